@@ -1,0 +1,189 @@
+"""The contract of a broker adapter: four verbs and an acknowledgement.
+
+An adapter never retries, never counts, never decides; it raises one of three words, and the bridge acts on them:
+
+    AdapterError
+    +-- NotConnected        the connection is gone or cannot be made: the bridge calls `connect` again, with back-off
+    +-- BackOff             this destination does not take messages now: the bridge holds it back, others go on
+    +-- Rejected            this message will never be taken: the bridge dead-letters it with the reason
+
+An adapter is found by the entry-point group `delaybridge.adapters`; the entry point names an `Adapter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from ..core.message import Message
+
+
+class AdapterError(Exception):
+    """Anything that an adapter has to say."""
+
+
+class NotConnected(AdapterError):
+    """There is no connection to the broker."""
+
+
+class BackOff(AdapterError):
+    """The destination does not take messages now."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Rejected(AdapterError):
+    """The broker will never take this message. `reason` is a stable code of docs/headers.md."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Received(msgspec.Struct, frozen=True):
+    """One message from a source.
+
+    `address` is where its producer sent it, as this broker writes addresses. `token` identifies it at its source, so that a redelivery is
+    recognised; `redelivered` says that it may be one. `sent` is when the broker received it (epoch ms), where it says so. `defect`
+    is set where the adapter could not carry the message faithfully: it is dead-lettered with that reason.
+    """
+
+    message: Message
+    address: str
+    token: bytes
+    redelivered: bool = False
+    sent: int | None = None
+    defect: Rejected | None = None
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Messages in the broker's order, and the call that lets the broker forget them all.
+
+    `ack` may be called from the receiving thread only, once; it does not block, and does nothing where the connection is already gone (the
+    broker will deliver the batch again).
+    """
+
+    messages: Sequence[Received]
+    ack: Callable[[], None]
+
+
+class Source(Protocol):
+    """Where messages come in. One thread drives it."""
+
+    def connect(self) -> None:
+        """Open the connection and subscribe; blocks for at most the configured connection time-out. Raises NotConnected."""
+        ...
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:
+        """At most `limit` messages, waiting up to `timeout` seconds for the first; None where there was none. Raises NotConnected.
+
+        Not calling it is back-pressure: the adapter holds at most its prefetch window in memory.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop the subscription, let sent acknowledgements arrive, disconnect. What was not acknowledged goes back to the broker. Idempotent."""
+        ...
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """One message to publish. `tag` comes back with its outcome."""
+
+    tag: bytes
+    address: str
+    message: Message
+
+
+Outcome = tuple[bytes, AdapterError | None]
+"""A tag, and None where the broker confirmed, or why it did not. NotConnected means that nobody knows: it may have been delivered."""
+
+Confirm = Callable[[Sequence[Outcome]], None]
+
+
+class Sink(Protocol):
+    """Where messages go out. One thread drives it."""
+
+    def connect(self, confirm: Confirm) -> None:
+        """Open the connection; blocks for at most the configured time-out. Raises NotConnected.
+
+        `confirm` hears the outcome of each message exactly once, in any order, from any thread, also when the connection is lost or closed.
+        """
+        ...
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Send in order, without waiting for confirmation; keeps no more than one batch in a buffer. Raises NotConnected: then none was sent."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect; unconfirmed messages are reported as NotConnected. Idempotent."""
+        ...
+
+
+class Adapter(Protocol):
+    """What an entry point in the group `delaybridge.adapters` names: options are validated by `options` (a pydantic model) first."""
+
+    options: type[Any]
+
+    def source(self, options: Any, route: Any) -> Source:
+        """A source for one route; not connected yet. `route` is the validated `from` section, less the broker's name."""
+        ...
+
+    def sink(self, options: Any) -> Sink:
+        """A sink for this broker; not connected yet."""
+        ...
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One thing that interception needs on the broker: `what` in a sentence, `command` to paste, `done` where it is already so."""
+
+    what: str
+    command: str
+    done: bool
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that `doctor` looked at; `fix` says what to do where it is not `ok`."""
+
+    ok: bool
+    what: str
+    fix: str = ""
+
+
+class Interception(Protocol):
+    """Optional ability of an adapter: what the broker needs so that a header is enough (queues, exchanges, policies)."""
+
+    def plan(self) -> list[Step]:
+        """What would be declared; changes nothing."""
+        ...
+
+    def apply(self) -> list[Step]:
+        """Declare what is missing, losing and doubling no undelayed message meanwhile. Idempotent."""
+        ...
+
+    def check(self) -> list[Finding]:
+        """Find what is missing and what goes past the bridge; changes nothing."""
+        ...
+
+
+@runtime_checkable
+class Intercepting(Protocol):
+    """An adapter that can prepare its broker."""
+
+    def interception(self, options: Any, routes: Sequence[Any]) -> Interception:
+        """For all routes that read from this broker (their validated `from` sections)."""
+        ...
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """An adapter that can listen at a destination, for `delaybridge observe` and `doctor`."""
+
+    def tap(self, options: Any, address: str) -> Source:
+        """A source of copies of what arrives at `address` from now on; takes nothing away from the real consumers where the broker allows it."""
+        ...

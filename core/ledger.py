@@ -1,0 +1,65 @@
+"""The ledger: one row for each thing that happened to a message. Declared once; the daemon writes it, Spark reads it.
+
+Every message that a source handed over gives one `scheduled` row per occurrence and exactly one closing row, so that for any window
+scheduled = delivered + cancelled + replaced + expired + dead_lettered + pending.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Event = Literal["scheduled", "delivered", "cancelled", "replaced", "expired", "dead_lettered"]
+Kind = Literal["pass_through", "once", "period", "cron", "refused"]
+
+EVENTS: tuple[Event, ...] = ("scheduled", "delivered", "cancelled", "replaced", "expired", "dead_lettered")
+CLOSING: tuple[Event, ...] = EVENTS[1:]
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True):
+    """One ledger row. Times are epoch milliseconds, UTC. `sequence` rises by one with each row of a bridge and never repeats."""
+
+    event: Event
+    event_time: int
+    id: str
+    occurrence: int
+    due_time: int
+    kind: Kind
+    dialect: str
+    route: str
+    source_broker: str
+    source: str
+    destination_broker: str
+    destination: str
+    lateness_ms: int | None = None
+    attempts: int = 0
+    reason: str = ""
+    size_bytes: int = 0
+    bridge: str = ""
+    sequence: int = 0
+
+
+COLUMNS: tuple[tuple[str, Literal["string", "int64", "timestamp_ms"], bool], ...] = (
+    ("event", "string", False),
+    ("event_time", "timestamp_ms", False),
+    ("id", "string", False),
+    ("occurrence", "int64", False),
+    ("due_time", "timestamp_ms", False),
+    ("kind", "string", False),
+    ("dialect", "string", False),
+    ("route", "string", False),
+    ("source_broker", "string", False),
+    ("source", "string", False),
+    ("destination_broker", "string", False),
+    ("destination", "string", False),
+    ("lateness_ms", "int64", True),
+    ("attempts", "int64", False),
+    ("reason", "string", False),
+    ("size_bytes", "int64", False),
+    ("bridge", "string", False),
+    ("sequence", "int64", False),
+)
+"""Name, type and nullability of each Parquet column, in order. `timestamp_ms` is a UTC instant in milliseconds."""
+
+assert tuple(name for name, _, _ in COLUMNS) == Row.__struct_fields__

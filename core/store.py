@@ -1,0 +1,251 @@
+"""Where messages wait: the contract of both stores. The engine does not know which one it drives.
+
+Threads: every method may be called from any thread; calls are serialised inside. Durability: when a method that changes something returns, the
+change survives a killed process and a lost machine's power. Time is an argument (`now`, epoch milliseconds); no store reads a clock.
+
+Errors:
+
+    StoreError              the store cannot go on: stop acknowledging, exit
+    +-- StoreLocked         another process has it open
+    +-- StoreFull           no room left on the disk; what was asked has not happened, and settling is still possible
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from .ledger import Event, Kind
+from .message import Message
+from .schedule import Schedule
+
+
+class StoreError(Exception):
+    """The store failed and cannot go on."""
+
+
+class StoreLocked(StoreError):
+    """Another process has this store open."""
+
+
+class StoreFull(StoreError):
+    """The disk is full. The change did not happen."""
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One waiting message with everything that its delivery and its ledger rows need.
+
+    `id` is empty on a `put` where the producer chose none: the store makes one. `lane` is the destination broker's name, `address` the
+    destination there. `taken` is when the bridge took the message in. `headers` in `message` are those that the consumer will see, less the
+    delivery headers, which the lane adds.
+    """
+
+    message: Message
+    schedule: Schedule
+    lane: str
+    address: str
+    id: str = ""
+    kind: Kind = "once"
+    dialect: str = ""
+    route: str = ""
+    source_broker: str = ""
+    source: str = ""
+    taken: int = 0
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Keep a record until it is due. A record whose producer-chosen id is pending replaces that one, wherever it goes."""
+
+    record: Record
+
+
+class Withdraw(msgspec.Struct, frozen=True):
+    """Cancel by id; an id that is not known yet is remembered, and a schedule that arrives within the store's memory is cancelled on arrival."""
+
+    id: str
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """A message that cannot be honoured: counted as scheduled and as dead-lettered, and put on the shelf, or sent to `forward`'s address."""
+
+    record: Record
+    reason: str
+    detail: str
+    forward: Record | None = None
+
+
+Change = Put | Withdraw | Refuse
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A record handed out for delivery. `key` names it in `settle` and `hold`; `attempts` and `error` tell of earlier tries."""
+
+    key: bytes
+    record: Record
+    attempts: int = 0
+    error: str = ""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The outcome of one `Due`. `next` is the following occurrence, kept in the same write.
+
+    `dead_lettered` puts the record on the shelf, unless `next` carries it to a dead-letter destination.
+    """
+
+    key: bytes
+    event: Event
+    at: int
+    reason: str = ""
+    detail: str = ""
+    attempts: int = 1
+    next: Record | None = None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One `Due` whose delivery failed: it waits behind its destination, and later ones for that destination queue up behind it."""
+
+    key: bytes
+    attempts: int
+    error: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a request to cancel, reschedule or release.
+
+    `done`; `too_late`: `event` happened at `at` (both empty where that is no longer remembered); `in_flight`: it is being published right now,
+    ask again when that is settled; `unknown`: never heard of it.
+    """
+
+    outcome: Literal["done", "too_late", "in_flight", "unknown"]
+    event: Event | None = None
+    at: int | None = None
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A record as a person asks for it: where it is kept, and how delivery went so far."""
+
+    record: Record
+    state: Literal["waiting", "in_flight", "held"]
+    attempts: int = 0
+    error: str = ""
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter on pending records: any of lane, address, id prefix, due from (inclusive) to (exclusive)."""
+
+    lane: str = ""
+    address: str = ""
+    id_prefix: str = ""
+    due_from: int | None = None
+    due_to: int | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a listing. `cursor` continues it, and is empty at the end; a page may be short, even empty, before the end: each page does a
+    bounded amount of work, whatever the filter.
+    """
+
+    items: tuple[Pending, ...]
+    cursor: str = ""
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message on the shelf of those that could not be delivered."""
+
+    number: int
+    record: Record
+    reason: str
+    detail: str
+    at: int
+    attempts: int
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Counters that cost the same to read whatever is pending. `events` are totals since the store was made."""
+
+    pending: int
+    held: int
+    shelved: int
+    events: dict[Event, int]
+    by_address: dict[tuple[str, str], int]
+    by_hour: dict[int, int]
+
+
+class Store(Protocol):
+    """See the module's docstring for threads, durability, time and errors."""
+
+    def put(self, changes: Sequence[Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
+        """Apply one intake batch, whole and in order, in one fsynced write; `answers` are those of its Withdraws, in order.
+
+        `tokens` identify the batch's messages at `source`, so that a redelivery can be recognised by `taken` after a crash.
+        """
+        ...
+
+    def taken(self, source: str) -> list[bytes]:
+        """The tokens of this source's latest batches, oldest first: at least as many as the bridge ever leaves unacknowledged."""
+        ...
+
+    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
+        """Hand out records that are due, in order of (due, arrival), at most `limit` and about `max_bytes`; each only once until settled or held.
+
+        `held` asks for those held back behind that address instead. A record handed out is *in flight* until `settle`, `hold` or `release`.
+        """
+        ...
+
+    def next_due(self, lane: str) -> int | None:
+        """When the next record that `due` would hand out falls due, None where nothing waits. Held records do not count."""
+        ...
+
+    def settle(self, outcomes: Sequence[Settled], now: int) -> None:
+        """Record outcomes, next occurrences and ledger rows in one fsynced write."""
+        ...
+
+    def hold(self, failed: Sequence[Held], now: int) -> None:
+        """Move records in flight behind their destination's hold."""
+        ...
+
+    def put_back(self, keys: Sequence[bytes]) -> None:
+        """Forget that these were handed out: the connection died before anything was heard of them."""
+        ...
+
+    def held(self, lane: str) -> dict[str, tuple[int, str]]:
+        """The held-back addresses of a lane, each with the attempts and the error of its first record."""
+        ...
+
+    def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word
+        """Withdraw a pending record; an unknown id is answered, not remembered."""
+        ...
+
+    def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word
+        """Move a pending record to another instant; its recurrence, if any, goes on as before after it."""
+        ...
+
+    def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
+        """The pending record with this id, or what became of it."""
+        ...
+
+    def list(self, query: Query, limit: int, cursor: str = "") -> Page:
+        """Pending records in order of due time (of id, where an id prefix is given)."""
+        ...
+
+    def dead_letters(self, limit: int, after: int = 0) -> list[DeadLetter]:
+        """The shelf, oldest first, from behind number `after`."""
+        ...
+
+    def retry_dead_letter(self, number: int, now: int) -> bool:
+        """Schedule a shelved message again, due now; False where there is none. It counts as scheduled anew."""
+        ...
+
+    def drop_dead_letter(self, number: int, now: int) -> bool:
+        """Forget a shelved message; its ledger row stays."""
+        ...
+
+    def counts(self) -> Counts:
+        """All counters."""
+        ...
+
+    def close(self) -> None:
+        """Release the store; what was in flight is handed out again after the next start."""
+        ...

@@ -1,0 +1,1 @@
+"""PySpark jobs that compare what was scheduled (the ledger) with what was delivered."""
