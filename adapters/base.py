@@ -13,11 +13,12 @@ An adapter is found by the entry-point group `delaybridge.adapters`; the entry p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from ..core.message import Message
+if TYPE_CHECKING:
+    from ..core.message import Message
 
 
 class AdapterError(Exception):
@@ -129,6 +130,7 @@ class Adapter(Protocol):
     """What an entry point in the group `delaybridge.adapters` names: options are validated by `options` (a pydantic model) first."""
 
     options: type[Any]
+    endpoint: type[Any]
 
     def source(self, options: Any, route: Any) -> Source:
         """A source for one route; not connected yet. `route` is the validated `from` section, less the broker's name."""
@@ -168,6 +170,10 @@ class Interception(Protocol):
 
     def check(self) -> list[Finding]:
         """Find what is missing and what goes past the bridge; changes nothing."""
+        ...
+
+    def probe(self) -> list[Finding]:
+        """Send a delayed message of its own through each way into the running bridge and wait for it; no consumer sees it."""
         ...
 
 

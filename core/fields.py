@@ -14,8 +14,10 @@ much as a flat one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 Value = None | bool | int | float | str | bytes
 """What a producer can say in one header. Strings that are not UTF-8 stay bytes."""

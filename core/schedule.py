@@ -29,7 +29,8 @@ class Recurrence(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 class Schedule(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """When one occurrence is due, and how to find the next.
 
-    `tie` counts the earlier occurrences of this schedule that were due at the very same instant (overlapping cron series).
+    `tie` counts the earlier occurrences of this schedule that were due at the very same instant (overlapping cron series). `moved_from` is
+    when the occurrence was due before it was rescheduled by hand (`core.recurrence.moved`), None where it was not.
     """
 
     due: int
@@ -38,6 +39,7 @@ class Schedule(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     ends: int | None = None
     misfire: Misfire = "fire"
     tie: int = 0
+    moved_from: int | None = None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,14 +12,16 @@ Errors:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from .ledger import Event, Kind
 from .message import Message
 from .schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class StoreError(Exception):
@@ -91,7 +93,7 @@ class Due(msgspec.Struct, frozen=True):
 class Settled(msgspec.Struct, frozen=True):
     """The outcome of one `Due`. `next` is the following occurrence, kept in the same write.
 
-    `dead_lettered` puts the record on the shelf, unless `next` carries it to a dead-letter destination.
+    `dead_lettered` puts the record on the shelf, unless `forward` carries it to a dead-letter destination.
     """
 
     key: bytes
@@ -101,10 +103,11 @@ class Settled(msgspec.Struct, frozen=True):
     detail: str = ""
     attempts: int = 1
     next: Record | None = None
+    forward: Record | None = None
 
 
 class Held(msgspec.Struct, frozen=True):
-    """One `Due` whose delivery failed: it waits behind its destination, and later ones for that destination queue up behind it."""
+    """One `Due` that cannot go now: it waits behind its address, in order, until `due` asks for what is held there."""
 
     key: bytes
     attempts: int
@@ -143,8 +146,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One page of a listing. `cursor` continues it, and is empty at the end; a page may be short, even empty, before the end: each page does a
-    bounded amount of work, whatever the filter.
+    """One page of a listing. `cursor` continues it, and is empty at the end.
+
+    A page may be short, even empty, before the end: each page does a bounded amount of work, whatever the filter.
     """
 
     items: tuple[Pending, ...]
@@ -190,7 +194,7 @@ class Store(Protocol):
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
         """Hand out records that are due, in order of (due, arrival), at most `limit` and about `max_bytes`; each only once until settled or held.
 
-        `held` asks for those held back behind that address instead. A record handed out is *in flight* until `settle`, `hold` or `release`.
+        `held` asks for those held back behind that address instead; a record that is due for such an address joins them by itself. A record handed out is *in flight* until `settle`, `hold` or `release`.
         """
         ...
 
@@ -203,7 +207,7 @@ class Store(Protocol):
         ...
 
     def hold(self, failed: Sequence[Held], now: int) -> None:
-        """Move records in flight behind their destination's hold."""
+        """Move records in flight behind their addresses. They come back only through `due(held=address)`."""
         ...
 
     def put_back(self, keys: Sequence[bytes]) -> None:
@@ -211,7 +215,7 @@ class Store(Protocol):
         ...
 
     def held(self, lane: str) -> dict[str, tuple[int, str]]:
-        """The held-back addresses of a lane, each with the attempts and the error of its first record."""
+        """The addresses of a lane behind which anything is held, each with the attempts and the error of its first record."""
         ...
 
     def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word

@@ -1,1 +1,1 @@
-"""."""
+"""One file per dialect: its header names, and what they ask for. `core.headers.DIALECTS` lists them."""

@@ -1,0 +1,14 @@
+"""The one place that reads the wall clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], int]
+"""Gives the wall clock's epoch milliseconds, rounded down, so that nothing is ever early."""
+
+
+def wall_clock() -> int:
+    """Epoch milliseconds, UTC."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,249 @@
+"""What people and tools ask of the running bridge: look, cancel, reschedule, release, pause. Every method may be called from any thread."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from ..adapters.base import AdapterError, NotConnected, Observable, Outcome, Outgoing, Received, Source
+from ..core.recurrence import following
+from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record
+from . import plugins
+from .ledger_files import HOUR_MS
+from .views import (
+    AddressStatus,
+    Check,
+    HeldStatus,
+    HourStatus,
+    LaneStatus,
+    NotKnownError,
+    NotPossibleError,
+    RouteStatus,
+    Status,
+    StoreStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ..core.message import Message
+    from ..core.time_index import TimeIndex
+    from .clock import Clock
+    from .config import Config, Route
+    from .pauses import Pauses
+    from .workers import IntakeWorker, LaneWorker
+
+IN_FLIGHT_PATIENCE = 5.0
+"""Seconds that a request waits for a message that is being published, before it answers `in_flight`."""
+
+SEND_TIMEOUT = 10.0
+OBSERVE_TIMEOUT = 1.0
+PAGE = 1000
+
+
+class Control:
+    """The port between HTTP and the engine (`views.ControlPort`)."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: TimeIndex,
+        intakes: Mapping[str, IntakeWorker],
+        lanes: Mapping[str, LaneWorker],
+        pauses: Pauses,
+        clock: Clock,
+        started: int,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self.config = config
+        self._store = store
+        self._intakes = intakes
+        self._lanes = lanes
+        self._pauses = pauses
+        self._clock = clock
+        self._started = started
+        self._stopping = stopping
+
+    def status(self) -> Status:
+        """One glance; costs the same whatever is pending."""
+        counts, now = self._store.counts(), self._clock()
+        return Status(
+            bridge=self.config.bridge,
+            version=version("delaybridge"),
+            ready=all(check.ok for check in self.checks()),
+            started=self._started,
+            now=now,
+            pending=counts.pending,
+            held=counts.held,
+            shelved=counts.shelved,
+            events=counts.events,
+            oldest_overdue_ms=self.oldest_overdue_ms(now),
+            routes=[self._route_status(route) for route in self.config.routes],
+            lanes=[self._lane_status(worker) for worker in self._lanes.values()],
+            by_address=[AddressStatus(lane, address, pending) for (lane, address), pending in counts.by_address.items()],
+            by_hour=[HourStatus(hour * HOUR_MS, pending) for hour, pending in sorted(counts.by_hour.items())],
+            store=StoreStatus(self._store.free_bytes(), self._store.room()),
+        )
+
+    def oldest_overdue_ms(self, now: int) -> int:
+        """How late the record is that has waited longest beyond its due time, 0 where none is late."""
+        first = self._store.list(Query(due_to=now), 1).items
+        return max(0, now - first[0].record.schedule.due) if first else 0
+
+    def _route_status(self, route: Route) -> RouteStatus:
+        worker = self._intakes[route.name]
+        return RouteStatus(
+            name=route.name,
+            paused=route.name in self._pauses.routes,
+            connected=worker.connected,
+            received=worker.intake.received,
+            source=f"{route.source.broker} {worker.intake.planner.route.source}",
+            to=f"{route.to.broker} {route.to.address or ''}".rstrip(),
+        )
+
+    def _lane_status(self, worker: LaneWorker) -> LaneStatus:
+        lane = worker.lane
+        held = [HeldStatus(group, hold.attempts, hold.error, hold.retry_at) for group, hold in list(lane.holds.groups.items())]
+        return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held)
+
+    def alive(self) -> bool:
+        """Every thread runs. A thread that dies ends the daemon, so this is false only for a moment."""
+        return all(worker.alive for worker in (*self._intakes.values(), *self._lanes.values()))
+
+    def checks(self) -> Sequence[Check]:
+        """What readiness depends on."""
+        disk = Check("disk", self._store.room(), f"{self._store.free_bytes()} bytes free")
+        sources = [Check(f"source {name}", worker.connected) for name, worker in self._intakes.items()]
+        lanes = [Check(f"destination {name}", worker.connected) for name, worker in self._lanes.items()]
+        return [disk, *sources, *lanes]
+
+    def messages(self, query: Query, limit: int, cursor: str) -> Page:
+        """One page of what is pending."""
+        return self._store.list(query, limit, cursor)
+
+    def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
+        """One pending message, or what became of it."""
+        return self._store.find(id)
+
+    def next_dues(self, record: Record, count: int) -> list[int]:
+        """When this occurrence and the following ones are due."""
+        schedule, dues = record.schedule, [record.schedule.due]
+        while len(dues) < count and (upcoming := following(schedule, schedule.due, 0)) is not None:
+            schedule = upcoming
+            dues.append(schedule.due)
+        return dues
+
+    def pending(self) -> Iterator[Pending]:
+        """Everything that is pending, in order of due time, page by page."""
+        page = self._store.list(Query(), PAGE)
+        yield from page.items
+        while page.cursor:
+            page = self._store.list(Query(), PAGE, page.cursor)
+            yield from page.items
+
+    def cancel(self, id: str) -> Answer:  # noqa: A002 - the field's own word
+        """Withdraw."""
+        return self._patiently(lambda: self._store.cancel(id, self._clock()))
+
+    def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
+        """Move to another instant."""
+        answer = self._patiently(lambda: self._store.reschedule(id, due_ms, self._clock()))
+        for worker in self._lanes.values():
+            worker.poke()
+        return answer
+
+    def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word
+        """Deliver now."""
+        return self.reschedule(id, self._clock())
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask again while the message is in flight: its confirmation makes the answer definite."""
+        deadline = time.monotonic() + IN_FLIGHT_PATIENCE
+        while (answer := ask()).outcome == "in_flight" and time.monotonic() < deadline and not self._stopping():
+            time.sleep(0.02)
+        return answer
+
+    def dead_letters(self, limit: int, after: int) -> Sequence[DeadLetter]:
+        """The shelf."""
+        return self._store.dead_letters(limit, after)
+
+    def retry_dead_letter(self, number: int) -> bool:
+        """Schedule a shelved message again, due now."""
+        done = self._store.retry_dead_letter(number, self._clock())
+        for worker in self._lanes.values():
+            worker.poke()
+        return done
+
+    def drop_dead_letter(self, number: int) -> bool:
+        """Forget a shelved message."""
+        return self._store.drop_dead_letter(number, self._clock())
+
+    def pause(self, route: str) -> bool:
+        """Go on storing this route's messages, publish none of them."""
+        if known := self._known(route):
+            self._pauses.pause(route)
+        return known
+
+    def resume(self, route: str) -> bool:
+        """Publish again, what waited first."""
+        if known := self._known(route):
+            self._pauses.resume(route)
+        return known
+
+    def _known(self, route: str) -> bool:
+        return any(known.name == route for known in self.config.routes)
+
+    def send(self, route: str | None, message: Message, address: str) -> None:
+        """Publish to a route's source, as a producer would, and wait for the broker's confirmation."""
+        chosen = self._route(route)
+        broker = self.config.brokers[chosen.source.broker]
+        sink = plugins.adapter(broker.type).sink(broker.options)
+        outcomes: list[Outcome] = []
+        sink.connect(outcomes.extend)
+        try:
+            sink.publish([Outgoing(b"send", address or chosen.source.endpoint.address, message)])
+            deadline = time.monotonic() + SEND_TIMEOUT
+            while not outcomes and time.monotonic() < deadline:
+                time.sleep(0.005)
+        finally:
+            sink.close()
+        error: AdapterError | None = outcomes[0][1] if outcomes else NotConnected("the broker did not confirm in time")
+        if error is not None:
+            raise error
+
+    def _route(self, name: str | None) -> Route:
+        if name is None:
+            if len(self.config.routes) > 1:
+                raise NotPossibleError(f"name a route: {', '.join(route.name for route in self.config.routes)}")
+            return self.config.routes[0]
+        for route in self.config.routes:
+            if route.name == name:
+                return route
+        raise NotKnownError(f"there is no route {name!r}; the routes are: {', '.join(route.name for route in self.config.routes)}")
+
+    @contextmanager
+    def observe(self, broker: str, address: str) -> Iterator[Iterator[Sequence[Received]]]:
+        """Copies of what arrives at a destination from now on."""
+        if broker not in self.config.brokers:
+            raise NotKnownError(f"there is no broker {broker!r}; the brokers are: {', '.join(self.config.brokers)}")
+        section = self.config.brokers[broker]
+        adapter = plugins.adapter(section.type)
+        if not isinstance(adapter, Observable):
+            raise NotPossibleError(f"a {section.type} broker cannot be observed")
+        tap = adapter.tap(section.options, address)
+        tap.connect()
+        try:
+            yield self._arrivals(tap)
+        finally:
+            tap.close()
+
+    def _arrivals(self, tap: Source) -> Iterator[Sequence[Received]]:
+        while not self._stopping():
+            batch = tap.receive(PAGE, OBSERVE_TIMEOUT)
+            if batch is None:
+                yield ()
+            else:
+                yield batch.messages
+                batch.ack()

@@ -1,0 +1,146 @@
+"""`delaybridge run`: the engine and the HTTP server under signals, with an exit code that says how it ended.
+
+0   drained after SIGTERM or SIGINT         74  the store failed
+1   a thread died                           75  another process has the store open
+130, 143  a second signal                   78  the configuration cannot be used
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ..core.store import StoreError, StoreLocked
+from .clock import wall_clock
+from .engine import Engine
+from .ledger_files import HOUR_MS
+from .metrics import Gauges, Metrics
+from .plugins import UnusableAdapter
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from .config import Config
+
+log = structlog.get_logger()
+
+FAILED, STORE_IO, STORE_LOCKED, BAD_CONFIG = 1, 74, 75, 78
+
+
+class Daemon:
+    """One run of the bridge, from signals to exit code."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.exit_code = 0
+        self._wake = threading.Event()
+        self._signals = 0
+        self._reload = False
+        self._metrics = Metrics(version("delaybridge"))
+
+    def run(self) -> int:
+        """Run until a signal or a failure; returns the exit code."""
+        try:
+            self.engine = Engine(self.config, wall_clock, self._metrics, self._failed)
+        except StoreLocked as error:
+            log.exception(
+                "store_locked",
+                path=str(self.config.store.path),
+                error=str(error),
+                fix="stop the other bridge, or give each its own store.path",
+            )
+            return STORE_LOCKED
+        except StoreError as error:
+            log.exception("store_failed", path=str(self.config.store.path), error=str(error))
+            return STORE_IO
+        except UnusableAdapter as error:
+            log.exception("adapter_unusable", error=str(error))
+            return BAD_CONFIG
+        return self._serve()
+
+    def _serve(self) -> int:
+        from .http import HttpServer  # noqa: PLC0415 - the engine opens its store while nothing else is imported
+
+        self._metrics.watch(self._gauges)
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        server = HttpServer(self.engine.control, self._metrics, self.config.http)
+        try:
+            self.engine.start()
+            server.start()
+            log.info("started", bridge=self.config.bridge, http=server.url, routes=[route.name for route in self.config.routes])
+            self._wait()
+        finally:
+            drained = self.engine.drain(self.config.shutdown_timeout / 1000)
+            server.stop()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        log.info("stopped", drained=drained, exit_code=self.exit_code)
+        return self.exit_code
+
+    def _wait(self) -> None:
+        while not self._signals and not self.exit_code:
+            self._wake.wait()
+            self._wake.clear()
+            if self._reload:
+                self._reload = False
+                self._load_again()
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        """First SIGTERM or SIGINT: drain. Second: out at once; what was in flight is delivered again after the next start."""
+        if number == signal.SIGHUP:
+            self._reload = True
+        else:
+            self._signals += 1
+            if self._signals > 1:
+                os._exit(128 + number)
+        self._wake.set()
+
+    def _failed(self, worker: str, error: BaseException) -> None:
+        """A thread died. Nothing was acknowledged that is not stored, so stopping is safe, and going on would be silent."""
+        log.error("worker_failed", worker=worker, error=f"{type(error).__name__}: {error}", exc_info=error)
+        self.exit_code = STORE_IO if isinstance(error, StoreError) else FAILED
+        self._wake.set()
+
+    def _load_again(self) -> None:
+        from . import logs  # noqa: PLC0415 - only a reload needs these
+        from .config_changes import changes  # noqa: PLC0415
+        from .config_file import ConfigError, load  # noqa: PLC0415
+
+        try:
+            config = load(self.config.file)
+        except ConfigError as error:
+            log.exception("reload_refused", error=str(error), action="the old configuration stays in force")
+            return
+        reloadable, needs_restart = changes(self.config, config)
+        if needs_restart:
+            log.error("reload_refused", needs_restart=needs_restart, action="the old configuration stays in force; restart to change these")
+            return
+        self.config = config
+        self.engine.reload(config)
+        logs.set_level(config.logs.level)
+        self._metrics.reloaded(wall_clock() / 1000)
+        log.info("reloaded", changed=reloadable)
+
+    def _gauges(self) -> Gauges:
+        control, now = self.engine.control, wall_clock()
+        counts, store = self.engine.store.counts(), self.engine.store
+        return Gauges(
+            messages_scheduled=counts.pending,
+            messages_overdue=sum(pending for hour, pending in counts.by_hour.items() if (hour + 1) * HOUR_MS <= now),
+            messages_held=counts.held,
+            messages_shelved=counts.shelved,
+            oldest_overdue_seconds=control.oldest_overdue_ms(now) / 1000,
+            store_bytes=store.size_bytes(),
+            store_free_bytes=store.free_bytes(),
+            store_room=store.room(),
+        )
+
+
+def run(config: Config) -> int:
+    """Run the bridge until it is told to stop; returns the exit code of the process."""
+    return Daemon(config).run()

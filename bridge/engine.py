@@ -1,0 +1,142 @@
+"""The engine: one store, an intake per route, a lane per destination broker. Built from a configuration, started and drained as a whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..core.time_index import TimeIndex
+from . import plugins
+from .backoff import Backoff
+from .control import Control
+from .holds import Holds
+from .intake import Intake
+from .lane import Lane, LaneSettings
+from .ledger_worker import LedgerWorker
+from .pauses import Pauses
+from .planner import Planner, Route
+from .workers import IntakeWorker, LaneWorker, Worker
+
+if TYPE_CHECKING:
+    from ..adapters.base import Sink, Source
+    from . import config as configuration
+    from .clock import Clock
+    from .metrics import Metrics
+
+Failed = Callable[[str, BaseException], None]
+
+RECENT_TOKENS = 10_000
+"""How many of a source's latest messages the store remembers: more than any adapter's prefetch window, so every redelivery is recognised."""
+
+
+class Engine:
+    """Everything between the brokers and the store. `failed` hears of a thread that died: the daemon must end then.
+
+    Raises StoreLocked, StoreError and plugins.UnusableAdapter.
+    """
+
+    def __init__(self, config: configuration.Config, clock: Clock, metrics: Metrics, failed: Failed) -> None:
+        self.config = config
+        self.started = clock()
+        self.metrics = metrics
+        self._clock = clock
+        self._stopping = False
+        self.store = open_store(config)
+        self.pauses = Pauses(config.store.path / "paused.json", self._resumed)
+        self._holds: dict[str, Holds] = {}
+        self._dead_letters = {route.name: route.dead_letter or "" for route in config.routes}
+        self.lanes = {name: self._lane(name, failed) for name in dict.fromkeys(route.to.broker for route in config.routes)}
+        self.intakes = {route.name: self._intake(route, failed) for route in config.routes}
+        self.ledger = LedgerWorker(self.store, config, clock, failed)
+        self.control = Control(
+            config, self.store, self.intakes, self.lanes, self.pauses, clock, self.started, stopping=lambda: self._stopping
+        )
+
+    def _lane(self, name: str, failed: Failed) -> LaneWorker:
+        config = self.config
+        holds = self._holds[name] = Holds(Backoff(config.retry.first / 1000, config.retry.cap / 1000))
+        lane = Lane(name, self.store, holds, self._dead_letters, self.pauses.routes, self.started, lane_settings(config), self.metrics)
+        return LaneWorker(lane, self._sink(name), self._clock, self.metrics, failed, drain_for=config.shutdown_timeout / 1000 / 2)
+
+    def _sink(self, broker: str) -> Sink:
+        section = self.config.brokers[broker]
+        return plugins.adapter(section.type).sink(section.options)
+
+    def _intake(self, route: configuration.Route, failed: Failed) -> IntakeWorker:
+        section = self.config.brokers[route.source.broker]
+        source: Source = plugins.adapter(section.type).source(section.options, route.source.endpoint)
+        planner = Planner(planned(route), self.config.limits.core())
+        intake = Intake(planner, source, self.store, self._clock, self._wake, self.metrics, self.config.intake.batch)
+        return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed)
+
+    def _wake(self, lane: str, due: int) -> None:
+        self.lanes[lane].wake(due)
+
+    def _resumed(self) -> None:
+        for name, lane in self.lanes.items():
+            self._holds[name].resume()
+            lane.poke()
+
+    @property
+    def workers(self) -> list[Worker]:
+        """All threads, in the order in which they are stopped."""
+        return [*self.intakes.values(), *self.lanes.values(), self.ledger]
+
+    def start(self) -> None:
+        """Start all threads; connecting goes on in them."""
+        for worker in reversed(self.workers):
+            worker.start()
+
+    def reload(self, config: configuration.Config) -> None:
+        """Take over what can change while running (`config_changes.RELOADABLE`)."""
+        self.config = self.control.config = config
+        for route in config.routes:
+            self._dead_letters[route.name] = route.dead_letter or ""
+            self.intakes[route.name].intake.planner = Planner(planned(route), config.limits.core())
+        for name, worker in self.lanes.items():
+            worker.lane.settings = lane_settings(config)
+            self._holds[name].backoff = Backoff(config.retry.first / 1000, config.retry.cap / 1000)
+
+    def drain(self, timeout: float) -> bool:
+        """Stop intake, let what is in flight be answered, write the ledger, close the store; False where a thread did not end in time."""
+        self._stopping = True
+        deadline = time.monotonic() + timeout
+        ended = True
+        for group in (list(self.intakes.values()), list(self.lanes.values()), [self.ledger]):
+            for worker in group:
+                worker.stop()
+            for worker in group:
+                ended &= worker.join(max(0.0, deadline - time.monotonic()))
+        if ended:
+            self.store.close()
+        return ended
+
+
+def planned(route: configuration.Route) -> Route:
+    """A configured route as the planner sees it."""
+    return Route(
+        name=route.name,
+        source_broker=route.source.broker,
+        source=route.source.endpoint.address,
+        lane=route.to.broker,
+        address=route.to.address or "",
+        allow_to=route.allow_to,
+        dead_letter=route.dead_letter or "",
+    )
+
+
+def lane_settings(config: configuration.Config) -> LaneSettings:
+    """The bounds of every lane."""
+    return LaneSettings(window=config.lane.window, share=max(1, config.lane.window // 2), give_up_after=config.retry.give_up_after)
+
+
+def open_store(config: configuration.Config) -> TimeIndex:
+    """Open the time index of a configuration. Raises StoreLocked and StoreError."""
+    return TimeIndex(
+        config.store.path,
+        bridge=config.bridge,
+        memory_ms=config.store.memory,
+        min_free_disk=config.store.min_free_disk,
+        recent_tokens=RECENT_TOKENS,
+    )

@@ -1,0 +1,104 @@
+"""From one source into the store: receive a batch, plan it, put it in one durable write, acknowledge it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..core.store import Change, Put, Refuse, Store
+
+if TYPE_CHECKING:
+    from ..adapters.base import Batch, Received, Source
+    from .clock import Clock
+    from .metrics import Metrics
+    from .planner import Planner
+
+Wake = Callable[[str, int], None]
+"""Tells a lane (by name) that something for it is due at that time."""
+
+
+class Intake:
+    """One source. `step` is called by one thread, in a loop."""
+
+    def __init__(
+        self, planner: Planner, source: Source, store: Store, clock: Clock, wake: Wake, metrics: Metrics, batch: int = 500
+    ) -> None:
+        self.planner = planner
+        self.received = 0
+        self._source = source
+        self._store = store
+        self._clock = clock
+        self._wake = wake
+        self._metrics = metrics
+        self._batch = batch
+        self._known: Counter[bytes] = Counter()
+
+    @property
+    def name(self) -> str:
+        """The name under which the store remembers this source's latest messages."""
+        return self.planner.route.name
+
+    def connect(self) -> None:
+        """Open the source; from here on, a redelivery of what is already stored is recognised. Raises NotConnected."""
+        self._known = Counter(self._store.taken(self.name))
+        self._source.connect()
+
+    def step(self, timeout: float) -> int:
+        """One batch: how many messages came. Raises NotConnected from the source, and what the store raises: then nothing is acknowledged."""
+        batch = self._source.receive(self._batch, timeout)
+        if batch is None:
+            return 0
+        self._take(batch)
+        return len(batch.messages)
+
+    def _take(self, batch: Batch) -> None:
+        now = self._clock()
+        fresh = self._fresh(batch.messages) if self._known else batch.messages
+        plan = self.planner.plan
+        changes = [plan(received, now) for received in fresh]
+        if changes:
+            began = time.perf_counter()
+            self._store.put(changes, now, self.name, [received.token for received in fresh])
+            self._metrics.fsync(time.perf_counter() - began)
+        batch.ack()
+        self._tell(changes, len(batch.messages), now)
+
+    def _fresh(self, messages: Sequence[Received]) -> list[Received]:
+        """Leave out what is stored already: a message that the broker sends again because the acknowledgement did not reach it.
+
+        The first message that is no redelivery ends the search: brokers send again what was unacknowledged before anything new.
+        """
+        fresh = []
+        for received in messages:
+            if not received.redelivered:
+                self._known.clear()
+            if self._known[received.token] > 0:
+                self._known[received.token] -= 1
+            else:
+                fresh.append(received)
+        if len(fresh) < len(messages):
+            self._metrics.suppressed_duplicates(len(messages) - len(fresh))
+        return fresh
+
+    def _tell(self, changes: Sequence[Change], received: int, now: int) -> None:
+        self.received += received
+        self._metrics.received(self.name, self.planner.route.source_broker, received)
+        self._metrics.intake_batch(received)
+        earliest: dict[str, int] = {}
+        delays = []
+        for change in changes:
+            if type(change) is Put:
+                record = change.record
+                due = record.schedule.due
+                delays.append(due - now)
+                if due < earliest.get(record.lane, due + 1):
+                    earliest[record.lane] = due
+            elif type(change) is Refuse:
+                self._metrics.dead_letter(change.reason, 1)
+                if change.forward is not None:
+                    earliest[change.forward.lane] = now
+        self._metrics.requested_delay(delays)
+        for lane, due in earliest.items():
+            self._wake(lane, due)

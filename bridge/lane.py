@@ -1,0 +1,315 @@
+"""Delivery to one destination broker: everything that is due goes out, what was confirmed is settled, and the tick says how long to wait.
+
+One thread calls `tick` (and `drain`); `confirm` may be called from any thread. What is in memory is bounded by the window.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Rejected
+from ..core import headers
+from ..core.message import Message
+from ..core.recurrence import following, misfired
+from ..core.store import Due, Held, Record, Settled, Store
+from .holds import NEVER, Hold, Holds
+from .planner import carrier
+
+if TYPE_CHECKING:
+    from .metrics import Metrics, Published
+
+Publish = Callable[[Sequence[Outgoing]], None]
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One published message: since when, how large, and behind which address it was held."""
+
+    due: Due
+    since: int
+    size: int
+    held: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSettings:
+    """Bounds of one lane. Times in milliseconds.
+
+    window, window_bytes    unconfirmed messages, and their bytes, at most
+    share                   of the window for one destination once its confirms are older than `slow_after`
+    settle_after            a confirmed message is settled at the latest after this long; in between, confirms share one fsync
+    give_up_after           a destination that refused for so long gets its overdue messages dead-lettered; 0: never
+    """
+
+    window: int = 2000
+    window_bytes: int = 64 << 20
+    batch: int = 500
+    share: int = 1000
+    slow_after: int = 1000
+    settle_after: int = 5
+    give_up_after: int = 3_600_000
+
+
+class Lane:
+    """One destination broker. `dead_letters` gives the dead-letter address of each route, empty for the shelf; `paused` names routes that wait."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        holds: Holds,
+        dead_letters: Mapping[str, str],
+        paused: AbstractSet[str],
+        started: int,
+        settings: LaneSettings,
+        metrics: Metrics,
+    ) -> None:
+        self.name = name
+        self.store = store
+        self.holds = holds
+        self.settings = settings
+        self.paused = paused
+        self.published = 0
+        self._dead_letters = dead_letters
+        self._started = started
+        self._metrics = metrics
+        self._inbox: deque[Sequence[Outcome]] = deque()
+        self._flights: dict[bytes, _Flight] = {}
+        self._flying_bytes = 0
+        self._per_address: dict[str, int] = {}
+        self._settled: list[Settled] = []
+        self._settle_by = NEVER
+        self._answers: Counter[tuple[str, Published]] = Counter()
+        for address, (attempts, error) in store.held(name).items():
+            holds.addresses[address] = Hold(max(1, attempts), error, started, started)
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages are published and not confirmed yet."""
+        return len(self._flights)
+
+    def confirm(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of published messages. Any thread; never blocks."""
+        self._inbox.append(outcomes)
+
+    def tick(self, now: int, publish: Publish) -> int:
+        """Do all that can be done now; returns the milliseconds until there will be more to do (an outcome or an earlier message aside).
+
+        Raises NotConnected when the sink cannot publish; what it was given is due again.
+        """
+        self._absorb(now)
+        self._send_held(now, publish)
+        full = self._send_due(now, publish)
+        if now >= self._settle_by or len(self._settled) >= self.settings.batch:
+            self._settle(now)
+        next_due = None if full else self.store.next_due(self.name)
+        return max(0, min(self._settle_by, self.holds.next_retry(), NEVER if next_due is None else next_due) - now)
+
+    def drain(self, now: int) -> bool:
+        """Settle what was confirmed, publish nothing; True when nothing is in flight any more."""
+        self._absorb(now)
+        self._settle(now)
+        return not self._flights
+
+    def _send_due(self, now: int, publish: Publish) -> bool:
+        """Publish what is due; True when the window is full."""
+        while True:
+            room = self.settings.window - len(self._flights)
+            space = self.settings.window_bytes - self._flying_bytes
+            if room <= 0 or space <= 0:
+                return True
+            batch = self.store.due(self.name, now, min(room, self.settings.batch), space)
+            if not batch:
+                return False
+            self._dispatch(batch, now, publish, None)
+
+    def _send_held(self, now: int, publish: Publish) -> None:
+        if not self.holds.addresses:
+            return
+        for address, hold in self.holds.ready(now):
+            if self._gives_up(hold, now):
+                self._give_up(address, hold, now)
+            limit = 1 if hold.probing else min(self.settings.share, self.settings.window - len(self._flights))
+            if limit <= 0:
+                continue
+            batch = self._held(address, limit, now)
+            if batch:
+                self._dispatch(batch, now, publish, address)
+            elif not hold.in_flight:
+                del self.holds.addresses[address]
+
+    def _held(self, address: str, limit: int, now: int) -> list[Due]:
+        """What is held behind an address. Empty means that nothing is, settled or not: only then may others pass."""
+        batch = self.store.due(self.name, now, limit, self.settings.window_bytes, held=address)
+        if not batch and self._settled:
+            self._settle(now)
+            batch = self.store.due(self.name, now, limit, self.settings.window_bytes, held=address)
+        return batch
+
+    def _dispatch(self, batch: Sequence[Due], now: int, publish: Publish, held: str | None) -> None:
+        outgoing: list[Outgoing] = []
+        behind: list[Held] = []
+        for due in batch:
+            why = self._held_by(due, held, now)
+            if why is not None:
+                behind.append(Held(due.key, due.attempts, why))
+            elif not self._closed_without_delivery(due, now):
+                outgoing.append(self._take_off(due, now, held))
+        if behind:
+            self.store.hold(behind, now)
+        if outgoing:
+            try:
+                publish(outgoing)
+            except NotConnected as error:
+                self.confirm([(sent.tag, error) for sent in outgoing])
+                raise
+
+    def _held_by(self, due: Due, held: str | None, now: int) -> str | None:
+        """Why this record must wait behind its address, if it must: its route is paused, its destination fails, or does not confirm."""
+        address = due.record.address
+        if self.paused and due.record.route in self.paused:
+            self.holds.pause(address)
+            return "paused"
+        if self.holds.addresses and address != held and address in self.holds.addresses:
+            return due.error
+        if self._per_address.get(address, 0) >= self.settings.share and self._is_slow(now):
+            self.holds.pause(address, now + self.settings.slow_after)
+            return "slow: earlier messages are not confirmed yet"
+        return None
+
+    def _is_slow(self, now: int) -> bool:
+        """Whether the oldest unconfirmed message has waited too long: then one destination may not fill the window alone."""
+        oldest = next(iter(self._flights.values()), None)
+        return oldest is not None and now - oldest.since > self.settings.slow_after
+
+    def _closed_without_delivery(self, due: Due, now: int) -> bool:
+        """Expire a record whose end has passed, or that was missed while the bridge was down and is to be skipped."""
+        schedule = due.record.schedule
+        if schedule.ends is None and schedule.due >= self._started:
+            return False
+        decision = misfired(schedule, self._started, now)
+        if decision == "deliver":
+            return False
+        self._close(Settled(due.key, "expired", now, decision, attempts=due.attempts, next=self._next(due, now)), now)
+        return True
+
+    def _take_off(self, due: Due, now: int, held: str | None) -> Outgoing:
+        record = due.record
+        message = record.message
+        size = message.size
+        self._flights[due.key] = _Flight(due, now, size, held)
+        self._flying_bytes += size
+        address = record.address
+        self._per_address[address] = self._per_address.get(address, 0) + 1
+        if held is not None:
+            self.holds.addresses[held].in_flight += 1
+        table = headers.delivered(message.headers, record.id, record.schedule.occurrence, record.schedule.due)
+        return Outgoing(due.key, address, Message(message.body, table, message.properties, message.key))
+
+    def _land(self, key: bytes) -> _Flight:
+        flight = self._flights.pop(key)
+        self._flying_bytes -= flight.size
+        address = flight.due.record.address
+        left = self._per_address[address] - 1
+        if left:
+            self._per_address[address] = left
+        else:
+            del self._per_address[address]
+        if flight.held is not None and (hold := self.holds.addresses.get(flight.held)) is not None:
+            hold.in_flight -= 1
+        return flight
+
+    def _absorb(self, now: int) -> None:
+        """Sort the outcomes that came in: delivered, dead, to be held, or unknown (due again)."""
+        inbox, lateness = self._inbox, []
+        failed: list[Held] = []
+        unknown: list[bytes] = []
+        while inbox:
+            for key, error in inbox.popleft():
+                flight = self._land(key)
+                due = flight.due
+                self._answers[due.record.route, _answer(error)] += 1
+                if error is None:
+                    lateness.append(now - due.record.schedule.due)
+                    self._close(Settled(key, "delivered", now, "", "", due.attempts + 1, self._next(due, now)), now)
+                    if flight.held is not None:
+                        self.holds.works(flight.held, now)
+                else:
+                    self._undelivered(due, error, now, failed, unknown)
+        if lateness:
+            self.published += len(lateness)
+            self._metrics.lateness(self.name, lateness)
+        if failed:
+            self.store.hold(failed, now)
+        if unknown:
+            self.store.put_back(unknown)
+        if failed or unknown:
+            self._metrics.retries(len(failed) + len(unknown))
+
+    def _undelivered(self, due: Due, error: AdapterError, now: int, failed: list[Held], unknown: list[bytes]) -> None:
+        if isinstance(error, NotConnected):
+            unknown.append(due.key)
+        elif isinstance(error, Rejected):
+            self._dead_letter(due, now, error.reason, error.detail)
+        else:
+            failed.append(self._fail(due, error, now))
+
+    def _next(self, due: Due, now: int) -> Record | None:
+        schedule = due.record.schedule
+        if schedule.recurrence is None:
+            return None
+        upcoming = following(schedule, now, self._started)
+        return None if upcoming is None else replace(due.record, schedule=upcoming)
+
+    def _fail(self, due: Due, error: AdapterError, now: int) -> Held:
+        self.holds.fail(due.record.address, str(error), now)
+        return Held(due.key, due.attempts + 1, str(error))
+
+    def _dead_letter(self, due: Due, now: int, reason: str, detail: str) -> None:
+        record = due.record
+        address = "" if record.kind == "refused" else self._dead_letters.get(record.route, "")
+        forward = carrier(record, address, now, reason, detail) if address else None
+        self._metrics.dead_letter(reason, 1)
+        self._close(
+            Settled(due.key, "dead_lettered", now, reason, detail, due.attempts + 1, next=self._next(due, now), forward=forward), now
+        )
+
+    def _gives_up(self, hold: Hold, now: int) -> bool:
+        limit = self.settings.give_up_after
+        return bool(limit) and hold.probing and now - hold.since >= limit
+
+    def _give_up(self, address: str, hold: Hold, now: int) -> None:
+        """Dead-letter what has been overdue for as long as its destination has been failing; the rest goes on being tried."""
+        for due in self.store.due(self.name, now, self.settings.batch, self.settings.window_bytes, held=address):
+            if now - due.record.schedule.due >= self.settings.give_up_after:
+                self._dead_letter(due, now, "delivery_failed", hold.error)
+            else:
+                self.store.put_back([due.key])
+        self._settle(now)
+
+    def _close(self, settled: Settled, now: int) -> None:
+        self._settled.append(settled)
+        self._settle_by = min(self._settle_by, now + self.settings.settle_after)
+
+    def _settle(self, now: int) -> None:
+        if self._settled:
+            settled, self._settled = self._settled, []
+            self.store.settle(settled, now)
+        for (route, answer), count in self._answers.items():
+            self._metrics.published(route, answer, count)
+        self._answers.clear()
+        self._settle_by = NEVER
+
+
+def _answer(error: AdapterError | None) -> Published:
+    if error is None:
+        return "confirmed"
+    if isinstance(error, NotConnected):
+        return "unknown"
+    return "rejected" if isinstance(error, Rejected) else "held"

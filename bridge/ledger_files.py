@@ -1,0 +1,126 @@
+"""The ledger on disk: `date=YYYY-MM-DD/hour=HH/<bridge>-<first>-<last>.parquet` (UTC, by event time), each file written whole, each row once.
+
+A flush first notes in the store which rows it is going to write, then writes and renames the files, named by that range, then forgets the rows
+and the note in one write. After a crash the noted range is written again under the same names: no row is lost, none stands twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from ..core.ledger import COLUMNS, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+ROWS_PER_FLUSH = 100_000
+"""Bounds the memory that one flush takes; what is left goes with the next."""
+
+HOUR_MS = 3_600_000
+
+
+class Outbox(Protocol):
+    """The store's ledger rows that are in no file yet."""
+
+    def flush_intent(self) -> tuple[int, int] | None:
+        """The range of sequences that a flush was writing when the bridge last stopped, both inclusive."""
+        ...
+
+    def set_flush_intent(self, first: int, last: int, now: int) -> None:
+        """Note the range, durably."""
+        ...
+
+    def outbox(self, limit: int) -> list[Row]:
+        """The oldest rows."""
+        ...
+
+    def forget_outbox(self, up_to: int, now: int) -> None:
+        """Drop the rows up to that sequence, and the note, in one durable write."""
+        ...
+
+
+class LedgerFiles:
+    """Moves rows from the store's outbox into Parquet files below `root`. One thread."""
+
+    def __init__(self, root: Path, outbox: Outbox, bridge: str) -> None:
+        self.root = root
+        self._outbox = outbox
+        self._bridge = bridge
+
+    def flush(self, now: int) -> int:
+        """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
+        rows = self._outbox.outbox(ROWS_PER_FLUSH)
+        if not rows:
+            return 0
+        intent = self._outbox.flush_intent()
+        if intent is None:
+            intent = rows[0].sequence, rows[-1].sequence
+            self._outbox.set_flush_intent(*intent, now)
+        first, last = intent
+        rows = [row for row in rows if row.sequence <= last]
+        for folder, part in by_hour(rows).items():
+            self._write(self.root / folder, f"{self._bridge}-{first:012d}-{last:012d}.parquet", part)
+        self._outbox.forget_outbox(last, now)
+        return len(rows)
+
+    def flush_all(self, now: int) -> int:
+        """Write everything; returns the number of rows."""
+        total = 0
+        while written := self.flush(now):
+            total += written
+        return total
+
+    def _write(self, folder: Path, name: str, rows: Sequence[Row]) -> None:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - a third of a second that the start need not wait for
+
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f".{name}.tmp"
+        with unfinished.open("wb") as file:
+            pq.write_table(table_of(rows), file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(folder / name)
+        for directory in (folder, *folder.parents[:3]):
+            sync_directory(directory)
+
+
+def by_hour(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by the folder of their event's hour."""
+    hours: defaultdict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        hours[row.event_time // HOUR_MS].append(row)
+    return {datetime.fromtimestamp(hour * 3600, UTC).strftime("date=%Y-%m-%d/hour=%H"): part for hour, part in hours.items()}
+
+
+def arrow_schema() -> pa.Schema:
+    """The ledger's columns as an Arrow schema."""
+    import pyarrow as pa  # noqa: PLC0415 - see above
+
+    types = {"string": pa.string(), "int64": pa.int64(), "timestamp_ms": pa.timestamp("ms", tz="UTC")}
+    return pa.schema([pa.field(name, types[kind], nullable) for name, kind, nullable in COLUMNS])
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """Rows as an Arrow table in the ledger's schema."""
+    import pyarrow as pa  # noqa: PLC0415 - see above
+
+    columns = zip(*(msgspec.structs.astuple(row) for row in rows), strict=True)
+    schema = arrow_schema()
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename or a new entry in this directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

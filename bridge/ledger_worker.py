@@ -1,0 +1,43 @@
+"""The thread that writes ledger files and gives the store's drained space back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from .ledger_files import LedgerFiles
+from .workers import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..core.time_index import TimeIndex
+    from .clock import Clock
+    from .config import Config
+
+log = structlog.get_logger()
+
+
+class LedgerWorker(Worker):
+    """Every `ledger.flush_interval`, and once more at the end. A disk that cannot take the files is told and tried again: the rows wait in the store."""
+
+    def __init__(self, store: TimeIndex, config: Config, clock: Clock, failed: Callable[[str, BaseException], None]) -> None:
+        super().__init__("ledger", failed)
+        self.files = LedgerFiles(config.ledger_path, store, config.bridge)
+        self._store = store
+        self._interval = config.ledger.flush_interval / 1000
+        self._clock = clock
+
+    def run(self) -> None:
+        """Flush until stopped."""
+        while not self.stopping.wait(self._interval):
+            self._flush()
+            self._store.maintain(self._clock())
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            self.files.flush_all(self._clock())
+        except OSError as error:
+            log.exception("ledger_not_written", path=str(self.files.root), error=str(error), action="rows stay in the store until it works")

@@ -1,0 +1,43 @@
+"""Which routes are paused. Survives a restart: who pauses at three in the morning must not be surprised by a crash."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .ledger_files import sync_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Pauses:
+    """A set of route names, kept in `file`. Lanes look at `routes`; `resumed` is called when one may go on. Any thread."""
+
+    def __init__(self, file: Path, resumed: Callable[[], None]) -> None:
+        self._file = file
+        self._resumed = resumed
+        self._lock = threading.Lock()
+        self.routes: set[str] = set(msgspec.json.decode(file.read_bytes(), type=list[str])) if file.exists() else set()
+
+    def pause(self, route: str) -> None:
+        """Publish no more of this route; durable on return."""
+        with self._lock:
+            self.routes.add(route)
+            self._save()
+
+    def resume(self, route: str) -> None:
+        """Publish again; durable on return."""
+        with self._lock:
+            self.routes.discard(route)
+            self._save()
+        self._resumed()
+
+    def _save(self) -> None:
+        unfinished = self._file.with_suffix(".tmp")
+        unfinished.write_bytes(msgspec.json.encode(sorted(self.routes)))
+        unfinished.replace(self._file)
+        sync_directory(self._file.parent)

@@ -1,0 +1,137 @@
+"""From a received message to one change of the store: where it goes, when, or why it cannot."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..core import fields, headers
+from ..core.message import Message
+from ..core.schedule import Cancel, Limits, PassThrough, Refused, Request, Schedule
+from ..core.store import Change, Put, Record, Refuse, Withdraw
+
+if TYPE_CHECKING:
+    from ..adapters.base import Received
+
+MAX_HOPS = 16
+"""How often a message may pass the bridge undelayed with an earlier delivery's headers on it before that is called a loop."""
+
+HOPS = b"x-delay-hops"
+PROBES = "/queues/delaybridge.doctor."
+"""Destinations that `delaybridge doctor` makes for itself; allowed on every route."""
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One source and where its messages go. `address` and `dead_letter` are empty where the route names none."""
+
+    name: str
+    source_broker: str
+    source: str
+    lane: str
+    address: str = ""
+    allow_to: tuple[str, ...] = ()
+    dead_letter: str = ""
+
+
+class Planner:
+    """The rules of one route, applied to one message at a time. Pure: the same message at the same time gives the same change."""
+
+    def __init__(self, route: Route, limits: Limits) -> None:
+        self.route = route
+        self.limits = limits
+
+    def plan(self, received: Received, now: int) -> Change:
+        """The change that this message asks for; never raises, whatever the message bears."""
+        if received.defect is not None:
+            return self.refuse(received, now, received.defect.reason, received.defect.detail)
+        reading = headers.read(received.message.headers, now if received.sent is None else received.sent, self.limits)
+        if type(reading) is Cancel:
+            return Withdraw(reading.id)
+        if type(reading) is Refused:
+            return self.refuse(received, now, reading.reason, reading.detail, reading.dialect)
+        assert isinstance(reading, Request | PassThrough)
+        address, problem = self._destination(received, reading.to)
+        if problem is not None:
+            return self.refuse(received, now, *problem, reading.dialect)
+        if type(reading) is PassThrough:
+            return self._pass_through(received, reading, address, now)
+        assert type(reading) is Request
+        return Put(
+            self._record(received, reading.headers, reading.schedule, address, now, reading.id, kind_of(reading.schedule), reading.dialect)
+        )
+
+    def _destination(self, received: Received, to: str) -> tuple[str, tuple[str, str] | None]:
+        if to:
+            if to.startswith(PROBES) or any(fnmatchcase(to, pattern) for pattern in self.route.allow_to):
+                return to, None
+            return "", ("destination_not_allowed", f"route {self.route.name!r} does not allow {to!r}; add it to allow_to")
+        address = self.route.address or (received.address if self.route.lane == self.route.source_broker else "")
+        if address:
+            return address, None
+        return "", ("no_destination", f"neither x-delay-to nor route {self.route.name!r} (to.address) says where this message goes")
+
+    def _pass_through(self, received: Received, reading: PassThrough, address: str, now: int) -> Change:
+        table = reading.headers
+        if headers.OCCURRENCE in received.message.headers:
+            hops, table = _count_hop(table)
+            if hops > MAX_HOPS:
+                return self.refuse(
+                    received, now, "loop", f"it came back {hops} times: {address!r} leads into the bridge again", reading.dialect
+                )
+        return Put(self._record(received, table, Schedule(due=now), address, now, "", "pass_through", reading.dialect))
+
+    def _record(
+        self, received: Received, table: bytes, schedule: Schedule, address: str, now: int, id_: str, kind: str, dialect: str
+    ) -> Record:
+        route, message = self.route, received.message
+        return Record(
+            message=Message(message.body, table, message.properties, message.key),
+            schedule=schedule,
+            lane=route.lane,
+            address=address,
+            id=id_,
+            kind=kind,  # type: ignore[arg-type]  # kind_of and the callers give only names of Kind
+            dialect=dialect,
+            route=route.name,
+            source_broker=route.source_broker,
+            source=route.source,
+            taken=now,
+        )
+
+    def refuse(self, received: Received, now: int, reason: str, detail: str, dialect: str = "") -> Refuse:
+        """The message as it came, for the shelf, or for the route's dead-letter destination with the reason in two headers."""
+        address = self.route.dead_letter
+        record = self._record(received, received.message.headers, Schedule(due=now), address, now, "", "refused", dialect)
+        return Refuse(record, reason, detail, carrier(record, address, now, reason, detail) if address else None)
+
+
+def kind_of(schedule: Schedule) -> str:
+    """The ledger's kind of a schedule."""
+    if schedule.recurrence is None:
+        return "once"
+    return "cron" if schedule.recurrence.cron else "period"
+
+
+def carrier(record: Record, address: str, now: int, reason: str, detail: str) -> Record:
+    """The record that takes a dead letter to `address`, due at once, its reason in `x-delay-reason` and `x-delay-detail`."""
+    message = record.message
+    kept = b"" if reason == "header_damaged" else message.headers  # no broker takes a table that cannot be read
+    table = kept + fields.table(((b"x-delay-reason", str(reason)), (b"x-delay-detail", detail[:1000])))
+    return msgspec.structs.replace(
+        record,
+        message=Message(message.body, table, message.properties, message.key),
+        schedule=Schedule(due=now, occurrence=record.schedule.occurrence),
+        address=address,
+        kind="refused",
+        taken=now,
+    )
+
+
+def _count_hop(table: bytes) -> tuple[int, bytes]:
+    """Raise the hop counter by one; a counter that is no number counts as none."""
+    counters = [field for field in fields.fields(table) if field.name == HOPS]
+    last = fields.value_of(counters[-1]) if counters else 0
+    hops = (last if isinstance(last, int) else 0) + 1
+    return hops, fields.without(table, counters) + fields.entry(HOPS, hops)

@@ -1,0 +1,224 @@
+"""The threads of the daemon: each drives one intake or one lane, connects it, and connects it again when the broker went away."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set, wait_random_exponential
+
+from ..adapters.base import NotConnected, Outcome, Sink
+from ..core.store import StoreFull
+from .holds import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .clock import Clock
+    from .intake import Intake
+    from .lane import Lane
+    from .metrics import Metrics
+
+log = structlog.get_logger()
+
+LONGEST_WAIT = 10.0
+"""Seconds. The wall clock may be set while a thread waits for an instant of it: a longer wait is taken in pieces."""
+
+RECEIVE_TIMEOUT = 0.5
+"""Seconds that a receive waits for a first message before it looks whether the daemon is stopping."""
+
+
+class Worker:
+    """A thread with a name that stops when asked, and reports what it dies of to `failed`."""
+
+    def __init__(self, name: str, failed: Callable[[str, BaseException], None]) -> None:
+        self.name = name
+        self.stopping = threading.Event()
+        self.connected = False
+        self._failed = failed
+        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end; returns at once."""
+        self.stopping.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end; False where it did not come in time."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def run(self) -> None:
+        """The thread's work."""
+        raise NotImplementedError
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - whatever ends a thread must end the daemon: it would be silent otherwise
+            self._failed(self.name, error)
+
+    def _connect(self, connect: Callable[[], None], broker: str, metrics: Metrics) -> bool:
+        """Connect, again and again, until it works (True) or the worker is stopping (False)."""
+
+        def tell(state: RetryCallState) -> None:
+            assert state.outcome is not None
+            log.warning(
+                "broker_unreachable", worker=self.name, broker=broker, error=str(state.outcome.exception()), attempt=state.attempt_number
+            )
+
+        def connect_unless_stopping() -> bool:
+            if self.stopping.is_set():
+                return False
+            connect()
+            return True
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(NotConnected),
+            wait=wait_random_exponential(multiplier=0.2, max=30),
+            stop=stop_when_event_set(self.stopping),
+            sleep=sleep_using_event(self.stopping),
+            before_sleep=tell,
+            retry_error_callback=lambda _: False,
+        )
+        self.connected = bool(retrying(connect_unless_stopping))
+        metrics.connected(broker, self.connected, self.name)
+        if self.connected:
+            log.info("connected", worker=self.name, broker=broker)
+        return self.connected
+
+    def _lost(self, error: NotConnected, broker: str, metrics: Metrics) -> None:
+        self.connected = False
+        metrics.connected(broker, False, self.name)
+        if not self.stopping.is_set():
+            metrics.reconnect(broker)
+            log.warning("connection_lost", worker=self.name, broker=broker, error=str(error))
+
+
+class IntakeWorker(Worker):
+    """Drives one intake. `room` says whether the disk has room for more; without it the source is simply not read."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        close: Callable[[], None],
+        room: Callable[[], bool],
+        metrics: Metrics,
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        super().__init__(f"intake {intake.name}", failed)
+        self.intake = intake
+        self._close = close
+        self._room = room
+        self._metrics = metrics
+
+    def run(self) -> None:
+        """Receive until stopped."""
+        broker = self.intake.planner.route.source_broker
+        try:
+            while self._connect(self.intake.connect, broker, self._metrics):
+                try:
+                    self._receive()
+                except NotConnected as error:
+                    self._lost(error, broker, self._metrics)
+                except StoreFull as error:  # nothing was acknowledged: reconnecting brings it again
+                    log.error("store_full", worker=self.name, error=str(error))
+                self._close()
+                if self.stopping.is_set():
+                    break
+        finally:
+            self._close()
+            self.connected = False
+
+    def _receive(self) -> None:
+        while not self.stopping.is_set():
+            if self._room():
+                self.intake.step(RECEIVE_TIMEOUT)
+            else:
+                log.error("disk_low", worker=self.name, action="intake waits until there is room; delivery goes on")
+                self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        while not self.stopping.wait(1.0):
+            if self._room():
+                log.info("disk_has_room", worker=self.name)
+                return
+
+
+class LaneWorker(Worker):
+    """Drives one lane and its sink: connected, it ticks; what came in late or early wakes it."""
+
+    def __init__(
+        self, lane: Lane, sink: Sink, clock: Clock, metrics: Metrics, failed: Callable[[str, BaseException], None], drain_for: float
+    ) -> None:
+        super().__init__(f"lane {lane.name}", failed)
+        self.lane = lane
+        self._sink = sink
+        self._clock = clock
+        self._metrics = metrics
+        self._drain_for = drain_for
+        self._wake = threading.Event()
+        self._until = NEVER
+
+    def stop(self) -> None:
+        """Ask the thread to end after what is in flight has been answered."""
+        super().stop()
+        self._wake.set()
+
+    def wake(self, due: int) -> None:
+        """Something is due at that time: do not sleep past it. Any thread, after the store has it."""
+        if due < self._until:
+            self._wake.set()
+
+    def poke(self) -> None:
+        """Tick now. Any thread."""
+        self._wake.set()
+
+    def confirm(self, outcomes: Sequence[Outcome]) -> None:
+        """The sink's `Confirm`. Any thread."""
+        self.lane.confirm(outcomes)
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def run(self) -> None:
+        """Tick until stopped, then drain."""
+        try:
+            while self._connect(lambda: self._sink.connect(self.confirm), self.lane.name, self._metrics):
+                try:
+                    self._tick()
+                    self._drain()
+                except NotConnected as error:
+                    self._lost(error, self.lane.name, self._metrics)
+                    self._sink.close()
+                if self.stopping.is_set():
+                    break
+        finally:
+            self._sink.close()
+            self.lane.drain(self._clock())
+            self.connected = False
+
+    def _tick(self) -> None:
+        while not self.stopping.is_set():
+            self._wake.clear()
+            self._until = NEVER  # until the tick has looked at the store, everything new must wake it
+            now = self._clock()
+            wait = self.lane.tick(now, self._sink.publish)
+            if wait > 0:
+                self._until = now + wait
+                self._wake.wait(min(wait / 1000, LONGEST_WAIT))
+
+    def _drain(self) -> None:
+        """Wait, for a while, for the answers to what is in flight."""
+        deadline = self._clock() + round(self._drain_for * 1000)
+        while not self.lane.drain(self._clock()) and (left := deadline - self._clock()) > 0:
+            self._wake.clear()
+            self._wake.wait(min(left / 1000, 0.1))

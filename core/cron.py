@@ -1,0 +1,81 @@
+"""Cron expressions: cronsim's, narrowed to five fields and bounded. Instants are epoch milliseconds; what cannot be read is a ValueError.
+
+Summer time, after Debian's cron: a job at fixed hours and minutes that falls into the gap runs at the first minute after it, and once where the
+clocks go back; a job whose minute or hour begins with `*` runs at every real match.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST = 256
+MOST_ITEMS = 64
+_ALIASES = {
+    "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
+}  # fmt: skip
+_ALPHABET = re.compile(r"[0-9A-Za-z*?/,\-# \t]+")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@lru_cache(maxsize=1024)
+def parse_cron(text: str) -> str:
+    """The expression in five plain fields: `@daily` spelled out, `?` read as `*`.
+
+    Bounded before it is parsed: a list of 100,000 items would keep a parser busy for the better part of a second.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"a cron expression holds at most {LONGEST} characters, this one has {len(text)}")
+    expanded = _ALIASES.get(text.strip().lower(), text)
+    if not _ALPHABET.fullmatch(expanded):
+        raise ValueError(f"{text!r} is no cron expression")
+    parts = ["*" if part == "?" else part for part in expanded.split()]
+    if len(parts) != 5:
+        raise ValueError(f"{text!r} has {len(parts)} fields; a cron expression has 5: minute, hour, day, month, weekday")
+    if any(part.count(",") >= MOST_ITEMS for part in parts):
+        raise ValueError(f"a field of a cron expression holds at most {MOST_ITEMS} items")
+    try:
+        CronSim(" ".join(parts), _EPOCH)
+    except CronSimError as error:
+        raise ValueError(f"{text!r}: {error}") from error
+    return " ".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def parse_zone(name: str) -> tzinfo:
+    """The IANA time zone of this name."""
+    if name == "UTC":
+        return UTC  # cronsim skips all thought of summer time for this very object
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:  # OSError: the name of a folder of the database
+        raise ValueError(f"{name!r:.80} is no IANA time zone") from error
+
+
+def matches(expression: str, zone: str, after: int) -> Iterator[int]:
+    """The instants after `after` at which a parsed expression matches, in rising order; ends where 50 years hold none, or the calendar ends."""
+    try:
+        moment = (_EPOCH + timedelta(seconds=after // 1000)).astimezone(parse_zone(zone))
+        for match in CronSim(expression, moment):
+            instant = int(match.timestamp()) * 1000
+            # Asked inside the repeated hour, cronsim answers with its first round, which is over.
+            if instant > after:
+                after = instant
+                yield instant
+    except OverflowError:
+        return
+
+
+@lru_cache(maxsize=4096)
+def next_match(expression: str, zone: str, after: int) -> int | None:
+    """The first match after `after`. Remembered, because a herd of jobs asks the same at every full hour."""
+    return next(matches(expression, zone, after), None)

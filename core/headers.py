@@ -1,0 +1,130 @@
+"""From a header table to what it asks for. The producers' interface is docs/headers.md.
+
+Adding a dialect: one file in `core/dialects/`, one line in DIALECTS.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import get_args
+
+from .dialects import activemq, alibaba, amqp, artemis, own, pulsar, rabbitmq, rocketmq, sqs
+from .dialects.base import INTEGERS, TIMEZONE, Answer, Dialect, Headers, agreed, number, text
+from .fields import Field, MalformedTableError, fields, without
+from .reasons import Reason, Refusal
+from .schedule import Cancel, Limits, Misfire, PassThrough, Reading, Refused, Request, Schedule
+
+DIALECTS: tuple[Dialect, ...] = (
+    own.DIALECT, activemq.DIALECT, rocketmq.DIALECT, alibaba.DIALECT, pulsar.DIALECT, sqs.DIALECT, artemis.DIALECT, amqp.DIALECT,
+)  # fmt: skip
+
+ID, TO, CANCEL, ENDS, MISFIRE = b"x-delay-id", b"x-delay-to", b"x-delay-cancel", own.ENDS, b"x-delay-misfire"
+OCCURRENCE, DUE = b"x-delay-occurrence", b"x-delay-due"
+_MODIFIERS = (TIMEZONE, ENDS, MISFIRE)
+_COMMON = (ID, TO, CANCEL, *_MODIFIERS, OCCURRENCE, DUE, b"x-delay-reason", b"x-delay-detail", activemq.JOB)
+
+
+def _spellings(name: bytes) -> tuple[bytes, ...]:
+    """A name and, for our own headers, its form for JMS."""
+    return (name, name.replace(b"-", b"_")) if name.startswith(b"x-delay") else (name,)
+
+
+_DIALECT_OF = {name: dialect for dialect in DIALECTS for name in dialect.asks + dialect.also}
+_CANONICAL = {spelling: name for name in (*_DIALECT_OF, *_COMMON) for spelling in _spellings(name)}
+
+CONTROL_NAMES = frozenset(_CANONICAL)
+"""Every header that is taken off a delivered message."""
+
+DELAY_NAMES = frozenset(spelling for dialect in DIALECTS for name in (*dialect.asks, CANCEL) for spelling in _spellings(name))
+"""The headers with which a message asks the bridge for something: what an intercepting broker has to match."""
+
+_LENGTH = struct.Struct(">I")
+_NUMBERS = struct.Struct(f">{len(OCCURRENCE) + 2}sq{len(DUE) + 2}sq")
+_HEAD_ID, _HEAD_OCCURRENCE, _HEAD_DUE = (
+    bytes((len(name),)) + name + tag for name, tag in ((ID, b"S"), (OCCURRENCE, b"l"), (DUE, b"l"))
+)  # fmt: skip
+
+
+def read(headers: bytes, now: int, limits: Limits) -> Reading:
+    """What a message's headers ask for, relative delays counted from `now` (epoch ms). Never raises, whatever the bytes are."""
+    try:
+        found = [field for field in fields(headers) if field[0] in CONTROL_NAMES]
+    except MalformedTableError as error:
+        return Refused(reason=Reason.HEADER_DAMAGED, detail=str(error))
+    if not found:
+        return PassThrough(headers=headers)
+    by_name = {_CANONICAL[field[0]]: field for field in found}
+    try:
+        return _plan(headers, found, by_name, now, limits)
+    except Refusal as refusal:
+        return Refused(reason=refusal.reason, detail=refusal.detail, dialect=refusal.dialect)
+
+
+def delivered(table: bytes, id: str, occurrence: int, due: int) -> bytes:  # noqa: A002 - the field's own word
+    """A delivered message's table: what `read` left, and the three delivery headers."""
+    raw = id.encode()
+    return b"".join((table, _HEAD_ID, _LENGTH.pack(len(raw)), raw, _NUMBERS.pack(_HEAD_OCCURRENCE, occurrence, _HEAD_DUE, due)))
+
+
+def _plan(headers: bytes, found: list[Field], by_name: Headers, now: int, limits: Limits) -> Reading:
+    answers = _answers(by_name, now, limits)
+    answer = agreed(answers) if answers else None
+    if CANCEL in by_name:
+        if answer is not None and answer.due is not None:
+            raise Refusal(Reason.AMBIGUOUS_SCHEDULE, "x-delay-cancel goes with no delay header", answer.dialect)
+        return Cancel(id=_name(by_name[CANCEL], Reason.BAD_ID, 255))
+    id_ = _name(by_name[ID], Reason.BAD_ID, 255) if ID in by_name and OCCURRENCE not in by_name else ""
+    to = _name(by_name[TO], Reason.BAD_DESTINATION, 512) if TO in by_name else ""
+    if answer is None or answer.due is None:
+        return _undelayed(headers, found, by_name, answers, id_, to)
+    left = without(headers, found) + b"".join(other.left for other in answers)
+    return Request(schedule=_schedule(answer, answer.due, by_name, now, limits), dialect=answer.dialect, headers=left, id=id_, to=to)
+
+
+def _answers(by_name: Headers, now: int, limits: Limits) -> list[Answer]:
+    present = {_DIALECT_OF[name].name: _DIALECT_OF[name] for name in by_name if name in _DIALECT_OF}
+    answers = []
+    for dialect in DIALECTS if len(present) > 1 else present.values():
+        if dialect.name in present:
+            try:
+                answers.append(dialect.read(by_name, now, limits))
+            except Refusal as refusal:
+                refusal.dialect = refusal.dialect or dialect.name
+                raise
+    return answers
+
+
+def _undelayed(headers: bytes, found: list[Field], by_name: Headers, answers: list[Answer], id_: str, to: str) -> PassThrough:
+    """A numeric `x-delay` that asks for no delay stays as it was: the plugin leaves it, and a negated one marks a delivered message."""
+    alone = next((name for name in _MODIFIERS if name in by_name), None)
+    if alone is not None and not answers:
+        raise Refusal(Reason.INCOMPLETE_SCHEDULE, f"{alone.decode()} goes with a delay header")
+    kept = by_name.get(own.DELAY) if any(answer.dialect == rabbitmq.NAME for answer in answers) else None
+    removed = [field for field in found if field is not kept]
+    return PassThrough(headers=without(headers, removed), dialect=answers[0].dialect if answers else "", id=id_, to=to)
+
+
+def _schedule(answer: Answer, due: int, by_name: Headers, now: int, limits: Limits) -> Schedule:
+    if due - now > limits.max_delay:
+        raise Refusal(Reason.DELAY_TOO_LONG, f"due in {due - now} ms, more than {limits.max_delay} ms from now", answer.dialect)
+    if TIMEZONE in by_name and (answer.recurrence is None or not answer.recurrence.cron):
+        raise Refusal(Reason.INCOMPLETE_SCHEDULE, "x-delay-timezone goes with a cron", answer.dialect)
+    ends = own.own_instant(by_name[ENDS]) if ENDS in by_name else None
+    if ends is not None and due > ends:
+        raise Refusal(Reason.ENDS_BEFORE_DUE, f"x-delay-ends lies {due - ends} ms before the first delivery", answer.dialect)
+    return Schedule(due=due, recurrence=answer.recurrence, ends=ends, misfire=_misfire(by_name.get(MISFIRE)))
+
+
+def _misfire(field: Field | None) -> Misfire:
+    rule = "fire" if field is None else text(field)
+    for known in get_args(Misfire):
+        if rule == known:
+            return known  # type: ignore[no-any-return]  # get_args does not say that it gives Misfires
+    raise Refusal(Reason.BAD_MISFIRE, f"x-delay-misfire: {rule!r:.80} is none of {', '.join(get_args(Misfire))}")
+
+
+def _name(field: Field, reason: Reason, longest: int) -> str:
+    value = str(number(field)) if field.tag in INTEGERS else text(field)
+    if not 0 < len(value.encode()) <= longest or any(char < " " or char == "\x7f" for char in value):
+        raise Refusal(reason, f"{field.name.decode()} holds 1 to {longest} bytes of text without control characters")
+    return value

@@ -1,0 +1,124 @@
+"""Which occurrence comes next. Pure questions: all state is in the Schedule, all times are arguments (epoch milliseconds).
+
+`started` is when this run of the bridge began: an occurrence due before it is *missed*, and the misfire rule decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from .cron import matches, next_match
+
+if TYPE_CHECKING:
+    from .schedule import Recurrence, Schedule
+
+Decision = Literal["deliver", "misfire_skipped", "ended"]
+"""What to do with an occurrence that is handed out: deliver it, or let it expire for this reason."""
+
+MOST_SERIES = 100
+
+
+def first(recurrence: Recurrence) -> int | None:
+    """When the first occurrence is due; None where a cron has no match."""
+    return _instant_after(recurrence, recurrence.start + recurrence.delay) if recurrence.cron else recurrence.start + recurrence.delay
+
+
+def expired(schedule: Schedule, now: int) -> bool:
+    """Whether the schedule's end has passed: what is handed out now expires (`ended`)."""
+    return schedule.ends is not None and now > schedule.ends
+
+
+def misfired(schedule: Schedule, started: int, now: int) -> Decision:
+    """The decision on an occurrence that is handed out, missed or not. `fire` delivers the oldest missed one: `following` drops the others."""
+    if expired(schedule, now):
+        return "ended"
+    return "misfire_skipped" if schedule.misfire == "skip" and schedule.due < started else "deliver"
+
+
+def following(schedule: Schedule, now: int, started: int) -> Schedule | None:
+    """The occurrence after this one, which was delivered or has expired; None where there is none.
+
+    After a missed one, the rules `fire` and `skip` go on with the first that is due at `started` or later. In a repeat what they jump over
+    counts as used up; under a cron the occurrence number rises by one, because counting a year of missed minutes would take seconds.
+    """
+    if schedule.recurrence is None or expired(schedule, now):
+        return None
+    place = _place(schedule)
+    after = max(place, schedule.due)
+    if schedule.misfire != "all" and schedule.due < started:
+        after = max(after, started - 1)
+    step = _next_match if schedule.recurrence.cron else _next_period
+    found = step(schedule, schedule.recurrence, after)
+    if found is None or (schedule.ends is not None and found[0] > schedule.ends):
+        return None
+    due, occurrence, tie = found
+    return msgspec.structs.replace(schedule, due=due, occurrence=occurrence, tie=tie, moved_from=None)
+
+
+def moved(schedule: Schedule, due: int) -> Schedule:
+    """The same occurrence at another instant, set by hand; the recurrence goes on as before after both."""
+    return msgspec.structs.replace(schedule, due=due, moved_from=_place(schedule))
+
+
+def crowded(recurrence: Recurrence) -> bool:
+    """Whether more than MOST_SERIES series of a cron would run at once, judged by the first matches and by those after the first pause."""
+    span = recurrence.repeat * recurrence.period
+    begun, alive = None, 0
+    pauses = 0
+    for match in matches(recurrence.cron, recurrence.zone, recurrence.start):
+        if begun is None or match - begun > span:
+            pauses += begun is not None
+            begun, alive = match, 0
+        alive += 1
+        if alive > MOST_SERIES or pauses == 2:
+            break
+    return alive > MOST_SERIES
+
+
+def _place(schedule: Schedule) -> int:
+    return schedule.due if schedule.moved_from is None else schedule.moved_from
+
+
+def _next_period(schedule: Schedule, recurrence: Recurrence, after: int) -> tuple[int, int, int] | None:
+    begin = recurrence.start + recurrence.delay
+    occurrence = max(schedule.occurrence + 1, (after - begin) // recurrence.period + 2)
+    return None if occurrence > recurrence.repeat + 1 else (begin + (occurrence - 1) * recurrence.period, occurrence, 0)
+
+
+def _next_match(schedule: Schedule, recurrence: Recurrence, after: int) -> tuple[int, int, int] | None:
+    if after == _place(schedule) and schedule.tie + 1 < _occurrences_at(recurrence, after):
+        return after, schedule.occurrence + 1, schedule.tie + 1
+    due = _instant_after(recurrence, after)
+    return None if due is None else (due, schedule.occurrence + 1, 0)
+
+
+def _instant_after(recurrence: Recurrence, after: int) -> int | None:
+    """The first instant after `after` at which any series has a message: of the running ones, and of the one that begins next."""
+    shifted = after - recurrence.delay
+    span = recurrence.repeat * recurrence.period
+    if not span or shifted <= recurrence.start:
+        match = next_match(recurrence.cron, recurrence.zone, max(recurrence.start, shifted))
+        return None if match is None else match + recurrence.delay
+    best = None
+    for match in matches(recurrence.cron, recurrence.zone, max(recurrence.start, shifted - span)):
+        begins = match > shifted
+        instant = match if begins else match + ((shifted - match) // recurrence.period + 1) * recurrence.period
+        best = instant if best is None else min(best, instant)
+        if begins:
+            break
+    return None if best is None else best + recurrence.delay
+
+
+def _occurrences_at(recurrence: Recurrence, instant: int) -> int:
+    """How many series have a message at this very instant."""
+    shifted = instant - recurrence.delay
+    span = recurrence.repeat * recurrence.period
+    count = 0
+    if span:
+        for match in matches(recurrence.cron, recurrence.zone, max(recurrence.start, shifted - span - 1)):
+            if match > shifted:
+                break
+            count += (shifted - match) % recurrence.period == 0
+    return count

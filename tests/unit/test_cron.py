@@ -1,0 +1,129 @@
+from datetime import datetime
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from delaybridge.core.cron import matches, next_match, parse_cron, parse_zone
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def fires(expression: str, zone: str, after: str, count: int) -> list[str]:
+    """The next matches as local times with their offset."""
+    found = islice(matches(parse_cron(expression), zone, at(after)), count)
+    return [datetime.fromtimestamp(instant / 1000, ZoneInfo(zone)).isoformat(timespec="minutes") for instant in found]
+
+
+def test_a_match_is_strictly_after_the_given_instant() -> None:
+    assert next_match("0 9 * * *", "UTC", at("2027-01-01T09:00:00Z")) == at("2027-01-02T09:00:00Z")
+    assert next_match("0 9 * * *", "UTC", at("2027-01-01T08:59:59.999Z")) == at("2027-01-01T09:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("alias", "fields"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        ("0 9 ? * ?", "0 9 * * *"),
+        ("  0\t9  * * * ", "0 9 * * *"),
+    ],
+)
+def test_aliases_question_marks_and_blanks_become_five_plain_fields(alias: str, fields: str) -> None:
+    assert parse_cron(alias) == fields
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "@reboot",
+        "* * * *",
+        "* * * * * *",
+        "60 * * * *",
+        "* 24 * * *",
+        "* * 0 * *",
+        "* * * 13 *",
+        "* * * * 8",
+        "*/0 * * * *",
+        "10-5 * * * *",
+        "-1 * * * *",
+        "0 0 30 2 *",
+        "H * * * *",
+        "R * * * *",
+        "\u0661 * * * *",
+        "* " * 200,
+        ",".join("0" * 65) + " * * * *",
+    ],
+)
+def test_what_cron_does_not_know_or_can_never_match_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_cron(text)
+
+
+def test_sixty_four_items_in_a_field_are_read() -> None:
+    assert parse_cron(",".join("0" * 64) + " * * * *")
+
+
+@pytest.mark.parametrize("name", ["", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "Europe", "a\0b", "x" * 5000])
+def test_what_is_no_zone_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no IANA time zone"):
+        parse_zone(name)
+
+
+def test_with_both_day_fields_set_either_is_enough() -> None:
+    assert fires("0 0 13 * FRI", "UTC", "2027-01-01T12:00:00Z", 3) == [
+        "2027-01-08T00:00+00:00",
+        "2027-01-13T00:00+00:00",
+        "2027-01-15T00:00+00:00",
+    ]
+
+
+def test_leap_days_are_waited_for() -> None:
+    assert fires("0 0 29 2 *", "UTC", "2027-01-01T00:00:00Z", 1) == ["2028-02-29T00:00+00:00"]
+
+
+def test_a_cron_ends_with_the_calendar_rather_than_with_an_error() -> None:
+    assert next_match(parse_cron("@yearly"), "UTC", at("9999-06-01T00:00:00Z")) is None
+    assert next_match(parse_cron("@yearly"), "America/New_York", 10**18) is None
+
+
+class TestClocksGoForward:
+    def test_a_fixed_time_in_the_gap_runs_once_at_the_first_minute_after_it_in_berlin(self) -> None:
+        assert fires("30 2 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z", 2) == ["2027-03-28T03:00+02:00", "2027-03-29T02:30+02:00"]
+
+    def test_a_fixed_time_in_the_gap_runs_once_at_the_first_minute_after_it_in_new_york(self) -> None:
+        assert fires("30 2 * * *", "America/New_York", "2027-03-13T12:00:00Z", 2) == ["2027-03-14T03:00-04:00", "2027-03-15T02:30-04:00"]
+
+    def test_several_fixed_times_in_the_gap_run_once_together(self) -> None:
+        assert fires("0,30 2 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z", 2) == ["2027-03-28T03:00+02:00", "2027-03-29T02:00+02:00"]
+
+    def test_a_fixed_time_after_the_gap_keeps_its_wall_clock_time(self) -> None:
+        assert fires("0 9 * * *", "Europe/Berlin", "2027-03-27T08:00:00Z", 2) == ["2027-03-28T09:00+02:00", "2027-03-29T09:00+02:00"]
+
+    @pytest.mark.parametrize(("zone", "after"), [("Europe/Berlin", "2027-03-28T00:30:00Z"), ("America/New_York", "2027-03-14T06:30:00Z")])
+    def test_a_wildcard_runs_every_real_half_hour(self, zone: str, after: str) -> None:
+        assert list(islice(matches("*/30 * * * *", zone, at(after)), 4)) == [at(after) + n * 1_800_000 for n in range(1, 5)]
+
+
+class TestClocksGoBack:
+    def test_a_fixed_time_in_the_repeated_hour_runs_once_in_berlin(self) -> None:
+        assert fires("30 2 * * *", "Europe/Berlin", "2027-10-30T12:00:00Z", 2) == ["2027-10-31T02:30+02:00", "2027-11-01T02:30+01:00"]
+
+    def test_a_fixed_time_in_the_repeated_hour_runs_once_in_new_york(self) -> None:
+        assert fires("30 1 * * *", "America/New_York", "2027-11-06T12:00:00Z", 2) == ["2027-11-07T01:30-04:00", "2027-11-08T01:30-05:00"]
+
+    def test_asked_in_the_second_round_a_fixed_time_waits_for_the_next_day(self) -> None:
+        assert fires("30 2 * * *", "Europe/Berlin", "2027-10-31T02:10:00+01:00", 1) == ["2027-11-01T02:30+01:00"]
+
+    @pytest.mark.parametrize(("zone", "after"), [("Europe/Berlin", "2027-10-30T23:30:00Z"), ("America/New_York", "2027-11-07T04:30:00Z")])
+    def test_a_wildcard_runs_every_real_half_hour(self, zone: str, after: str) -> None:
+        assert list(islice(matches("*/30 * * * *", zone, at(after)), 6)) == [at(after) + n * 1_800_000 for n in range(1, 7)]

@@ -1,0 +1,90 @@
+"""Which groups are held back, and when they are tried again."""
+
+from __future__ import annotations
+
+from delaybridge.bridge.backoff import Backoff
+from delaybridge.bridge.holds import NEVER, Holds
+
+
+def _holds() -> Holds:
+    return Holds(Backoff(first=1.0, cap=4.0))
+
+
+def test_a_failure_holds_its_group_for_a_jittered_wait_and_nobody_else() -> None:
+    holds = _holds()
+
+    hold = holds.fail("a", "refused", now=1000)
+
+    assert 1000 < hold.retry_at <= 1000 + 4000
+    assert list(holds.addresses) == ["a"]
+
+
+def test_failures_of_what_was_already_on_the_wire_do_not_lengthen_the_wait() -> None:
+    holds = _holds()
+    first = holds.fail("a", "refused", now=1000)
+    retry_at, attempts = first.retry_at, first.attempts
+
+    again = holds.fail("a", "refused", now=1000)
+
+    assert (again.retry_at, again.attempts) == (retry_at, attempts)
+
+
+def test_waits_stay_under_the_cap_however_often_it_failed() -> None:
+    backoff = Backoff(first=1.0, cap=4.0)
+
+    waits = [backoff.seconds(attempt) for attempt in range(1, 200)]
+
+    assert max(waits) <= 4.0
+    assert min(waits) >= 0.0
+    assert len(set(waits)) > 100
+
+
+def test_a_failing_group_is_probed_by_one_message_at_a_time() -> None:
+    holds = _holds()
+    hold = holds.fail("a", "refused", now=0)
+    later = hold.retry_at
+
+    assert [name for name, _ in holds.ready(later)] == ["a"]
+    hold.in_flight = 1
+    assert holds.ready(later) == []
+
+
+def test_a_success_lets_the_rest_of_the_group_follow_at_once() -> None:
+    holds = _holds()
+    hold = holds.fail("a", "refused", now=0)
+    hold.in_flight = 1
+
+    holds.works("a", now=5)
+
+    assert not hold.probing
+    assert [name for name, _ in holds.ready(5)] == ["a"]
+
+
+def test_a_paused_group_is_never_ready_until_it_is_resumed() -> None:
+    holds = _holds()
+    holds.pause("route")
+
+    assert holds.ready(NEVER - 1) == []
+    holds.works("route", now=1)
+    assert holds.ready(NEVER - 1) == []
+    holds.resume()
+    assert [name for name, _ in holds.ready(1)] == ["route"]
+
+
+def test_a_failing_group_that_is_paused_stays_paused() -> None:
+    holds = _holds()
+    holds.fail("route", "refused", now=0)
+
+    holds.pause("route")
+
+    assert holds.ready(NEVER - 1) == []
+
+
+def test_the_next_retry_is_the_earliest_of_all_groups() -> None:
+    holds = _holds()
+    assert holds.next_retry() == NEVER
+
+    first = holds.fail("a", "refused", now=0)
+    second = holds.fail("b", "refused", now=100_000)
+
+    assert holds.next_retry() == min(first.retry_at, second.retry_at)

@@ -1,0 +1,148 @@
+"""Receive, plan, store, acknowledge: in that order, and each message once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delaybridge.adapters.base import Batch, Received
+from delaybridge.bridge.intake import Intake
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.bridge.planner import Planner, Route
+from delaybridge.core.message import message
+from delaybridge.core.schedule import Limits
+from delaybridge.core.store import StoreFull
+from delaybridge.core.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+T0 = 1_750_000_000_000
+
+
+class Script:
+    """A source that hands over prepared batches, and notes what is acknowledged."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Received]] = []
+        self.acked = 0
+        self.pending_when_acked: list[int] = []
+        self.store: TimeIndex | None = None
+
+    def connect(self) -> None:
+        pass
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:  # noqa: ARG002 - the contract's arguments
+        if not self.batches:
+            return None
+        return Batch(self.batches.pop(0), self._ack)
+
+    def _ack(self) -> None:
+        assert self.store is not None
+        self.acked += 1
+        self.pending_when_acked.append(self.store.counts().pending)
+
+    def close(self) -> None:
+        pass
+
+
+def _delayed(name: str, *, redelivered: bool = False) -> Received:
+    return Received(message(name.encode(), {"x-delay": 5000}), "/queues/a", name.encode(), redelivered)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TimeIndex]:
+    store = TimeIndex(tmp_path / "store", bridge="test")
+    yield store
+    store.close()
+
+
+def _intake(source: Script, store: TimeIndex, woken: list[tuple[str, int]] | None = None) -> Intake:
+    source.store = store
+    planner = Planner(Route(name="orders", source_broker="rabbit", source="in", lane="rabbit"), Limits())
+    told = woken if woken is not None else []
+    intake = Intake(planner, source, store, lambda: T0, lambda lane, due: told.append((lane, due)), Metrics("test"))
+    intake.connect()
+    return intake
+
+
+def _bodies(store: TimeIndex, now: int) -> Sequence[bytes | None]:
+    return [due.record.message.body for due in store.due("rabbit", now, 100, 1 << 20)]
+
+
+def test_a_batch_is_acknowledged_after_it_is_stored(store: TimeIndex) -> None:
+    source = Script()
+    source.batches = [[_delayed("a"), _delayed("b")]]
+
+    assert _intake(source, store).step(0) == 2
+
+    assert source.pending_when_acked == [2]
+
+
+def test_what_the_store_cannot_take_is_not_acknowledged(store: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreFull("no room")
+
+    source = Script()
+    source.batches = [[_delayed("a")]]
+    intake = _intake(source, store)
+    monkeypatch.setattr(store, "put", full)
+
+    with pytest.raises(StoreFull):
+        intake.step(0)
+
+    assert source.acked == 0
+
+
+def test_a_redelivery_of_what_is_stored_is_acknowledged_and_not_stored_twice(store: TimeIndex) -> None:
+    """The bridge died between storing and acknowledging: the broker sends the batch again."""
+    source = Script()
+    source.batches = [[_delayed("a"), _delayed("b")]]
+    _intake(source, store).step(0)
+    source.batches = [[_delayed("a", redelivered=True), _delayed("b", redelivered=True), _delayed("c", redelivered=True)]]
+
+    _intake(source, store).step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a", b"b", b"c"]
+    assert source.acked == 2
+
+
+def test_the_same_message_sent_twice_is_two_messages(store: TimeIndex) -> None:
+    source = Script()
+    source.batches = [[_delayed("a")], [_delayed("a")]]
+    intake = _intake(source, store)
+
+    intake.step(0)
+    intake.step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a", b"a"]
+
+
+def test_a_redelivery_after_new_messages_came_is_not_searched_for(store: TimeIndex) -> None:
+    """Brokers send again what was unacknowledged before anything new: later look-alikes are messages of their own."""
+    source = Script()
+    source.batches = [[_delayed("a")]]
+    _intake(source, store).step(0)
+    source.batches = [[_delayed("b"), _delayed("a", redelivered=True)]]
+
+    _intake(source, store).step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a", b"b", b"a"]
+
+
+def test_lanes_are_told_the_earliest_due_time_of_the_batch(store: TimeIndex) -> None:
+    source, woken = Script(), []  # type: tuple[Script, list[tuple[str, int]]]
+    source.batches = [[_delayed("a"), Received(message(b"b", {"x-delay": 1000}), "/queues/a", b"b")]]
+
+    _intake(source, store, woken).step(0)
+
+    assert woken == [("rabbit", T0 + 1000)]
+
+
+def test_without_messages_nothing_happens(store: TimeIndex) -> None:
+    source = Script()
+
+    assert _intake(source, store).step(0) == 0
+    assert source.acked == 0

@@ -1,0 +1,349 @@
+"""Delivery from a real store to a sink that does what each test says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Outgoing, Rejected
+from delaybridge.bridge.backoff import Backoff
+from delaybridge.bridge.holds import NEVER, Holds
+from delaybridge.bridge.lane import Lane, LaneSettings
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.fields import plain
+from delaybridge.core.message import message
+from delaybridge.core.schedule import Recurrence, Schedule
+from delaybridge.core.store import Pending, Put, Record
+from delaybridge.core.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+T0 = 1_750_000_000_000
+
+
+class Bench:
+    """A lane with its store, and a sink that keeps what was published until the test answers."""
+
+    def __init__(self, path: Path, settings: LaneSettings, dead_letter: str = "") -> None:
+        self.store = TimeIndex(path, bridge="test")
+        self.holds = Holds(Backoff(first=1.0, cap=1.0))
+        self.dead_letter = dead_letter
+        self.settings = settings
+        self.paused: set[str] = set()
+        self.lane = self.new_lane(T0)
+        self.wire: list[Outgoing] = []
+
+    def new_lane(self, started: int) -> Lane:
+        return Lane("rabbit", self.store, self.holds, {"orders": self.dead_letter}, self.paused, started, self.settings, Metrics("test"))
+
+    def put(self, name: str, due: int, address: str = "a", now: int = T0, **schedule: object) -> None:
+        record = Record(
+            message=message(name.encode()),
+            schedule=Schedule(due=due, **schedule),  # type: ignore[arg-type]  # what each test gives
+            lane="rabbit",
+            address=address,
+            id=name,
+            route="orders",
+            taken=now,
+        )
+        self.store.put([Put(record)], now)
+
+    def tick(self, now: int) -> int:
+        return self.lane.tick(now, self.wire.extend)
+
+    def answer(self, error: AdapterError | Callable[[Outgoing], AdapterError | None] | None = None) -> list[str]:
+        """Answer all that is on the wire; returns the bodies."""
+        answered, self.wire = self.wire, []
+        self.lane.confirm([(sent.tag, error(sent) if callable(error) else error) for sent in answered])
+        return _bodies(answered)
+
+    def deliver(self, now: int) -> list[str]:
+        """Tick, confirm and settle until nothing more comes at this instant."""
+        delivered = []
+        while self.tick(now) >= 0 and self.wire:
+            delivered += self.answer()
+        self.tick(now + self.settings.settle_after)
+        return delivered
+
+
+def _bodies(sent: Sequence[Outgoing]) -> list[str]:
+    return [(out.message.body or b"").decode() for out in sent]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path / "store", LaneSettings(window=10, share=4, batch=5))
+    yield bench
+    bench.store.close()
+
+
+def test_nothing_is_published_before_its_due_time(bench: Bench) -> None:
+    bench.put("later", T0 + 1000)
+
+    assert bench.tick(T0 + 999) == 1
+    assert bench.wire == []
+    bench.tick(T0 + 1000)
+    assert _bodies(bench.wire) == ["later"]
+
+
+def test_the_tick_returns_the_wait_until_the_next_due_time(bench: Bench) -> None:
+    bench.put("first", T0 + 250)
+    bench.put("second", T0 + 9000)
+
+    assert bench.tick(T0) == 250
+
+
+def test_an_empty_lane_waits_until_it_is_woken(bench: Bench) -> None:
+    assert bench.tick(T0) == NEVER - T0
+
+
+def test_messages_go_out_by_due_time_and_then_by_arrival(bench: Bench) -> None:
+    for name, due in (("c", 20), ("a", 10), ("d", 20), ("b", 10)):
+        bench.put(name, T0 + due)
+
+    assert bench.deliver(T0 + 50) == ["a", "b", "c", "d"]
+
+
+def test_a_delivery_bears_its_id_occurrence_and_due_time(bench: Bench) -> None:
+    bench.put("order-1", T0 + 5)
+    bench.tick(T0 + 5)
+
+    headers = plain(bench.wire[0].message.headers)
+
+    assert headers == {"x-delay-id": "order-1", "x-delay-occurrence": 1, "x-delay-due": T0 + 5}
+
+
+def test_no_more_than_the_window_is_unconfirmed(bench: Bench) -> None:
+    for number in range(30):
+        bench.put(str(number), T0, address=f"a{number}")
+
+    bench.tick(T0)
+    assert len(bench.wire) == 10
+    bench.answer()
+    bench.tick(T0)
+    assert len(bench.wire) == 10
+
+
+def test_an_unconfirmed_message_is_delivered_again_after_a_restart_with_the_same_id_and_occurrence(bench: Bench, tmp_path: Path) -> None:
+    bench.put("order-1", T0)
+    bench.tick(T0)
+    before = plain(bench.wire[0].message.headers)
+    bench.store.close()
+
+    again = Bench(tmp_path / "store", LaneSettings())
+    again.tick(T0 + 100)
+
+    assert plain(again.wire[0].message.headers) == before
+    again.store.close()
+
+
+def test_a_confirmed_and_settled_message_is_gone(bench: Bench) -> None:
+    bench.put("order-1", T0)
+    bench.deliver(T0)
+
+    assert bench.store.counts().pending == 0
+    assert bench.store.counts().events["delivered"] == 1
+
+
+def test_a_lost_connection_makes_everything_unconfirmed_due_again(bench: Bench) -> None:
+    bench.put("order-1", T0)
+    bench.tick(T0)
+
+    bench.answer(NotConnected("reset"))
+    bench.tick(T0 + 1)
+
+    assert _bodies(bench.wire) == ["order-1"]
+
+
+def test_a_refusing_destination_delays_no_message_for_another(bench: Bench) -> None:
+    for number in range(20):
+        bench.put(f"bad {number}", T0, address="refusing")
+        bench.put(f"good {number}", T0, address="fine")
+    delivered = []
+    for _ in range(30):
+        bench.tick(T0)
+        delivered += [
+            body for body in bench.answer(lambda out: BackOff("full", "no room") if out.address == "refusing" else None) if "good" in body
+        ]
+
+    assert delivered == [f"good {number}" for number in range(20)]
+    assert bench.store.counts().held == 20
+
+
+def test_a_held_destination_gets_everything_in_order_once_it_works_again(bench: Bench) -> None:
+    for number in range(12):
+        bench.put(f"{number:02}", T0 + number, address="refusing")
+    bench.tick(T0 + 12)
+    bench.answer(BackOff("full", "no room"))
+    bench.tick(T0 + 12)
+
+    delivered: list[str] = []
+    for later in range(20):
+        delivered += bench.deliver(T0 + 5000 + later)
+
+    assert delivered == [f"{number:02}" for number in range(12)]
+    assert bench.holds.addresses == {}
+
+
+def test_a_later_message_does_not_overtake_a_held_one(bench: Bench) -> None:
+    bench.put("first", T0, address="refusing")
+    bench.tick(T0)
+    bench.answer(BackOff("full", "no room"))
+    bench.tick(T0)
+
+    bench.put("second", T0 + 1, address="refusing")
+    bench.tick(T0 + 1)
+
+    assert bench.wire == []
+    delivered = bench.deliver(T0 + 5000) + bench.deliver(T0 + 5001) + bench.deliver(T0 + 5002)
+    assert delivered == ["first", "second"]
+
+
+def test_attempts_and_the_last_error_can_be_seen(bench: Bench) -> None:
+    bench.put("order-1", T0)
+    bench.tick(T0)
+    bench.answer(BackOff("full", "no room"))
+    bench.tick(T0)
+
+    found = bench.store.find("order-1")
+
+    assert isinstance(found, Pending)
+    assert (found.state, found.attempts, found.error) == ("held", 1, "full: no room")
+
+
+def test_what_was_held_stays_held_over_a_restart(bench: Bench, tmp_path: Path) -> None:
+    bench.put("order-1", T0)
+    bench.tick(T0)
+    bench.answer(BackOff("full", "no room"))
+    bench.tick(T0)
+    bench.store.close()
+
+    again = Bench(tmp_path / "store", LaneSettings())
+
+    assert list(again.holds.addresses) == ["a"]
+    assert again.deliver(T0 + 5000) == ["order-1"]
+    again.store.close()
+
+
+def test_a_message_that_the_broker_will_never_take_goes_to_the_shelf_with_the_reason(bench: Bench) -> None:
+    bench.put("huge", T0)
+    bench.tick(T0)
+    bench.answer(Rejected("too_large", "16 MiB at most"))
+    bench.tick(T0 + 10)
+    bench.tick(T0 + 20)
+
+    (dead,) = bench.store.dead_letters(10)
+
+    assert (dead.reason, dead.detail, dead.record.message.body) == ("too_large", "16 MiB at most", b"huge")
+
+
+def test_a_dead_letter_travels_to_the_routes_dead_letter_address(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "store", LaneSettings(), dead_letter="dead")
+    bench.put("huge", T0)
+    bench.tick(T0)
+    bench.answer(Rejected("too_large", "16 MiB at most"))
+    bench.tick(T0 + 10)
+    bench.tick(T0 + 20)
+    bench.tick(T0 + 20)
+
+    assert [(out.address, plain(out.message.headers)["x-delay-reason"]) for out in bench.wire] == [("dead", "too_large")]
+    bench.answer()
+    bench.tick(T0 + 30)
+    bench.tick(T0 + 40)
+    assert bench.store.counts().shelved == 0
+    bench.store.close()
+
+
+def test_a_dead_letter_that_nobody_takes_ends_on_the_shelf(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "store", LaneSettings(), dead_letter="dead")
+    bench.put("huge", T0)
+    for later in range(0, 60, 10):
+        bench.tick(T0 + later)
+        bench.answer(Rejected("too_large", "16 MiB at most"))
+    assert bench.store.counts().shelved == 1
+    bench.store.close()
+
+
+def test_a_destination_that_fails_for_too_long_gives_its_overdue_messages_up(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000))
+    for number in range(3):
+        bench.put(str(number), T0)
+    now = T0
+    while bench.store.counts().shelved < 3:
+        bench.tick(now)
+        bench.answer(BackOff("unroutable", "no such queue"))
+        now += 1000
+        assert now < T0 + 120_000
+
+    assert now >= T0 + 60_000
+    assert {dead.reason for dead in bench.store.dead_letters(10)} == {"delivery_failed"}
+    bench.store.close()
+
+
+def test_a_paused_route_publishes_nothing_and_loses_nothing(bench: Bench) -> None:
+    bench.paused.add("orders")
+    bench.put("order-1", T0)
+    bench.put("order-2", T0)
+    bench.tick(T0 + 100)
+    assert bench.wire == []
+
+    bench.paused.clear()
+    bench.holds.resume()
+
+    assert bench.deliver(T0 + 200) == ["order-1", "order-2"]
+
+
+def test_a_repeat_comes_again_from_its_start_without_drift(bench: Bench) -> None:
+    bench.put("beat", T0 + 1000, recurrence=Recurrence(start=T0, delay=1000, period=1000, repeat=2))
+
+    late = [T0 + 1007, T0 + 2004, T0 + 3050]
+    dues = []
+    for now in late:
+        bench.tick(now)
+        dues += [plain(out.message.headers)["x-delay-due"] for out in bench.wire]
+        bench.deliver(now)
+
+    assert dues == [T0 + 1000, T0 + 2000, T0 + 3000]
+    assert bench.store.counts().pending == 0
+
+
+def test_after_downtime_a_missed_repeat_fires_once_and_goes_on(bench: Bench) -> None:
+    bench.put("beat", T0 + 1000, recurrence=Recurrence(start=T0, delay=1000, period=1000, repeat=99))
+    bench.lane = bench.new_lane(started=T0 + 10_500)
+
+    bench.deliver(T0 + 10_500)
+
+    assert bench.store.next_due("rabbit") == T0 + 11_000
+
+
+def test_after_downtime_a_message_that_wants_no_late_delivery_expires(bench: Bench) -> None:
+    bench.put("late", T0 + 1000, misfire="skip")
+    bench.lane = bench.new_lane(started=T0 + 10_500)
+
+    assert bench.deliver(T0 + 10_500) == []
+    assert bench.store.counts().events["expired"] == 1
+
+
+def test_a_message_past_its_end_is_not_delivered(bench: Bench) -> None:
+    bench.put("offer", T0 + 1000, ends=T0 + 5000)
+
+    assert bench.deliver(T0 + 5001) == []
+    assert bench.store.counts().events["expired"] == 1
+
+
+def test_a_destination_whose_confirms_do_not_come_leaves_room_for_the_others(bench: Bench) -> None:
+    """Slow is not failing: nothing is refused, but one destination must not fill the window alone."""
+    for number in range(20):
+        bench.put(f"slow {number}", T0, address="slow")
+    bench.tick(T0)
+    assert len(bench.wire) == 10
+    bench.lane.confirm([(out.tag, None) for out in bench.wire[5:]])
+    bench.put("quick", T0 + 1500, address="quick")
+
+    for later in range(1500, 1600, 10):
+        bench.tick(T0 + later)
+
+    assert "quick" in _bodies(bench.wire)

@@ -1,0 +1,113 @@
+"""Ledger files: whole, each row once, also after a crash at any point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow.dataset as ds
+import pytest
+
+from delaybridge.bridge.ledger_files import LedgerFiles, arrow_schema
+from delaybridge.core.ledger import COLUMNS, Row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR = 3_600_000
+T0 = 1_750_000_000_000 // HOUR * HOUR
+
+
+def _row(sequence: int, at: int) -> Row:
+    return Row(
+        event="delivered", event_time=at, id=f"id-{sequence}", occurrence=1, due_time=at - 3, kind="once", dialect="own", route="orders",
+        source_broker="rabbit", source="in", destination_broker="rabbit", destination="/queues/a", lateness_ms=3, attempts=1, bridge="b",
+        sequence=sequence,
+    )  # fmt: skip
+
+
+class Outbox:
+    """Rows in memory, with a switch that kills the writer where a crash would."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.intent: tuple[int, int] | None = None
+        self.crash_before_forgetting = False
+
+    def flush_intent(self) -> tuple[int, int] | None:
+        return self.intent
+
+    def set_flush_intent(self, first: int, last: int, now: int) -> None:
+        self.intent = first, last
+
+    def outbox(self, limit: int) -> list[Row]:
+        return self.rows[:limit]
+
+    def forget_outbox(self, up_to: int, now: int) -> None:
+        if self.crash_before_forgetting:
+            raise KeyboardInterrupt
+        self.rows = [row for row in self.rows if row.sequence > up_to]
+        self.intent = None
+
+
+def _sequences(root: Path) -> list[int]:
+    return sorted(row["sequence"] for row in ds.dataset(sorted(root.rglob("*.parquet"))).to_table(columns=["sequence"]).to_pylist())
+
+
+def test_rows_lie_in_the_folder_of_their_hour(tmp_path: Path) -> None:
+    outbox = Outbox([_row(1, T0), _row(2, T0 + HOUR - 1), _row(3, T0 + HOUR)])
+
+    assert LedgerFiles(tmp_path, outbox, "b").flush_all(T0) == 3
+
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*.parquet"))] == [
+        "date=2025-06-15/hour=15/b-000000000001-000000000003.parquet",
+        "date=2025-06-15/hour=16/b-000000000001-000000000003.parquet",
+    ]
+
+
+def test_a_file_has_the_declared_columns_and_nothing_of_the_row_is_lost(tmp_path: Path) -> None:
+    rows = [_row(1, T0), msgspec.structs.replace(_row(2, T0), lateness_ms=None, event="scheduled")]
+
+    LedgerFiles(tmp_path, Outbox(list(rows)), "b").flush_all(T0)
+
+    table = ds.dataset(sorted(tmp_path.rglob("*.parquet"))).to_table()
+    assert table.schema.equals(arrow_schema())
+    assert table.column_names == [name for name, _, _ in COLUMNS]
+    read = [Row(**{**row, "event_time": _ms(row["event_time"]), "due_time": _ms(row["due_time"])}) for row in table.to_pylist()]
+    assert read == rows
+
+
+def _ms(instant: object) -> int:
+    return round(instant.timestamp() * 1000)  # type: ignore[attr-defined, no-any-return]  # pyarrow gives datetimes
+
+
+def test_a_crash_between_writing_and_forgetting_leaves_each_row_once(tmp_path: Path) -> None:
+    outbox = Outbox([_row(number, T0) for number in range(1, 4)])
+    outbox.crash_before_forgetting = True
+    with pytest.raises(KeyboardInterrupt):
+        LedgerFiles(tmp_path, outbox, "b").flush_all(T0)
+    outbox.crash_before_forgetting = False
+    outbox.rows += [_row(number, T0) for number in range(4, 6)]
+
+    LedgerFiles(tmp_path, outbox, "b").flush_all(T0)
+
+    assert _sequences(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disk_full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    outbox = Outbox([_row(1, T0)])
+    monkeypatch.setattr("os.fsync", disk_full)
+
+    with pytest.raises(OSError, match="No space"):
+        LedgerFiles(tmp_path, outbox, "b").flush_all(T0)
+
+    assert list(tmp_path.rglob("*.parquet")) == []
+    assert len(outbox.rows) == 1
+
+
+def test_without_rows_nothing_is_written(tmp_path: Path) -> None:
+    assert LedgerFiles(tmp_path, Outbox([]), "b").flush_all(T0) == 0
+    assert list(tmp_path.iterdir()) == []

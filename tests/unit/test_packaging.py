@@ -1,0 +1,111 @@
+"""What is shipped, and who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("adapters", "bridge", "core", "spark_jobs")
+MAY_IMPORT = {"core": set(), "adapters": {"core"}, "bridge": {"core", "adapters"}, "spark_jobs": {"core"}}
+CLIENTS = {"pika": "rabbitmq", "kafka": "kafka", "stomp": "activemq", "pyspark": "spark_jobs"}
+
+
+def _modules(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def _imports(module: Path) -> Iterator[tuple[str, str]]:
+    """Each import as (top folder or distribution, full dotted name), relative ones resolved."""
+    package = module.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.split(".")[0], alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            dotted = [*base, *(node.module or "").split(".")] if node.module else list(base)
+            names = dotted or [node.names[0].name]
+            yield names[0], ".".join(names)
+
+
+def test_the_list_of_packages_is_what_is_on_disk() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+
+    on_disk = {".".join(["delaybridge", *path.parent.relative_to(ROOT).parts]) for folder in FOLDERS for path in _modules(folder)}
+
+    assert sorted(on_disk | {"delaybridge"}) == sorted(listed)
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    missing = [folder for top in FOLDERS for folder in {module.parent for module in _modules(top)} if not (folder / "__init__.py").exists()]
+
+    assert missing == []
+
+
+def test_the_root_holds_one_python_file_and_that_only_a_docstring() -> None:
+    assert [path.name for path in ROOT.glob("*.py")] == ["__init__.py"]
+
+    body = ast.parse((ROOT / "__init__.py").read_text()).body
+
+    assert len(body) == 1
+    assert isinstance(body[0], ast.Expr)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_run_one_way(folder: str) -> None:
+    strays = [
+        f"{module.relative_to(ROOT)} imports {name}"
+        for module in _modules(folder)
+        for top, name in _imports(module)
+        if top in FOLDERS and top != folder and top not in MAY_IMPORT[folder]
+    ]
+
+    assert strays == []
+
+
+def test_spark_jobs_know_only_the_ledgers_schema() -> None:
+    strays = [name for module in _modules("spark_jobs") for top, name in _imports(module) if top == "core" and name != "core.ledger"]
+
+    assert strays == []
+
+
+def test_each_client_library_is_imported_by_its_own_adapter_only() -> None:
+    strays = [
+        f"{module.relative_to(ROOT)} imports {name}"
+        for folder in FOLDERS
+        for module in _modules(folder)
+        for top, name in _imports(module)
+        if top in CLIENTS and not str(module.relative_to(ROOT)).removeprefix("adapters/").startswith(CLIENTS[top])
+    ]
+
+    assert strays == []
+
+
+def test_the_core_reads_no_clock() -> None:
+    strays = [
+        f"{module.relative_to(ROOT)} calls {ast.unparse(node)}"
+        for module in _modules("core")
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node) in {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today"}
+    ]
+
+    assert strays == []
+
+
+def test_no_source_file_is_longer_than_400_lines() -> None:
+    long = {
+        str(module.relative_to(ROOT)): count
+        for folder in (*FOLDERS, "tests")
+        for module in _modules(folder)
+        if (count := len(module.read_text().splitlines())) > 400
+    }
+
+    assert long == {}

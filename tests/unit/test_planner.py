@@ -1,0 +1,133 @@
+"""Where a message goes, and why it cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from delaybridge.adapters.base import Received, Rejected
+from delaybridge.bridge.planner import MAX_HOPS, Planner, Route
+from delaybridge.core.fields import Value, plain
+from delaybridge.core.message import message
+from delaybridge.core.schedule import Limits
+from delaybridge.core.store import Put, Refuse, Withdraw
+
+NOW = 1_750_000_000_000
+
+
+def _route(**changes: object) -> Route:
+    fields: dict[str, object] = {"name": "orders", "source_broker": "rabbit", "source": "in", "lane": "rabbit"}
+    return Route(**(fields | changes))  # type: ignore[arg-type]  # changes are given by the tests below
+
+
+def _received(headers: dict[str, Value], address: str = "", **more: object) -> Received:
+    return Received(message(b"body", headers), address, b"token", **more)  # type: ignore[arg-type]  # as above
+
+
+def _put(change: object) -> Put:
+    assert isinstance(change, Put)
+    return change
+
+
+def _refused(change: object) -> Refuse:
+    assert isinstance(change, Refuse)
+    return change
+
+
+def test_a_delay_counts_from_the_bridges_clock_where_the_broker_gives_no_time() -> None:
+    change = _put(Planner(_route(), Limits()).plan(_received({"x-delay": 5000}, "/queues/a"), NOW))
+
+    assert change.record.schedule.due == NOW + 5000
+
+
+def test_a_delay_counts_from_the_moment_at_which_the_broker_took_the_message() -> None:
+    change = _put(Planner(_route(), Limits()).plan(_received({"x-delay": 5000}, "/queues/a", sent=NOW - 2000), NOW))
+
+    assert change.record.schedule.due == NOW + 3000
+
+
+def test_a_message_goes_back_to_where_its_producer_sent_it() -> None:
+    change = _put(Planner(_route(), Limits()).plan(_received({"x-delay": 5000}, "/exchanges/orders/eu"), NOW))
+
+    assert (change.record.lane, change.record.address) == ("rabbit", "/exchanges/orders/eu")
+
+
+def test_a_route_to_another_broker_does_not_reuse_the_sources_address() -> None:
+    change = _refused(Planner(_route(lane="kafka"), Limits()).plan(_received({"x-delay": 5000}, "/exchanges/orders/eu"), NOW))
+
+    assert change.reason == "no_destination"
+
+
+def test_a_fixed_address_of_the_route_goes_before_the_producers() -> None:
+    change = _put(Planner(_route(address="reminders"), Limits()).plan(_received({"x-delay": 5000}, "/exchanges/orders/eu"), NOW))
+
+    assert change.record.address == "reminders"
+
+
+def test_a_destination_header_is_followed_where_the_route_allows_it() -> None:
+    planner = Planner(_route(address="reminders", allow_to=("mail-*",)), Limits())
+
+    allowed = _put(planner.plan(_received({"x-delay": 5000, "x-delay-to": "mail-eu"}), NOW))
+    refused = _refused(planner.plan(_received({"x-delay": 5000, "x-delay-to": "secrets"}), NOW))
+
+    assert allowed.record.address == "mail-eu"
+    assert refused.reason == "destination_not_allowed"
+
+
+def test_the_doctors_probes_are_allowed_on_every_route() -> None:
+    change = _put(Planner(_route(), Limits()).plan(_received({"x-delay": 300, "x-delay-to": "/queues/delaybridge.doctor.1"}), NOW))
+
+    assert change.record.address == "/queues/delaybridge.doctor.1"
+
+
+def test_a_message_without_a_delay_is_due_at_once_and_unchanged() -> None:
+    received = _received({"tenant": "a"}, "/queues/a")
+
+    record = _put(Planner(_route(), Limits()).plan(received, NOW)).record
+
+    assert (record.kind, record.schedule.due, record.message) == ("pass_through", NOW, received.message)
+
+
+def test_a_cancellation_withdraws_its_id() -> None:
+    assert Planner(_route(), Limits()).plan(_received({"x-delay-cancel": "order-1"}), NOW) == Withdraw("order-1")
+
+
+def test_what_cannot_be_read_is_refused_with_its_headers_as_they_came() -> None:
+    received = _received({"x-delay": "soon"}, "/queues/a")
+
+    change = _refused(Planner(_route(), Limits()).plan(received, NOW))
+
+    assert change.reason == "bad_duration"
+    assert change.record.message == received.message
+    assert change.forward is None
+
+
+def test_a_dead_letter_address_gets_the_message_with_its_reason() -> None:
+    change = _refused(Planner(_route(dead_letter="dead"), Limits()).plan(_received({"x-delay": "soon", "tenant": "a"}, "/queues/a"), NOW))
+
+    assert change.forward is not None
+    assert change.forward.address == "dead"
+    headers = plain(change.forward.message.headers)
+    assert (headers["tenant"], headers["x-delay"], headers["x-delay-reason"]) == ("a", "soon", "bad_duration")
+
+
+def test_what_the_adapter_could_not_carry_is_refused_for_the_adapters_reason() -> None:
+    defect = Rejected("header_damaged", "cut off")
+
+    change = _refused(Planner(_route(dead_letter="dead"), Limits()).plan(_received({}, "/queues/a", defect=defect), NOW))
+
+    assert change.reason == "header_damaged"
+
+
+@pytest.mark.parametrize(("passes", "outcome"), [(1, Put), (MAX_HOPS, Put), (MAX_HOPS + 1, Refuse)])
+def test_a_message_that_keeps_coming_back_undelayed_is_a_loop(passes: int, outcome: type) -> None:
+    """A destination that leads into the bridge again would otherwise turn one message into an endless stream."""
+    planner = Planner(_route(), Limits())
+    received = _received({"x-delay-occurrence": 1, "x-delay-due": NOW, "x-delay-id": "a"}, "/exchanges/e/k")
+
+    for _ in range(passes):
+        change = planner.plan(received, NOW)
+        if isinstance(change, Put):
+            table = change.record.message.headers + message(b"", {"x-delay-occurrence": 1}).headers
+            received = Received(message(b"body", dict(plain(table))), "/exchanges/e/k", b"token")
+
+    assert type(change) is outcome
