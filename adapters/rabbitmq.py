@@ -1,0 +1,194 @@
+"""RabbitMQ, over AMQP 0-9-1 with pika.
+
+Messages keep all 13 properties and every header, type by type, byte for byte. What cannot be kept is dead-lettered, never altered:
+
+    a content header with property flags that AMQP does not define    header_damaged
+    headers that no longer fit one frame with the delivery headers     too_large
+    a `user_id` other than the bridge's own user                       rejected_by_broker, unless `impersonate` says that the bridge's user
+                                                                       has RabbitMQ's `impersonator` tag
+
+An empty header table and none at all are the same thing here.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pika
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from .rabbitmq_address import parse, queue_address
+from .rabbitmq_link import translated
+from .rabbitmq_sink import RabbitSink
+from .rabbitmq_source import Ingress, RabbitSource, Tap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pika.connection import Parameters
+
+    from .rabbitmq_gate import RabbitGate
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tls(BaseModel):
+    """TLS beyond an `amqps` URL, which alone means the system's authorities and a checked host name."""
+
+    model_config = _STRICT
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    verify: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError where a file cannot be read or used."""
+        context = ssl.create_default_context(cafile=self.ca_file)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.cert_file is not None:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+class RabbitMQ(BaseModel):
+    """Options of a broker. Times are in seconds.
+
+    `url` is one amqp(s) URL or a list of them, tried in order; `username` and `password` (or `password_file`) go before those in the URL;
+    `external` logs in by the client certificate. `management_url` is needed by `plan`, `apply` and `doctor` only.
+    """
+
+    model_config = _STRICT
+
+    url: SecretStr | list[SecretStr]
+    username: str | None = None
+    password: SecretStr | None = None
+    password_file: Path | None = None
+    external: bool = False
+    impersonate: bool = False
+    tls: Tls = Tls()
+    heartbeat: int = Field(default=30, ge=0, le=3600)
+    connection_timeout: float = Field(default=10, gt=0)
+    blocked_connection_timeout: float = Field(default=60, gt=0)
+    prefetch: int = Field(default=2000, ge=1, le=65535)
+    management_url: SecretStr | None = None
+
+    @field_validator("url", mode="after")
+    @classmethod
+    def _readable(cls, url: SecretStr | list[SecretStr]) -> SecretStr | list[SecretStr]:
+        urls = url if isinstance(url, list) else [url]
+        if not urls:
+            raise ValueError("name at least one amqp:// or amqps:// URL")
+        for one in urls:
+            if not one.get_secret_value().startswith(("amqp://", "amqps://")):
+                raise ValueError("a RabbitMQ URL begins with amqp:// or amqps://")
+            _url_parameters(one)
+        return url
+
+    @model_validator(mode="after")
+    def _one_password(self) -> RabbitMQ:
+        if self.password is not None and self.password_file is not None:
+            raise ValueError("give either `password` or `password_file`")
+        return self
+
+    def parameters(self, purpose: str) -> list[Parameters]:
+        """What pika needs, one for each URL. Reads files anew. Raises NotConnected where one cannot be read."""
+        with translated():
+            return [self._parameters(url, purpose) for url in (self.url if isinstance(self.url, list) else [self.url])]
+
+    def _parameters(self, url: SecretStr, purpose: str) -> Parameters:
+        parameters = _url_parameters(url)
+        parameters.heartbeat = self.heartbeat
+        parameters.socket_timeout = parameters.stack_timeout = self.connection_timeout
+        parameters.blocked_connection_timeout = self.blocked_connection_timeout
+        parameters.client_properties = {"product": "delaybridge", "connection_name": f"delaybridge {purpose}"}
+        if parameters.ssl_options is not None:
+            parameters.ssl_options = pika.SSLOptions(self.tls.context(), parameters.host)
+        parameters.credentials = self._credentials(parameters.credentials)
+        return parameters
+
+    def _credentials(self, given: Any) -> Any:
+        if self.external:
+            return pika.credentials.ExternalCredentials()
+        password = given.password
+        if self.password is not None:
+            password = self.password.get_secret_value()
+        elif self.password_file is not None:
+            password = self.password_file.read_text().strip()
+        return pika.PlainCredentials(self.username or given.username, password)
+
+    @property
+    def publisher(self) -> bytes | None:
+        """The only user that a message's `user_id` may name; None where any may be."""
+        if self.impersonate or self.external:
+            return None
+        first = self.url[0] if isinstance(self.url, list) else self.url
+        return (self.username or _url_parameters(first).credentials.username).encode()
+
+
+def _url_parameters(url: SecretStr) -> pika.URLParameters:
+    return pika.URLParameters(url.get_secret_value())
+
+
+class Endpoint(BaseModel):
+    """Where a route reads: a queue, declared durable where it is missing and `declare` is set; `gate` names the exchanges that are gated."""
+
+    model_config = _STRICT
+
+    queue: str = Field(min_length=1, max_length=255)
+    gate: tuple[str, ...] = ()
+    declare: bool = True
+
+    @property
+    def address(self) -> str:
+        """The queue, as an address."""
+        return queue_address(self.queue)
+
+
+class RabbitAdapter:
+    """The entry point `rabbitmq`."""
+
+    options = RabbitMQ
+    endpoint = Endpoint
+
+    def source(self, options: RabbitMQ, route: Endpoint) -> RabbitSource:
+        """See base.Adapter."""
+        return self._source(options, Ingress(route.queue, route.declare), route.gate)
+
+    def sink(self, options: RabbitMQ) -> RabbitSink:
+        """See base.Adapter."""
+        return RabbitSink(lambda: options.parameters("sink"), timeout=options.connection_timeout, user=options.publisher)
+
+    def tap(self, options: RabbitMQ, address: str) -> RabbitSource:
+        """At an exchange: copies of what arrives there with this key. At a queue: its messages themselves, taken away from its consumers.
+
+        Raises Rejected(bad_destination).
+        """
+        target = parse(address)
+        exchange, key = target.exchange.decode(), target.routing_key.decode()
+        return self._source(options, Tap(exchange, key) if exchange else Ingress(key, create=False))
+
+    def interception(self, options: RabbitMQ, routes: Sequence[Endpoint]) -> RabbitGate:
+        """See base.Intercepting. Raises AdapterError where two routes gate one exchange."""
+        from .rabbitmq_gate import RabbitGate  # noqa: PLC0415 - the daemon's hot path needs no HTTP client
+
+        return RabbitGate(options, routes)
+
+    def interception(self, options: RabbitMQ, routes: Sequence[Endpoint]) -> RabbitGate:
+        """See base.Intercepting."""
+        from .rabbitmq_gate import RabbitGate  # noqa: PLC0415  only `plan`, `apply` and `doctor` need an HTTP client
+
+        return RabbitGate(options, routes)
+
+    def _source(self, options: RabbitMQ, subscription: Ingress | Tap, gated: Sequence[str] = ()) -> RabbitSource:
+        purpose = f"source {subscription[0]}"
+        return RabbitSource(
+            lambda: options.parameters(purpose), subscription, prefetch=options.prefetch, timeout=options.connection_timeout, gated=gated
+        )
+
+
+adapter = RabbitAdapter()

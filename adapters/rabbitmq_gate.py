@@ -1,0 +1,274 @@
+"""Interception on RabbitMQ: the ingress queues and the gates of all routes that read from one broker."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from ..core.headers import DELAY_NAMES
+from . import rabbitmq_probe as amqp
+from .base import AdapterError, Finding, NotConnected, Step
+from .rabbitmq_address import real_of
+from .rabbitmq_management import Call, Management
+from .rabbitmq_topology import GUIDE, PLUGIN, Change, Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pika.connection import Parameters
+
+    from .rabbitmq import Endpoint, RabbitMQ
+    from .rabbitmq_management import Binding, Broker
+
+HEADERS = sorted(name.decode() for name in DELAY_NAMES)
+ROUNDS = 4
+"""How often to look again: exchanges that are bound to each other need a second look, a consumer that binds meanwhile one more."""
+
+ENABLE = "rabbitmq-plugins enable rabbitmq_management"
+NEEDS = "a gate needs RabbitMQ's management API: bindings and policies can be read nowhere else"
+SET_URL = f"enable it (`{ENABLE}`) and set the broker's `management_url`"
+APPLY = "run `delaybridge apply`"
+CHECK_URL = "check `management_url`, and that the plugin rabbitmq_management runs"
+
+
+class RabbitGate:
+    """See base.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and the exchanges that it gates."""
+
+    def __init__(self, options: RabbitMQ, endpoints: Sequence[Endpoint]) -> None:
+        self._options = options
+        self._queues = list(dict.fromkeys(endpoint.queue for endpoint in endpoints))
+        self._gated: dict[str, str] = {}
+        for endpoint in endpoints:
+            for exchange in endpoint.gate:
+                if self._gated.setdefault(exchange, endpoint.queue) != endpoint.queue:
+                    raise AdapterError(f"exchange `{exchange}` is gated by two routes: its messages can go to one queue only")
+
+    # --- plan and apply ---
+
+    def plan(self) -> list[Step]:
+        """See base.Interception. Without the management API it can only tell about queues."""
+        if not self._options.management_url:
+            return [*self._plan_queues(), *(Step(f"gate exchange `{name}`: {NEEDS}", ENABLE, False) for name in self._gated)]
+        with self._api() as api:
+            return self._plan(api, api.broker())
+
+    def _plan_queues(self) -> list[Step]:
+        parameters = self._parameters()
+        return [
+            Step(
+                f"queue `{queue}` takes in delayed messages",
+                amqp.python_command(f"queue_declare({queue!r}, durable=True)"),
+                amqp.consumers(parameters, queue) is not None,
+            )
+            for queue in self._queues
+        ]
+
+    def _plan(self, api: Management, broker: Broker) -> list[Step]:
+        steps = [_step(api, change) for change in self._ingress(api, broker)]
+        for gate in self._gates(broker):
+            refusal = gate.refusal()
+            if refusal:
+                steps.append(Step(f"{refusal[0]}: {refusal[1]}", "", False))
+            else:
+                steps += [_step(api, change) for change in (*gate.build(api.calls), *gate.move(api.calls))]
+        return steps
+
+    def _ingress(self, api: Management, broker: Broker) -> list[Change]:
+        """Quorum queues where there is more than one node to hold them."""
+        arguments = {"x-queue-type": "quorum"} if broker.nodes > 1 else {}
+        return [
+            Change(f"queue `{queue}` takes in delayed messages", api.calls.queue(queue, arguments), queue in broker.queues)
+            for queue in self._queues
+        ]
+
+    def _gates(self, broker: Broker) -> list[Gate]:
+        return [Gate(broker, exchange, queue, HEADERS) for exchange, queue in self._gated.items()]
+
+    def apply(self) -> list[Step]:
+        """See base.Interception. Raises NotConnected, and AdapterError where something is in the way; then nothing was changed for any exchange."""
+        if not self._options.management_url:
+            return self._apply_queues()
+        with self._api() as api:
+            for _ in range(ROUNDS):
+                self._round(api)
+                steps = self._plan(api, api.broker())
+                if all(step.done for step in steps):
+                    break
+            return steps
+
+    def _apply_queues(self) -> list[Step]:
+        if self._gated:
+            raise AdapterError(f"{NEEDS}; {SET_URL}")
+        for queue in self._queues:
+            amqp.declare(self._parameters(), queue)
+        return self._plan_queues()
+
+    def _round(self, api: Management) -> None:
+        broker = api.broker()
+        _refuse(self._gates(broker))
+        self._do(api, self._ingress(api, broker))
+        self._complete(api, lambda gate: gate.build(api.calls))
+        for gate in self._gates(api.broker()):
+            self._do(api, gate.move(api.calls))
+
+    def undo(self) -> list[Step]:
+        """Give the gated exchanges their bindings back and take the gates away; `.real` stays for what waits in the bridge."""
+        with self._api() as api:
+            _refuse(self._gates(api.broker()))
+            self._complete(api, lambda gate: gate.build_back())
+            for gate in self._gates(api.broker()):
+                self._do(api, gate.move_back(api.calls))
+            return [_step(api, change) for gate in self._gates(api.broker()) for change in (*gate.build_back(), *gate.move_back(api.calls))]
+
+    def _complete(self, api: Management, path: Callable[[Gate], list[Change]]) -> None:
+        """Make a path and look whether it stands: taking the other one away is safe only then, not when this one was merely asked for."""
+        for _ in range(ROUNDS):
+            missing = [change for gate in self._gates(api.broker()) for change in path(gate) if not change.done]
+            if not missing:
+                return
+            self._do(api, missing)
+        raise AdapterError(f"RabbitMQ took a change and does not show it: {missing[0].what}. Nothing was taken away; run it again")
+
+    def _do(self, api: Management, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.done:
+                continue
+            if isinstance(change.action, Call):
+                api.do(change.action)
+            elif change.action.needs_void():
+                amqp.bind(self._parameters(), change.action)
+            else:
+                api.do(api.calls.bind(change.action))
+
+    # --- check ---
+
+    def check(self) -> list[Finding]:
+        """See base.Interception."""
+        if not self._options.management_url:
+            ok = not self._gated
+            return [
+                Finding(ok, "no `management_url` is set: exchanges, bindings and policies were not looked at", SET_URL),
+                *self._check_consumers(),
+            ]
+        try:
+            with self._api() as api:
+                return [*self._check_broker(api, api.broker()), *self._check_consumers()]
+        except NotConnected as error:
+            return [Finding(False, str(error), CHECK_URL), *self._check_consumers()]
+
+    def _check_broker(self, api: Management, broker: Broker) -> Iterator[Finding]:
+        yield Finding(True, f"the management API of RabbitMQ {broker.version} answers")
+        for name in self._queues:
+            queue = broker.queues.get(name)
+            if queue is not None:
+                fix = "delete it, then " + APPLY
+                yield Finding(queue.durable, f"queue `{name}` is {'durable' if queue.durable else 'not durable: a restart loses it'}", fix)
+        for gate in self._gates(broker):
+            yield from _check_gate(api, gate)
+        yield from self._check_permissions(api)
+        for exchange in broker.exchanges.values():
+            if exchange.type == PLUGIN:
+                yield Finding(True, f"exchange `{exchange.name}` still uses the delayed-message plugin", f"follow {GUIDE}")
+
+    def _check_permissions(self, api: Management) -> Iterator[Finding]:
+        allowed = api.permissions()
+        if allowed is None:
+            return
+        wanted = [("read", queue) for queue in self._queues] + [("write", real_of(exchange)) for exchange in self._gated]
+        for kind, name in wanted:
+            if not re.search(allowed[kind], name):
+                yield Finding(
+                    False, f"user `{api.user}` may not {kind} `{name}`", f"rabbitmqctl set_permissions: let `{kind}` match {name}"
+                )
+
+    def _check_consumers(self) -> Iterator[Finding]:
+        parameters = self._parameters()
+        for queue in self._queues:
+            found = amqp.consumers(parameters, queue)
+            if found is None:
+                yield Finding(False, f"queue `{queue}` does not exist", APPLY)
+            else:
+                yield Finding(
+                    found > 0,
+                    f"queue `{queue}` has {found or 'no'} consumer{'' if found == 1 else 's'}",
+                    "start the bridge: `delaybridge run`",
+                )
+
+    # --- probe ---
+
+    def probe(self) -> list[Finding]:
+        """See base.Interception. A gate is probed only where it is complete: its own consumers must not see the message."""
+        parameters = self._parameters()
+        findings = [amqp.probe(parameters, "", queue) for queue in self._queues]
+        if not all(finding.ok for finding in findings) or not self._options.management_url:
+            return findings
+        with self._api() as api:
+            for gate in self._gates(api.broker()):
+                whole = all(finding.ok for finding in _check_gate(api, gate))
+                refused = Finding(False, f"no probe was sent through `{gate.name}`: its consumers could see it", APPLY)
+                findings.append(amqp.probe(parameters, gate.name, gate.queue) if whole else refused)
+        return findings
+
+    # --- connections ---
+
+    def _parameters(self) -> list[Parameters]:
+        return self._options.parameters("gate")
+
+    @contextlib.contextmanager
+    def _api(self) -> Iterator[Management]:
+        """A client with the broker's own credentials, unless `management_url` brings others."""
+        assert self._options.management_url is not None
+        first = self._parameters()[0]
+        parts = urlsplit(self._options.management_url.get_secret_value())
+        user = unquote(parts.username) if parts.username else getattr(first.credentials, "username", "")
+        password = unquote(parts.password) if parts.password else getattr(first.credentials, "password", "")
+        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        timeout, tls = self._options.connection_timeout, self._options.tls.context()
+        with contextlib.closing(Management(url, user, password, first.virtual_host, timeout, tls)) as api:
+            yield api
+
+
+def _step(api: Management, change: Change) -> Step:
+    if isinstance(change.action, Call):
+        command = api.command(change.action)
+    elif change.action.needs_void():
+        command = amqp.bind_command(change.action)
+    else:
+        command = api.command(api.calls.bind(change.action))
+    return Step(change.what, command, change.done)
+
+
+def _refuse(gates: Sequence[Gate]) -> None:
+    refusals = [refusal for gate in gates if (refusal := gate.refusal())]
+    if refusals:
+        raise AdapterError("; ".join(f"{what}: {fix}" for what, fix in refusals))
+
+
+def _check_gate(api: Management, gate: Gate) -> Iterator[Finding]:
+    refusal = gate.refusal()
+    if refusal:
+        yield Finding(False, *refusal)
+        return
+    problems = [Finding(False, f"missing: {change.what}", APPLY) for change in gate.build(api.calls) if not change.done]
+    problems += [_bypass(gate, binding) for binding in gate.bypasses()]
+    problems += [Finding(False, f"not yet so: {change.what}", APPLY) for change in gate.leftovers(api.calls)]
+    problems += [
+        Finding(
+            False,
+            f"`{name}` has `{gate.name}` as its alternate exchange: the bridge would deliver to `{name}`",
+            f"point it to `{gate.real}`",
+        )
+        for name in gate.other_ways_in()
+    ]
+    yield from problems or [
+        Finding(True, f"`{gate.name}` is gated; `{gate.real}` holds {len(gate.consumers())} bindings, and none goes past the gate")
+    ]
+
+
+def _bypass(gate: Gate, binding: Binding) -> Finding:
+    what = f"by-pass: {binding.destination_type} `{binding.destination}` is bound to `{gate.name}` ({binding.routing_key!r}) and gets delayed messages at once"
+    if binding in gate.stuck():
+        return Finding(False, what, f"it is exclusive to its consumer: let that consumer bind it to `{gate.real}`")
+    return Finding(False, what, f"{APPLY}; and let the consumer that declares this binding declare it on `{gate.real}`")

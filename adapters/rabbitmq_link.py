@@ -1,0 +1,143 @@
+"""One connection to RabbitMQ on a thread of its own, and the one place where pika's errors become ours.
+
+pika is not thread-safe: everything that touches a connection or a channel runs on the link's thread, and `Link.post` is the only way in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pika.adapters.select_connection import IOLoop
+from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException, AMQPConnectorPhaseErrorBase
+from pika.exceptions import AMQPError, ChannelClosed, ChannelError, ConnectionClosed, ReentrancyError
+
+from .base import NotConnected
+from .rabbitmq_wire import Event, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pika.connection import Parameters
+
+FOREIGN = (AMQPError, AMQPConnectorException, ChannelError, ReentrancyError, OSError)
+"""All that pika and the socket raise. Whatever it is, the connection is of no more use: NotConnected."""
+
+
+def not_connected(error: BaseException) -> NotConnected:
+    """Our word for any of `FOREIGN`, with the most telling text that it has."""
+    if isinstance(error, NotConnected):
+        return error
+    while isinstance(error, AMQPConnectionWorkflowFailed | AMQPConnectorPhaseErrorBase):
+        error = error.exceptions[-1] if isinstance(error, AMQPConnectionWorkflowFailed) else error.exception
+    ours = NotConnected(f"RabbitMQ: {error.reply_text if isinstance(error, ConnectionClosed | ChannelClosed) else repr(error)}")
+    ours.__cause__ = error
+    return ours
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Raise NotConnected for what pika and the socket raise."""
+    try:
+        yield
+    except FOREIGN as error:
+        raise not_connected(error) from error
+
+
+class Session(Protocol):
+    """What a link carries. All methods run on the link's thread."""
+
+    def opened(self, link: Link, wire: Wire) -> None:
+        """The connection is open; call `link.ready` when the session is as well."""
+        ...
+
+    def heard(self, events: list[Event]) -> None:
+        """Content arrived: all that one read from the socket brought."""
+        ...
+
+    def closing(self, wire: Wire, then: Callable[[], None]) -> None:
+        """Say goodbye, then call `then`, which closes the connection."""
+        ...
+
+    def lost(self, reason: NotConnected) -> None:
+        """The connection is gone, or never came. Called exactly once, and last."""
+        ...
+
+
+class Link:
+    """A connection with its thread. `timeout` (seconds) bounds opening and closing."""
+
+    def __init__(self, parameters: Sequence[Parameters], session: Session, timeout: float, name: str) -> None:
+        self._parameters = parameters
+        self._session = session
+        self._timeout = timeout
+        self._settled = threading.Event()
+        self._reason: NotConnected | None = None
+        self._wire: Wire | None = None
+        self._loop = IOLoop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Connect; returns when the session is ready. Raises NotConnected."""
+        self._thread.start()
+        if not self._settled.wait(self._timeout):
+            self._reason = NotConnected(f"RabbitMQ did not answer within {self._timeout:g} s")
+            self.close()
+        if self._reason is not None:
+            self._thread.join()
+            raise self._reason
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Run `call` on the link's thread soon; it is dropped where the connection is gone."""
+        self._loop.add_callback_threadsafe(call)
+
+    def close(self) -> None:
+        """Say goodbye and disconnect; after `timeout` without an answer the connection is dropped. Idempotent."""
+        self.post(self._close)
+        self._thread.join()
+
+    def ready(self) -> None:
+        """The session can be used from now on."""
+        self._settled.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Give the connection up, for this reason unless there is one already."""
+        self._reason = self._reason or not_connected(error)
+        if self._wire is not None and self._wire.is_open:
+            self._wire.close()
+
+    def _run(self) -> None:
+        try:
+            with translated():
+                self._workflow = Wire.create_connection(self._parameters, self._done, custom_ioloop=self._loop)
+                self._loop.start()
+        except NotConnected as reason:
+            self._reason = reason
+        finally:
+            self._loop.close()
+            self._reason = self._reason or NotConnected("the connection was closed")
+            self._session.lost(self._reason)
+            self._settled.set()
+
+    def _done(self, outcome: Any) -> None:
+        if not isinstance(outcome, Wire):
+            self._gone(None, outcome)
+            return
+        self._wire = outcome
+        outcome.listener = self._session.heard
+        outcome.add_on_close_callback(self._gone)
+        self._session.opened(self, outcome)
+
+    def _gone(self, _: Any, reason: BaseException) -> None:
+        self._reason = self._reason or not_connected(reason)
+        self._loop.stop()
+
+    def _close(self) -> None:
+        wire = self._wire
+        self._reason = self._reason or NotConnected("the connection was closed")
+        if wire is None:
+            self._workflow.abort()
+        elif wire.is_open:
+            self._loop.call_later(self._timeout, wire.abort)
+            self._session.closing(wire, lambda: wire.close() if wire.is_open else None)

@@ -1,0 +1,224 @@
+"""RabbitMQ's management API, as much of it as the gate needs: what stands on the broker, and calls that change it.
+
+A `Call` is at once what `apply` does and what a person can paste, so the two cannot differ. `rabbitmqadmin` is not used for that: its
+first and second generation do not understand each other's arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+import httpx
+import msgspec
+
+from .base import AdapterError, NotConnected
+
+if TYPE_CHECKING:
+    import ssl
+
+VOID = "undefined"
+"""How the API shows an argument without a value. It is None here, and can be sent by AMQP only: the API answers 500 to JSON's null."""
+
+Arguments = dict[str, Any]
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """One exchange; `policy` is the one that RabbitMQ applies to it."""
+
+    name: str
+    type: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = {}
+    policy: str | None = None
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """One queue."""
+
+    name: str
+    durable: bool = True
+    exclusive: bool = False
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """One binding. `properties_key` is the API's own name for it, percent-encoded; empty on one that is yet to be made."""
+
+    source: str
+    destination: str
+    destination_type: str
+    routing_key: str = ""
+    arguments: Arguments = {}
+    properties_key: str = ""
+
+    def same(self, other: Binding) -> bool:
+        """Whether the two route alike."""
+        return self._identity() == other._identity()
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.source, self.destination, self.destination_type, self.routing_key, self.arguments
+
+    def needs_void(self) -> bool:
+        """Whether it has an argument without a value, which only AMQP can send."""
+        return None in self.arguments.values()
+
+
+class Policy(msgspec.Struct, frozen=True, rename={"apply_to": "apply-to"}):
+    """One policy; RabbitMQ applies to each object only the one of the highest priority."""
+
+    name: str
+    pattern: str
+    definition: Arguments
+    priority: int = 0
+    apply_to: str = "all"
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """What stands on the broker at one moment, in one virtual host."""
+
+    version: str
+    nodes: int
+    exchanges: dict[str, Exchange]
+    queues: dict[str, Queue]
+    bindings: list[Binding]
+    policies: list[Policy]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One request that changes something; `path` comes after `/api`."""
+
+    method: str
+    path: str
+    body: Any = None
+
+    def command(self, url: str, user: str) -> str:
+        """The same as a command to paste; the password is read from the environment."""
+        words = ["curl", "-fsS", "-u", f"{user}:$RABBITMQ_PASSWORD", "-X", self.method, f"{url}/api{self.path}"]
+        if self.body is not None:
+            words += ["-H", "content-type: application/json", "-d", json.dumps(self.body, ensure_ascii=False)]
+        return " ".join(f'"{word}"' if "$RABBITMQ" in word else shlex.quote(word) for word in words)
+
+
+class Calls:
+    """Builds calls for one virtual host."""
+
+    def __init__(self, vhost: str) -> None:
+        self._vhost = quote(vhost, safe="")
+
+    def path(self, kind: str, *names: str) -> str:
+        """`/kind/vhost/name/...`, each name percent-encoded."""
+        return "/".join(["", kind, self._vhost, *(quote(name, safe="") for name in names)])
+
+    def exchange(self, name: str, kind: str, arguments: Arguments) -> Call:
+        """Declare a durable exchange."""
+        return Call("PUT", self.path("exchanges", name), {"type": kind, "durable": True, "arguments": arguments})
+
+    def queue(self, name: str, arguments: Arguments) -> Call:
+        """Declare a durable queue."""
+        return Call("PUT", self.path("queues", name), {"durable": True, "arguments": arguments})
+
+    def bind(self, binding: Binding) -> Call:
+        """Make a binding whose arguments all have values."""
+        body = {"routing_key": binding.routing_key, "arguments": binding.arguments}
+        return Call("POST", self._ends(binding), body)
+
+    def unbind(self, binding: Binding) -> Call:
+        """Remove a binding that the API has listed. Its key stands in the path encoded twice."""
+        return Call("DELETE", self._ends(binding) + "/" + quote(binding.properties_key, safe=""))
+
+    def _ends(self, binding: Binding) -> str:
+        return self.path("bindings", "e", binding.source, binding.destination_type[0], binding.destination)
+
+    def policy(self, policy: Policy) -> Call:
+        """Set a policy."""
+        body = {"pattern": policy.pattern, "definition": policy.definition, "priority": policy.priority, "apply-to": policy.apply_to}
+        return Call("PUT", self.path("policies", policy.name), body)
+
+    def clear_policy(self, name: str) -> Call:
+        """Remove a policy."""
+        return Call("DELETE", self.path("policies", name))
+
+
+class Management:
+    """A client of the API. Raises NotConnected where it does not answer, AdapterError where it refuses."""
+
+    def __init__(self, url: str, user: str, password: str, vhost: str, timeout: float, tls: ssl.SSLContext) -> None:
+        self.url = url.rstrip("/")
+        self.user = user
+        self.calls = Calls(vhost)
+        # The broker stands beside the bridge: a proxy that the environment names is for somewhere else.
+        self._http = httpx.Client(base_url=f"{self.url}/api", auth=(user, password), timeout=timeout, verify=tls, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def do(self, call: Call) -> None:
+        """Make a change. What is removed already is removed."""
+        self._send(call.method, call.path, call.body, absent_is_fine=call.method == "DELETE")
+
+    def get(self, path: str) -> Any:
+        """Read JSON."""
+        return self._send("GET", path).json()
+
+    def command(self, call: Call) -> str:
+        """A change as a command to paste."""
+        return call.command(self.url, self.user)
+
+    def broker(self) -> Broker:
+        """What stands there now."""
+        path = self.calls.path
+        bindings = msgspec.convert(self.get(path("bindings")), list[Binding])
+        exchanges = msgspec.convert(self.get(path("exchanges")), list[Exchange])
+        queues = msgspec.convert(self.get(path("queues") + "?columns=name,durable,exclusive"), list[Queue])
+        return Broker(
+            version=self.get("/overview")["rabbitmq_version"],
+            nodes=self._nodes(),
+            exchanges={exchange.name: exchange for exchange in exchanges},
+            queues={queue.name: queue for queue in queues},
+            bindings=[_with_voids(binding) for binding in bindings if binding.source],
+            policies=msgspec.convert(self.get(path("policies")), list[Policy]),
+        )
+
+    def _nodes(self) -> int:
+        """How many nodes run; 1 where the user may not know."""
+        try:
+            return sum(bool(node.get("running")) for node in self.get("/nodes"))
+        except AdapterError as refused:
+            if isinstance(refused, NotConnected):
+                raise
+            return 1
+
+    def permissions(self) -> dict[str, str] | None:
+        """The user's own `configure`, `write` and `read` patterns; None where the API tells them to administrators only."""
+        if "administrator" not in self.get("/whoami")["tags"]:
+            return None
+        found: dict[str, str] = self.get(self.calls.path("permissions", self.user))
+        return found
+
+    def _send(self, method: str, path: str, body: Any = None, *, absent_is_fine: bool = False) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, json=body)
+        except httpx.HTTPError as error:
+            raise NotConnected(f"the management API at {self.url} does not answer: {error}") from error
+        if answer.is_success or (absent_is_fine and answer.status_code == httpx.codes.NOT_FOUND):
+            return answer
+        raise AdapterError(f"the management API at {self.url} refused {method} {unquote(path)}: {_reason(answer, self.user)}")
+
+
+def _with_voids(binding: Binding) -> Binding:
+    arguments = {name: None if value == VOID else value for name, value in binding.arguments.items()}
+    return msgspec.structs.replace(binding, arguments=arguments)
+
+
+def _reason(answer: httpx.Response, user: str) -> str:
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
+        return f"user {user!r} may not: it needs the right password and the tag `management` (`policymaker` to set policies)"
+    try:
+        return str(answer.json()["reason"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code}"

@@ -1,0 +1,232 @@
+"""Messages from a RabbitMQ queue, in batches."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from pika.exceptions import ChannelClosedByBroker
+
+from ..core.fields import Field, MalformedTableError, fields, value_of, without
+from ..core.message import NO_PROPERTIES, Message
+from .base import Batch, NotConnected, Received, Rejected
+from .rabbitmq_address import exchange_address, real_of
+from .rabbitmq_link import Link
+from .rabbitmq_wire import Delivery, decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from typing import Any
+
+    from pika.channel import Channel
+    from pika.connection import Parameters
+
+    from .rabbitmq_wire import Event, Wire
+
+_NOT_FOUND = 404
+_STAMPS = frozenset((b"timestamp_in_ms", b"x-opt-rabbitmq-received-time"))
+_COUNTERS = frozenset((b"x-delivery-count", b"x-acquired-count"))
+
+
+class Ingress(NamedTuple):
+    """A queue to consume. A missing one is declared durable where `create` says so; an existing one is taken as it is."""
+
+    queue: str
+    create: bool
+
+
+class Tap(NamedTuple):
+    """A queue of our own, bound to an exchange for as long as the connection lasts."""
+
+    exchange: str
+    routing_key: str
+
+
+class _Subscriber:
+    """The session of one connection: its channel, and what has arrived on it."""
+
+    def __init__(self, subscription: Ingress | Tap, prefetch: int) -> None:
+        self._subscription = subscription
+        self._prefetch = prefetch
+        self._consumer = ""
+        self.channel: Channel
+        self.inbox: deque[Delivery] = deque()
+        self.arrived = threading.Event()
+        self.reason: NotConnected | None = None
+
+    def opened(self, link: Link, wire: Wire) -> None:
+        """See Session."""
+        self._link = link
+        self._wire = wire
+        self._open(passive=True)
+
+    def _open(self, *, passive: bool) -> None:
+        self._wire.channel(on_open_callback=partial(self._declare, passive))
+
+    def _declare(self, passive: bool, channel: Channel) -> None:
+        self.channel = channel
+        channel.add_on_close_callback(partial(self._channel_closed, passive))
+        channel.add_on_cancel_callback(self._cancelled)
+        subscription = self._subscription
+        if isinstance(subscription, Ingress):
+            channel.queue_declare(subscription.queue, passive=passive, durable=not passive, callback=self._declared)
+        else:
+            channel.queue_declare("", exclusive=True, auto_delete=True, callback=partial(self._bind, subscription))
+
+    def _bind(self, tap: Tap, declared: Any) -> None:
+        arguments = {"x-match": "all"}  # on a headers exchange: everything; no other type looks at it
+        then = partial(self._declared, declared)
+        self.channel.queue_bind(declared.method.queue, tap.exchange, tap.routing_key, arguments, callback=lambda _: then())
+
+    def _declared(self, declared: Any) -> None:
+        self.channel.basic_qos(prefetch_count=self._prefetch, callback=lambda _: self._consume(declared.method.queue))
+
+    def _consume(self, queue: str) -> None:
+        # Deliveries go to `heard`; pika only wants to see a callback.
+        self._consumer = self.channel.basic_consume(queue, lambda *_: None, callback=lambda _: self._link.ready())
+
+    def _channel_closed(self, passive: bool, _: Channel, reason: Exception) -> None:
+        missing = isinstance(reason, ChannelClosedByBroker) and reason.reply_code == _NOT_FOUND
+        if missing and passive and isinstance(self._subscription, Ingress) and self._subscription.create and not self._consumer:
+            self._open(passive=False)
+        else:
+            self._link.fail(reason)
+
+    def _cancelled(self, _: Any) -> None:
+        self._link.fail(NotConnected(f"RabbitMQ cancelled the consumer: {self._subscription} is gone"))
+
+    def heard(self, events: list[Event]) -> None:
+        """See Session."""
+        self.inbox.extend(event for event in events if isinstance(event, Delivery))
+        self.arrived.set()
+
+    def closing(self, wire: Wire, then: Callable[[], None]) -> None:
+        """See Session."""
+        del wire
+        if self._consumer and self.channel.is_open:
+            self.channel.basic_cancel(self._consumer, callback=lambda _: then())
+        else:
+            then()
+
+    def lost(self, reason: NotConnected) -> None:
+        """See Session."""
+        self.reason = reason
+        self.arrived.set()
+
+    def take(self, limit: int, timeout: float) -> list[Delivery]:
+        """What has arrived, at most `limit`; waits for the first. Raises NotConnected."""
+        inbox = self.inbox
+        if not inbox and self.reason is None:
+            self.arrived.clear()
+            if not inbox and self.reason is None:
+                self.arrived.wait(timeout)
+        if self.reason is not None:
+            raise self.reason
+        return [inbox.popleft() for _ in range(min(limit, len(inbox)))]
+
+    def ack(self, tags: Sequence[int], *, multiple: bool) -> None:
+        """Acknowledge these, on the link's thread; nothing happens where the channel is gone."""
+        if not self.channel.is_open:
+            return
+        for tag in tags[-1:] if multiple else tags:
+            self.channel.basic_ack(tag, multiple)
+
+
+class RabbitSource:
+    """Consumes one queue. At most `prefetch` messages are unacknowledged, here and in the bridge together."""
+
+    def __init__(
+        self,
+        parameters: Callable[[], Sequence[Parameters]],
+        subscription: Ingress | Tap,
+        *,
+        prefetch: int,
+        timeout: float,
+        gated: Collection[str] = (),
+    ) -> None:
+        self._parameters = parameters
+        self._subscription = subscription
+        self._prefetch = prefetch
+        self._timeout = timeout
+        self._gated = {name.encode(): real_of(name).encode() for name in gated}
+        self._link: Link | None = None
+        self._session = _Subscriber(subscription, prefetch)
+        self._open_batches: deque[int] = deque()
+
+    def connect(self) -> None:
+        """See base.Source. Declares a missing queue where the route says so."""
+        self.close()
+        self._session = _Subscriber(self._subscription, self._prefetch)
+        self._open_batches = deque()
+        link = Link(self._parameters(), self._session, self._timeout, f"rabbitmq source {self._subscription[0]}")
+        link.start()
+        self._link = link
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:
+        """See base.Source."""
+        if self._link is None:
+            raise NotConnected("the source is closed")
+        deliveries = self._session.take(limit, timeout)
+        if not deliveries:
+            return None
+        tags = [delivery.tag for delivery in deliveries]
+        self._open_batches.append(tags[-1])
+        return Batch([self._received(delivery) for delivery in deliveries], partial(self._ack, self._link, self._session, tags))
+
+    def _ack(self, link: Link, session: _Subscriber, tags: Sequence[int]) -> None:
+        """One frame for the oldest batch; for any other, one per message, so that no earlier message is acknowledged with it."""
+        oldest = session is self._session and self._open_batches[0] == tags[-1]
+        if session is self._session:
+            self._open_batches.remove(tags[-1])
+        link.post(lambda: session.ack(tags, multiple=oldest))
+
+    def close(self) -> None:
+        """See base.Source."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _received(self, delivery: Delivery) -> Received:
+        address = self._address(delivery)
+        try:
+            properties, headers = decode(delivery.properties)
+            sent, counters = _broker_headers(headers)
+        except MalformedTableError as error:
+            damaged = Message(delivery.body, b"", NO_PROPERTIES)
+            defect = Rejected("header_damaged", str(error))
+            return Received(damaged, address, _token(delivery, delivery.properties), delivery.redelivered, defect=defect)
+        identity = delivery.properties
+        if counters:
+            uncounted = without(headers, counters)
+            identity = encode(properties, uncounted)
+            headers = uncounted if delivery.redelivered else headers
+        return Received(Message(delivery.body, headers, properties), address, _token(delivery, identity), delivery.redelivered, sent)
+
+    def _address(self, delivery: Delivery) -> str:
+        """By the default exchange a message came to the ingress itself, which is no destination."""
+        exchange = delivery.exchange
+        return exchange_address(self._gated.get(exchange, exchange), delivery.routing_key) if exchange else ""
+
+
+def _broker_headers(table: bytes) -> tuple[int | None, list[Field]]:
+    """When the broker received the message (epoch ms), where a plug-in or interceptor stamped it, and the counters that a redelivery adds."""
+    stamp, counters = None, []
+    for field in fields(table):
+        if field.name in _STAMPS:
+            value = value_of(field)
+            stamp = value if type(value) is int else stamp
+        elif field.name in _COUNTERS:
+            counters.append(field)
+    return stamp, counters
+
+
+def _token(delivery: Delivery, properties: bytes) -> bytes:
+    """Equal for equal content that was sent to the same exchange and key."""
+    exchange, key = delivery.exchange, delivery.routing_key
+    digest = blake2b(bytes((len(exchange), len(key))) + len(properties).to_bytes(4, "big"), digest_size=16)
+    for part in (exchange, key, properties, delivery.body):
+        digest.update(part)
+    return digest.digest()

@@ -1,0 +1,88 @@
+"""One change of the store while it is being made: everything that one atomic write will hold, and what memory learns once it is written."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..ledger import Event
+    from ..store import Record
+    from .database import Puts
+    from .lanes import Lane
+    from .numbers import Numbers
+
+Row = tuple[str, int, str, int, int, str, str, str, str, str, str, str, int | None, int, str, int]
+"""A ledger row less bridge and sequence, which are told once for the whole write."""
+
+
+def ledger_row(
+    event: Event, at: int, record: Record, record_id: str, lateness: int | None = None, attempts: int = 0, reason: str = ""
+) -> Row:
+    """The row that tells that `event` happened to `record` at `at`."""
+    schedule, message = record.schedule, record.message
+    return (event, at, record_id, schedule.occurrence, schedule.due, record.kind, record.dialect, record.route, record.source_broker,
+            record.source, record.lane, record.address, lateness, attempts, reason, len(message.body or b"") + len(message.headers))  # fmt: skip
+
+
+class Change:
+    """Collects one write. Readers inside the same change look into `ids`, `meta` and `fresh` before they look on disk.
+
+    `numbers` go on from the store's; `fresh` are records with a producer's id that this change puts; `then` is done once it is written.
+    """
+
+    __slots__ = (
+        "arrived",
+        "by_address",
+        "by_hour",
+        "cursors",
+        "due",
+        "fresh",
+        "held",
+        "ids",
+        "meta",
+        "numbers",
+        "rows",
+        "seen",
+        "then",
+        "totals",
+    )
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = msgspec.structs.replace(numbers)
+        self.due: Puts = {}
+        self.ids: Puts = {}
+        self.meta: Puts = {}
+        self.seen: Puts = {}
+        self.fresh: dict[bytes, Record] = {}
+        self.rows: list[Row] = []
+        self.totals: defaultdict[str, int] = defaultdict(int)
+        self.by_address: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.by_hour: defaultdict[int, int] = defaultdict(int)
+        self.held: defaultdict[tuple[Lane, str], int] = defaultdict(int)
+        self.arrived: dict[Lane, bytes] = {}
+        self.cursors: dict[Lane, bytes] = {}
+        self.then: list[Callable[[], None]] = []
+
+    def came(self, lane: Lane, key: bytes) -> None:
+        """A record is put at `key`; its lane learns of the first one."""
+        low = self.arrived.get(lane)
+        if low is None or key < low:
+            self.arrived[lane] = key
+
+    def count(self, record: Record, difference: int) -> None:
+        """One more or one less pending."""
+        self.totals["pending"] += difference
+        self.by_address[record.lane, record.address] += difference
+        self.by_hour[record.schedule.due // 3_600_000] += difference
+
+    def event(
+        self, event: Event, at: int, record: Record, record_id: str, lateness: int | None = None, attempts: int = 0, reason: str = ""
+    ) -> None:
+        """Something happened to a record: one ledger row, counted."""
+        self.rows.append(ledger_row(event, at, record, record_id, lateness, attempts, reason))
+        self.totals[event] += 1

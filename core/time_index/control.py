@@ -1,0 +1,105 @@
+"""What people ask for: cancel, reschedule, find, and the shelf."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..recurrence import moved
+from ..schedule import Schedule
+from ..store import Answer, Pending
+from . import keys
+from .locate import Found, became, locate
+from .state import State, encode
+
+if TYPE_CHECKING:
+    from ..ledger import Kind
+
+
+class Control:
+    """Applies requests that are about one record."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def _idle(self, record_id: str) -> Found | Answer:
+        """The record if it can be moved or removed now, otherwise the answer to give."""
+        found = locate(self._state, record_id)
+        if not isinstance(found, Found):
+            return became(self._state, record_id, found)
+        return Answer("in_flight") if found.key in self._state.lanes.claimed else found
+
+    def cancel(self, record_id: str, now: int) -> Answer:
+        """See `Store.cancel`."""
+        state, found = self._state, self._idle(record_id)
+        if isinstance(found, Answer):
+            return found
+        change = state.change()
+        state.cancel(change, found.key, found.record, now)
+        state.commit(change, now)
+        return Answer("done")
+
+    def reschedule(self, record_id: str, due: int, now: int) -> Answer:
+        """See `Store.reschedule`. The record keeps its arrival number. One that was withdrawn while in flight is gone."""
+        state, found = self._state, self._idle(record_id)
+        if isinstance(found, Answer):
+            return found
+        change = state.change()
+        if found.key in state.doomed:
+            state.bury(change, found.key, found.record, now)
+            state.commit(change, now)
+            return Answer("too_late", "cancelled", now)
+        record = replace(found.record, schedule=moved(found.record.schedule, due))
+        key = keys.moved(found.key, max(due, now))
+        state.remove(change, found.key, found.record)
+        change.due[key] = encode(record)
+        change.came(state.lanes.of(key), key)
+        change.count(record, 1)
+        state.ids.points(change, record_id, key)
+        state.commit(change, now)
+        return Answer("done")
+
+    def find(self, record_id: str) -> Pending | Answer:
+        """See `Store.find`."""
+        found = locate(self._state, record_id)
+        if isinstance(found, Found):
+            return pending(self._state, found)
+        return became(self._state, record_id, found)
+
+    def retry(self, number: int, now: int) -> bool:
+        """See `Store.retry_dead_letter`. It is scheduled once, under its own id unless a pending record bears that by now."""
+        state = self._state
+        letter = state.shelf.get(number)
+        if letter is None:
+            return False
+        change = state.change()
+        state.shelf.remove(change, number)
+        old = letter.record
+        kind: Kind = "once" if old.kind == "refused" else old.kind
+        record = replace(old, kind=kind, schedule=Schedule(due=now, occurrence=old.schedule.occurrence))
+        if isinstance(locate(state, old.id), Found):
+            made = keys.made_id(state.next_key(change, record, now))
+            record = replace(record, id=made)
+        state.schedule(change, record, encode(record), now)
+        state.commit(change, now)
+        return True
+
+    def drop(self, number: int, now: int) -> bool:
+        """See `Store.drop_dead_letter`."""
+        state = self._state
+        if state.shelf.get(number) is None:
+            return False
+        change = state.change()
+        state.shelf.remove(change, number)
+        state.commit(change, now)
+        return True
+
+
+def pending(state: State, found: Found) -> Pending:
+    """A record with its state."""
+    entry = state.held.entry(found.key)
+    attempts, error = entry[:2] if entry else (0, "")
+    if found.key in state.lanes.claimed:
+        return Pending(found.record, "in_flight", attempts, error)
+    return Pending(found.record, "held" if entry else "waiting", attempts, error)

@@ -1,0 +1,217 @@
+"""What goes out: handing out what is due, and what became of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..store import Due, Held, Record, Settled
+from . import keys
+from .change import Change, ledger_row
+from .database import between, scan
+from .state import State, encode, is_carrier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .lanes import Lane
+
+_READ_AT_ONCE = 64
+_CURSOR_EVERY = 1_000
+"""A restart walks over the deleted keys of about so many deliveries at most."""
+
+
+class Delivery:
+    """Hands records out and settles them."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def due(self, lane: Lane, now: int, limit: int, max_bytes: int) -> list[Due]:
+        """See `Store.due`."""
+        bound = min(lane.end, keys.due_key(lane.base | min(now + 1, keys.INSTANT_LIMIT - 1), 0))
+        if lane.position >= bound:
+            return []
+        found, doomed = self._claim(lane, bound, limit, max_bytes)
+        if doomed:
+            change = self._state.change()
+            for key, record in doomed:
+                self._state.bury(change, key, record, now)
+            self._state.commit(change, now)
+        return found
+
+    def _claim(self, lane: Lane, bound: bytes, limit: int, max_bytes: int) -> tuple[list[Due], list[tuple[bytes, Record]]]:
+        """Walk on from the lane's position; the second list are the doomed ones on the way."""
+        state, lanes = self._state, self._state.lanes
+        doomed, claimed = state.doomed, lanes.claimed
+        last_held = state.held.last(lane)
+        found: list[Due] = []
+        aside: list[tuple[bytes, Record]] = []
+        records = state.db.due.iter(between(lane.position, bound))
+        records.seek(lane.position)
+        while records.valid() and len(found) < limit and max_bytes > 0:
+            key = records.key()
+            if key not in claimed and (key > last_held or state.held.entry(key) is None):
+                raw = records.value()
+                record, named = state.decoded(key, raw)
+                if doomed and key in doomed:
+                    aside.append((key, record))
+                else:
+                    claimed[key] = record
+                    if named:
+                        lanes.named.add(key)
+                    found.append(Due(key, record))
+                    max_bytes -= len(raw)
+            records.next()
+        records.status()
+        lane.position, lane.exact = (records.key() if records.valid() else bound), False
+        return found, aside
+
+    def due_held(self, lane: Lane, group: str, limit: int, max_bytes: int) -> list[Due]:
+        """Hand out what a group holds, in order."""
+        state, lanes = self._state, self._state.lanes
+        found: list[Due] = []
+        waiting = (key for key in state.held.waiting(lane, group) if key not in lanes.claimed)
+        while max_bytes > 0 and (some := list(islice(waiting, min(_READ_AT_ONCE, limit - len(found))))):
+            for key, raw, (attempts, error, _) in zip(some, state.db.get_many(state.db.due, some), state.held.entries(some), strict=True):
+                if max_bytes <= 0 or raw is None:
+                    break
+                record, named = state.decoded(key, raw)
+                lanes.claim(key, record, named=named)
+                lanes.from_held[key] = group
+                state.held.handed_out(lane, group, key)
+                found.append(Due(key, record, attempts, error))
+                max_bytes -= len(raw)
+        return found
+
+    def next_due(self, lane: Lane) -> int | None:
+        """See `Store.next_due`; looks on disk only where the answer is not known already."""
+        if not lane.exact and lane.position < lane.end:
+            self._peek(lane)
+        return keys.instant_of(lane.position) if lane.exact else None
+
+    def _peek(self, lane: Lane) -> None:
+        held, claimed = self._state.held, self._state.lanes.claimed
+        lane.position, start = lane.end, lane.position
+        last_held = held.last(lane)
+        for key, _ in scan(self._state.db.due, start, lane.end, values=False):
+            if key in claimed or (key <= last_held and held.entry(key) is not None):
+                continue
+            lane.position, lane.exact = key, True
+            break
+
+    def settle(self, outcomes: Sequence[Settled], now: int) -> None:
+        """See `Store.settle`. What is not in flight is settled too if it still waits, and passed over if it is gone."""
+        lanes = self._state.lanes
+        change = self._state.change()
+        settled: dict[bytes, Record] = {}
+        try:
+            self._settle_all(change, outcomes, settled, now)
+            for number in {keys.lane_of(key) for key in settled}:
+                self._advance(change, lanes.by_number[number], len(settled))
+            if settled:
+                self._state.commit(change, now)
+        except BaseException:
+            lanes.claimed.update(settled)
+            raise
+
+    def _settle_all(self, change: Change, outcomes: Sequence[Settled], settled: dict[bytes, Record], now: int) -> None:
+        """The common outcomes are settled within this loop, which calls only what it must; the others one by one."""
+        state, claimed, named, from_held = self._state, self._state.lanes.claimed, self._state.lanes.named, self._state.lanes.from_held
+        due, rows, totals, by_address, by_hour = change.due, change.rows, change.totals, change.by_address, change.by_hour
+        special = bool(named or from_held or state.doomed)
+        for outcome in outcomes:
+            key, event, at = outcome.key, outcome.event, outcome.at
+            record = claimed.pop(key, None)
+            if record is None:
+                self._settle_stray(change, outcome, settled, now)
+                continue
+            settled[key] = record
+            if (
+                outcome.next is not None
+                or outcome.forward is not None
+                or event == "dead_lettered"
+                or record.kind == "refused"
+                or (special and (key in named or key in from_held or key in state.doomed))
+            ):
+                self._settle_one(change, outcome, record, named=key in named, now=now)
+                continue
+            due[key] = None
+            instant = record.schedule.due
+            lateness = at - instant if event == "delivered" else None
+            rows.append(ledger_row(event, at, record, record.id, lateness, outcome.attempts, outcome.reason))
+            totals[event] += 1
+            totals["pending"] -= 1
+            by_address[record.lane, record.address] -= 1
+            by_hour[instant // 3_600_000] -= 1
+
+    def _settle_stray(self, change: Change, outcome: Settled, settled: dict[bytes, Record], now: int) -> None:
+        found = self._state.read(outcome.key) if outcome.key not in settled else None
+        if found is not None:
+            record, named = found
+            settled[outcome.key] = record
+            self._settle_one(change, outcome, record, named=named, now=now)
+
+    def _settle_one(self, change: Change, outcome: Settled, record: Record, *, named: bool, now: int) -> None:
+        state, key, at = self._state, outcome.key, outcome.at
+        state.remove(change, key, record)
+        change.then.append(lambda: state.lanes.unclaim(key))
+        if not is_carrier(record):
+            lateness = at - record.schedule.due if outcome.event == "delivered" else None
+            change.event(outcome.event, at, record, record.id, lateness, outcome.attempts, outcome.reason)
+        if outcome.forward is not None:
+            state.carry(change, replace(outcome.forward, id=outcome.forward.id or record.id), now)
+        elif outcome.event == "dead_lettered":
+            state.shelf.add(change, record, outcome.reason, outcome.detail, at, outcome.attempts)
+        onward = outcome.next
+        if key in state.doomed:
+            known = state.ids.get(change, record.id)
+            if known is not None and known.key == key:
+                state.ids.ended(change, record.id, outcome.event, at)
+        elif outcome.next is not None:
+            following = replace(outcome.next, id=outcome.next.id or record.id)
+            state.schedule(change, following, encode(following), now)
+        elif named:
+            state.ids.ended(change, record.id, outcome.event, at)
+
+    def _advance(self, change: Change, lane: Lane, settled: int) -> None:
+        lane.settled += settled
+        if lane.settled >= _CURSOR_EVERY:
+            change.cursors[lane] = self._state.lanes.floor(lane)
+
+    def hold(self, failed: Iterable[Held], now: int) -> None:
+        """See `Store.hold`. A doomed record ends here."""
+        state = self._state
+        change = state.change()
+        for one in failed:
+            record = state.lanes.claimed.get(one.key)
+            if record is None:
+                continue
+            lane = state.lanes.of(one.key)
+            if one.key in state.doomed:
+                state.bury(change, one.key, record, now)
+            else:
+                state.held.add(change, lane, one.key, (one.attempts, one.error, one.group))
+            change.then.append(partial(state.lanes.unclaim, one.key))
+        state.commit(change, now)
+
+    def put_back(self, given_back: Iterable[bytes]) -> None:
+        """See `Store.put_back`. A doomed record ends here, at the latest time that the store was told."""
+        state, lanes = self._state, self._state.lanes
+        change = state.change()
+        for key in given_back:
+            record = lanes.claimed.get(key)
+            if record is None:
+                continue
+            if key in state.doomed:
+                state.bury(change, key, record, state.ids.now)
+            elif key in lanes.from_held:
+                state.held.back(lanes.of(key), lanes.from_held[key], key)
+            else:
+                lanes.of(key).back(key)
+            lanes.unclaim(key)
+        if change.due:
+            state.commit(change, state.ids.now)

@@ -1,0 +1,262 @@
+"""The time index: `core.store.Store` on RocksDB."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..store import Answer, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreError, StoreFull
+from .control import Control
+from .database import Database, told
+from .delivery import Delivery
+from .disk import Disk
+from .intake import Intake, encoded
+from .listing import Listing
+from .space import Space, compact
+from .state import State
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .. import ledger, store
+
+_MIB = 1 << 20
+
+
+class TimeIndex:
+    """Messages wait in the directory `path`, which is made where it is missing. See `core.store` for the contract and docs/store.md for the disk.
+
+    `bridge` is the name in the ledger rows. Ids that producers chose are remembered for `memory_ms` after their end, early withdrawals as long;
+    `recent_tokens` is how many of a source's latest tokens are kept at least. Below `min_free_disk` bytes of free space, as `free_bytes` tells
+    it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. Raises StoreLocked where another process is at work there.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        bridge: str,
+        memory_ms: int = 86_400_000,
+        recent_tokens: int = 10_000,
+        min_free_disk: int = 1024 * _MIB,
+        reserve_bytes: int = 64 * _MIB,
+        free_bytes: Callable[[], int] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._space_lock = threading.Lock()
+        self._failure: StoreError | None = None
+        self._db = Database(self.path / "db")
+        self._free_bytes = free_bytes or (lambda: shutil.disk_usage(self.path).free)
+        self._disk = Disk(self.path / "reserve", reserve_bytes, min_free_disk, free_bytes or (lambda: shutil.disk_usage(self.path).free))
+        with told():
+            self._state = State(self._db, self._disk, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens)
+        self._intake = Intake(self._state)
+        self._delivery = Delivery(self._state)
+        self._control = Control(self._state)
+        self._listing = Listing(self._state)
+        self._space = Space(self._state)
+
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[State]:
+        """Take the lock; after a failure nothing works any more, because nobody knows what of it is on disk."""
+        with self._lock:
+            if self._failure is not None:
+                raise StoreError(f"the store failed before: {self._failure}") from self._failure
+            try:
+                with told():
+                    yield self._state
+            except StoreFull:
+                raise
+            except StoreError as error:
+                self._failure = error
+                raise
+
+    def _sync(self) -> None:
+        try:
+            self._state.sync()
+        except StoreError as error:
+            self._failure = error
+            raise StoreError(f"the disk did not take what was written: {error}") from error
+
+    def put(self, changes: Sequence[store.Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
+        """See `Store.put`. StoreFull is raised before the disk is full: at `min_free_disk`."""
+        items = encoded(changes)
+        with self._entered():
+            if not self._disk.room():
+                raise StoreFull(f"{self.path}: less free space than min_free_disk")
+            answers = self._intake.put(items, now, source, tokens)
+        self._sync()
+        return answers
+
+    def taken(self, source: str) -> list[bytes]:
+        """See `Store.taken`."""
+        with self._entered() as state:
+            return state.recent.tokens(source)
+
+    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
+        """See `Store.due`."""
+        with self._entered() as state:
+            place = state.lanes.by_name.get(lane)
+            if place is None:
+                return []
+            delivery = self._delivery
+            found = delivery.due(place, now, limit, max_bytes) if held is None else delivery.due_held(place, held, limit, max_bytes)
+            unsynced = state.unsynced(found)
+        if unsynced:  # what the machine may still lose must not go out: it would go out twice
+            self._sync()
+        return found
+
+    def next_due(self, lane: str) -> int | None:
+        """See `Store.next_due`; costs nothing where nothing changed since the last call."""
+        with self._entered() as state:
+            place = state.lanes.by_name.get(lane)
+            return self._delivery.next_due(place) if place else None
+
+    def settle(self, outcomes: Sequence[Settled], now: int) -> None:
+        """See `Store.settle`. What is not in flight but still waits is settled too; what is gone is passed over."""
+        with self._entered():
+            self._delivery.settle(outcomes, now)
+        self._sync()
+
+    def hold(self, failed: Sequence[Held], now: int) -> None:
+        """See `Store.hold`."""
+        with self._entered():
+            self._delivery.hold(failed, now)
+        self._sync()
+
+    def put_back(self, keys: Sequence[bytes]) -> None:
+        """See `Store.put_back`."""
+        with self._entered():
+            self._delivery.put_back(keys)
+        self._sync()
+
+    def held(self, lane: str) -> dict[str, tuple[int, str]]:
+        """See `Store.held`; one look-up for each group."""
+        with self._entered() as state:
+            place = state.lanes.by_name.get(lane)
+            return state.held.firsts(place) if place else {}
+
+    def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word
+        """See `Store.cancel`."""
+        with self._entered():
+            answer = self._control.cancel(id, now)
+        self._sync()
+        return answer
+
+    def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word
+        """See `Store.reschedule`."""
+        with self._entered():
+            answer = self._control.reschedule(id, due, now)
+        self._sync()
+        return answer
+
+    def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
+        """See `Store.find`."""
+        with self._entered():
+            found = self._control.find(id)
+        self._sync()
+        return found
+
+    def list(self, query: Query, limit: int, cursor: str = "") -> Page:
+        """See `Store.list`. A record that came in late stands where it came in. ValueError for a cursor that is none."""
+        with self._entered():
+            return self._listing.page(query, limit, cursor)
+
+    def dead_letters(self, limit: int, after: int = 0) -> builtins.list[DeadLetter]:
+        """See `Store.dead_letters`."""
+        with self._entered() as state:
+            return state.shelf.page(limit, after)
+
+    def retry_dead_letter(self, number: int, now: int) -> bool:
+        """See `Store.retry_dead_letter`. It is scheduled once, under its own id unless another pending record bears that by now."""
+        with self._entered():
+            done = self._control.retry(number, now)
+        self._sync()
+        return done
+
+    def drop_dead_letter(self, number: int, now: int) -> bool:
+        """See `Store.drop_dead_letter`."""
+        with self._entered():
+            done = self._control.drop(number, now)
+        self._sync()
+        return done
+
+    def counts(self) -> Counts:
+        """See `Store.counts`; `by_address` and `by_hour` hold the first 1,000 addresses and hours, the totals everything."""
+        with self._entered() as state:
+            return state.counters.counts({number: lane.name for number, lane in state.lanes.by_number.items()})
+
+    def carriers(self) -> int:
+        """Dead letters on their way to a dead-letter destination; they are not pending in the ledger's sense."""
+        with self._entered() as state:
+            return state.counters.totals["carriers"]
+
+    def outbox(self, limit: int) -> builtins.list[ledger.Row]:
+        """The oldest ledger rows that are in no ledger file yet, at most `limit`."""
+        with self._entered() as state:
+            rows = state.outbox.rows(limit)
+        self._sync()
+        return rows
+
+    def outbox_backlog(self) -> int:
+        """How many ledger rows wait to be written to a file."""
+        with self._entered() as state:
+            return state.numbers.row - state.outbox.first
+
+    def flush_intent(self) -> tuple[int, int] | None:
+        """The first and the last row that were about to be written to a file and are not forgotten yet: write the same file again."""
+        with self._entered() as state:
+            return state.outbox.intent()
+
+    def set_flush_intent(self, first: int, last: int) -> None:
+        """Say durably which rows will be in the next ledger file, before it is written."""
+        with self._entered() as state:
+            change = state.change()
+            state.outbox.intend(change, first, last)
+            state.commit(change, state.ids.now)
+        self._sync()
+
+    def forget_outbox(self, up_to: int) -> None:
+        """Drop the rows up to a sequence number, and the intent, in one durable write: they are in a ledger file now."""
+        with self._entered() as state:
+            change = state.change()
+            state.outbox.forget(change, up_to)
+            state.commit(change, state.ids.now)
+        self._sync()
+
+    def room(self) -> bool:
+        """Whether there is disk space to take in more; cheap enough to ask before each batch."""
+        with self._entered():
+            return self._disk.room()
+
+    def free_bytes(self) -> int:
+        """Free bytes on the disk."""
+        return self._free_bytes()
+
+    def size_bytes(self) -> int:
+        """Bytes of the store's files, without the reserve."""
+        return sum(file.stat().st_size for file in os.scandir(self.path / "db") if file.is_file())
+
+    def maintain(self, now: int) -> bool:
+        """Give disk space back if it is worth it, and tell whether it was. Call it about every second, from a thread that may wait."""
+        with self._space_lock:
+            with self._entered():
+                if not self._space.worth(now):
+                    return False
+                lanes, outbox = self._space.drained()
+            compact(self._db, lanes, outbox)
+        return True
+
+    def close(self) -> None:
+        """See `Store.close`. Idempotent."""
+        with self._space_lock, self._lock:
+            if self._failure is None:
+                self._failure = StoreError("the store is closed")
+                self._state.close()

@@ -1,0 +1,179 @@
+r"""The keys: what stands where on disk. All numbers are big-endian, so that byte order is number order.
+
+    family  key                                              value
+    ------  -----------------------------------------------  ------------------------------------------------------------
+    due     lane 2 | instant 6 | arrival 8                   Record (msgpack); its id is empty where the key implies it
+    ids     'i' id                                           'p' due key | 'e' event at | 'w' at
+    ids     'x' at 8 | id                                    nothing: when a remembered id was written, oldest first
+    meta    'f'                                              format version
+    meta    'n'                                              the numbers: write, arrival, row, intake batch, dead letter
+    meta    'l' name                                         lane number
+    meta    'k' lane 2                                       cursor: nothing that waits lies before this due key
+    meta    'c' 't' name | 'a' lane 2 address | 'h' hour 4   counter; absent is zero
+    meta    'h' due key                                      held back: attempts, error, group (msgpack)
+    meta    'g' lane 2 | hash of group 8 | instant 6 | arrival 8   nothing: the same, group by group
+    meta    'b' lane 2 | group                               how many this group holds
+    meta    'z' due key                                      event with which a doomed record ends unless it is delivered
+    meta    't' source \0 | batch 8                          tokens of one intake batch (msgpack)
+    meta    's' number 8                                     dead letter: record, reason, detail, at, attempts (msgpack)
+    meta    'o' row number 8                                 ledger rows of one write (msgpack), the first has that number
+    meta    'w'                                              the range of rows that the ledger writer is writing
+
+`instant` is when a record may go out: its due time, or when it came in, if that was later. `arrival` numbers everything that came in.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+
+FORMAT = 1
+INSTANT_LIMIT = 1 << 48
+"""Instants are 48 bits of milliseconds: the year 10889."""
+
+due_key = struct.Struct(">QQ").pack
+"""A due key from `lane base | instant` and the arrival number."""
+_parts = struct.Struct(">QQ").unpack
+pack64 = struct.Struct(">Q").pack
+_pack16 = struct.Struct(">H").pack
+_pack32 = struct.Struct(">I").pack
+
+FORMAT_KEY = b"f"
+NUMBERS_KEY = b"n"
+INTENT_KEY = b"w"
+LANES = b"l"
+COUNTS = b"c"
+COUNT_ADDRESS = b"ca"
+COUNT_HOUR = b"ch"
+COUNT_TOTAL = b"ct"
+HELD_COUNTS = b"b"
+DOOMED = b"z"
+SHELF = b"s"
+OUTBOX = b"o"
+
+_MADE = "db"
+_MADE_LENGTH = len(_MADE) + 32
+
+
+def lane_base(number: int) -> int:
+    """What a lane adds to an instant to give the first half of its due keys."""
+    return number << 48
+
+
+def lane_prefix(number: int) -> bytes:
+    """The first two bytes of all due keys of a lane."""
+    return _pack16(number)
+
+
+def lane_of(key: bytes) -> int:
+    """The number of the lane that a due key belongs to."""
+    return key[0] << 8 | key[1]
+
+
+def instant_of(key: bytes) -> int:
+    """When the record under a due key may go out."""
+    return int.from_bytes(key[2:8], "big")
+
+
+def arrival_of(key: bytes) -> int:
+    """The arrival number in a due key."""
+    return int.from_bytes(key[8:], "big")
+
+
+def moved(key: bytes, instant: int) -> bytes:
+    """The due key of the same lane and arrival at another instant."""
+    return key[:2] + pack64(checked(instant))[2:] + key[8:]
+
+
+def checked(instant: int) -> int:
+    """An instant that fits a due key; ValueError where it does not."""
+    if not 0 <= instant < INSTANT_LIMIT:
+        raise ValueError(f"the instant {instant} does not fit the time index: 0 to {INSTANT_LIMIT - 1} ms")
+    return instant
+
+
+def made_id(key: bytes) -> str:
+    """The id that the bridge gives to a record that came without one: it says where the record is, so that it needs no index."""
+    return _MADE + key.hex()
+
+
+def key_of_made(record_id: str) -> bytes | None:
+    """The due key that a bridge-made id tells of, or None for an id of another form."""
+    if len(record_id) != _MADE_LENGTH or not record_id.startswith(_MADE):
+        return None
+    try:
+        key = bytes.fromhex(record_id[len(_MADE) :])
+    except ValueError:
+        return None
+    return key if made_id(key) == record_id else None
+
+
+def cursor_key(lane: int) -> bytes:
+    """Where a lane's cursor is kept."""
+    return b"k" + _pack16(lane)
+
+
+def lane_key(name: str) -> bytes:
+    """Where a lane's number is kept."""
+    return LANES + name.encode()
+
+
+def id_key(record_id: str) -> bytes:
+    """Where an id's state is kept."""
+    return b"i" + record_id.encode()
+
+
+def forget_key(at: int, record_id: str) -> bytes:
+    """Marks an id that was remembered at `at`, so that it can be found when its time is over."""
+    return b"x" + pack64(at) + record_id.encode()
+
+
+def held_key(key: bytes) -> bytes:
+    """Where it is kept how a record is held back."""
+    return b"h" + key
+
+
+def held_prefix(lane: int, group: str) -> bytes:
+    """The start of the keys of what a group holds."""
+    return b"g" + _pack16(lane) + blake2b(group.encode(), digest_size=8).digest()
+
+
+def held_count_key(lane: int, group: str) -> bytes:
+    """Where it is kept how many a group holds."""
+    return HELD_COUNTS + _pack16(lane) + group.encode()
+
+
+def doomed_key(key: bytes) -> bytes:
+    """Where it is kept that a record must not go out again."""
+    return DOOMED + key
+
+
+def tokens_prefix(source: str) -> bytes:
+    """The start of the keys of a source's tokens."""
+    return b"t" + source.encode() + b"\0"
+
+
+def shelf_key(number: int) -> bytes:
+    """Where a dead letter is kept."""
+    return SHELF + pack64(number)
+
+
+def outbox_key(row: int) -> bytes:
+    """Where the ledger rows of the write whose first row has this number are kept."""
+    return OUTBOX + pack64(row)
+
+
+def address_count_key(lane: int, address: str) -> bytes:
+    """Where the number of records that wait for an address is kept."""
+    return COUNT_ADDRESS + _pack16(lane) + address.encode()
+
+
+def hour_count_key(hour: int) -> bytes:
+    """Where the number of records that fall due in an hour (since the epoch) is kept."""
+    return COUNT_HOUR + _pack32(min(max(hour, 0), 0xFFFFFFFF))
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key behind all those that start with `prefix`."""
+    number = int.from_bytes(prefix, "big") + 1
+    return number.to_bytes(len(prefix), "big")

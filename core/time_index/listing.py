@@ -1,0 +1,78 @@
+"""Pages of pending records. Each page looks at a bounded number of records, whatever the filter."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from ..store import Page, Pending, Query
+from . import keys
+from .control import pending
+from .database import scan
+from .locate import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .lanes import Lane
+    from .state import State
+
+_EXAMINED = 5_000
+Place = tuple[bytes, bytes, bytes]
+"""Instant and arrival, the due key, and the record's bytes."""
+
+
+class Listing:
+    """Lists by time over one lane or all, or by id."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def page(self, query: Query, limit: int, cursor: str) -> Page:
+        """See `Store.list`. By time, a record stands where it may go out: one that came in late, when it came in."""
+        found = self._by_id(query, cursor) if query.id_prefix else self._by_time(query, cursor)
+        items: list[Pending] = []
+        for examined, (place, one) in enumerate(found):
+            if len(items) == limit or examined == _EXAMINED:
+                return Page(tuple(items), place)
+            if one is not None and _fits(query, one):
+                items.append(pending(self._state, one))
+        return Page(tuple(items))
+
+    def _by_time(self, query: Query, cursor: str) -> Iterator[tuple[str, Found | None]]:
+        lanes = self._state.lanes.by_name
+        wanted = [lanes[query.lane]] if query.lane in lanes else [] if query.lane else list(lanes.values())
+        first = _instant(query.due_from or 0)
+        end = _instant(query.due_to) if query.due_to is not None else None
+        start = max(first, bytes.fromhex(cursor))
+        for place, key, raw in heapq.merge(*(self._lane(lane, start, end) for lane in wanted)):
+            record, _ = self._state.decoded(key, raw)
+            yield place.hex(), Found(key, record)
+
+    def _lane(self, lane: Lane, start: bytes, end: bytes | None) -> Iterator[Place]:
+        state = self._state
+        floor = min(state.lanes.floor(lane), state.held.first(lane))
+        for key, raw in scan(state.db.due, max(floor, lane.start + start), lane.start + end if end is not None else lane.end):
+            yield key[2:], key, raw
+
+    def _by_id(self, query: Query, cursor: str) -> Iterator[tuple[str, Found | None]]:
+        state = self._state
+        prefix = keys.id_key(query.id_prefix)
+        for key, value in scan(state.db.ids, max(prefix, bytes.fromhex(cursor)), keys.after(prefix)):
+            due_key = state.ids.pending_key(value)
+            found = state.read(due_key) if due_key else None
+            yield key.hex(), Found(due_key, found[0]) if due_key and found else None
+
+
+def _instant(at: int) -> bytes:
+    return keys.pack64(min(max(at, 0), keys.INSTANT_LIMIT - 1))[2:]
+
+
+def _fits(query: Query, found: Found) -> bool:
+    record, instant = found.record, keys.instant_of(found.key)
+    return (
+        (not query.lane or record.lane == query.lane)
+        and (not query.address or record.address == query.address)
+        and (query.due_from is None or instant >= query.due_from)
+        and (query.due_to is None or instant < query.due_to)
+    )

@@ -1,0 +1,48 @@
+"""From an id to the record that bears it, or to what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ..store import Answer, Record
+from . import keys
+from .state import State, is_carrier
+
+if TYPE_CHECKING:
+    from .change import Change
+    from .ids import Known
+
+
+class Found(Struct, frozen=True):
+    """A pending record and where it is."""
+
+    key: bytes
+    record: Record
+
+
+def locate(state: State, record_id: str, change: Change | None = None) -> Found | Known | None:
+    """The pending record with this id, as the change under way leaves it; or what is remembered of the id; or None."""
+    known = state.ids.get(change, record_id)
+    key = known.key if known else keys.key_of_made(record_id)
+    if key is None:
+        return known
+    if change is not None and key in change.due:
+        record = change.fresh[key] if change.due[key] is not None and key in change.fresh else None
+    else:
+        record = state.lanes.claimed.get(key)
+        if record is None and (read := state.read(key)):
+            record = read[0]
+    if record is None or record.id != record_id or is_carrier(record):
+        return None
+    return Found(key, record)
+
+
+def became(state: State, record_id: str, known: Known | None) -> Answer:
+    """What became of an id that no pending record bears."""
+    if known is not None:
+        return Answer("too_late", known.event, known.at) if known.event else Answer("unknown")
+    key = keys.key_of_made(record_id)
+    gone = key is not None and keys.lane_of(key) in state.lanes.by_number and keys.arrival_of(key) < state.numbers.arrival
+    return Answer("too_late" if gone else "unknown")

@@ -1,0 +1,85 @@
+"""The outbox: ledger rows, written with the change that they tell of, until the ledger writer has them in a file of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from .. import ledger
+from . import keys
+from .database import Database, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .change import Change
+    from .numbers import Numbers
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[str, list[ledger.Row]]).decode
+_decode_range = msgspec.msgpack.Decoder(tuple[int, int]).decode
+
+
+class Outbox:
+    """Rows in the order of their numbers, without holes. `first` is the number of the oldest one that is still here."""
+
+    def __init__(self, db: Database, bridge: str, numbers: Numbers) -> None:
+        self._db = db
+        self._bridge = bridge
+        self.first = next((row for row, _ in self._values(0)), numbers.row)
+
+    def stage(self, change: Change) -> None:
+        """Put a change's rows into its write and number them."""
+        if change.rows:
+            change.meta[keys.outbox_key(change.numbers.row)] = _encode((self._bridge, change.rows))
+            change.numbers.row += len(change.rows)
+
+    def _values(self, row: int) -> Iterator[tuple[int, bytes]]:
+        start = keys.outbox_key(row)
+        for key, value in scan(self._db.meta, start, keys.after(keys.OUTBOX)):
+            yield int.from_bytes(key[1:], "big"), value
+
+    def rows(self, limit: int) -> list[ledger.Row]:
+        """The oldest rows, at most `limit`."""
+        found: list[ledger.Row] = []
+        for number, value in self._values(self.first):
+            found += _numbered(value, number)[: limit - len(found)]
+            if len(found) >= limit:
+                break
+        return found
+
+    def forget(self, change: Change, up_to: int) -> None:
+        """Drop the rows up to a number, and the intent to write them; the rows behind it in the same write stay."""
+        change.meta[keys.INTENT_KEY] = None
+        start, end = keys.outbox_key(self.first), keys.outbox_key(up_to + 1)
+        gone = [key for key, _ in scan(self._db.meta, start, end, values=False)]
+        change.meta.update(dict.fromkeys(gone))
+        if gone:
+            bridge, rows = _decode(self._db.meta.get(gone[-1]) or b"")
+            kept = rows[up_to + 1 - int.from_bytes(gone[-1][1:], "big") :]
+            if kept:
+                change.meta[end] = _encode((bridge, kept))
+        first = max(self.first, min(up_to + 1, change.numbers.row))
+        change.then.append(lambda: self._start_at(first))
+
+    def _start_at(self, first: int) -> None:
+        self.first = first
+
+    def intend(self, change: Change, first: int, last: int) -> None:
+        """Say which rows are about to be written to a file."""
+        change.meta[keys.INTENT_KEY] = _encode((first, last))
+
+    def intent(self) -> tuple[int, int] | None:
+        """The range that was about to be written when the bridge stopped, if any."""
+        raw = self._db.meta.get(keys.INTENT_KEY)
+        return _decode_range(raw) if raw else None
+
+
+def _numbered(value: bytes, number: int) -> list[ledger.Row]:
+    bridge, rows = _decode(value)
+    for offset, row in enumerate(rows):
+        force_setattr(row, "bridge", bridge)
+        force_setattr(row, "sequence", number + offset)
+    return rows

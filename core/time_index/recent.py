@@ -1,0 +1,61 @@
+"""The tokens of each source's latest batches, so that what the broker delivers again after a crash is recognised."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from . import keys
+from .database import Database, scan_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .change import Change
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class Recent:
+    """Per source: batches of tokens, oldest first; the oldest is dropped when at least `keep` tokens came behind it."""
+
+    def __init__(self, db: Database, keep: int) -> None:
+        self._db = db
+        self._keep = keep
+        self._sizes: dict[str, deque[tuple[int, int]]] = {}
+        self._totals: dict[str, int] = {}
+
+    def _stored(self, source: str) -> list[tuple[int, list[bytes]]]:
+        prefix = keys.tokens_prefix(source)
+        return [(int.from_bytes(key[-8:], "big"), _decode(value)) for key, value in scan_prefix(self._db.meta, prefix)]
+
+    def stage(self, change: Change, source: str, tokens: Sequence[bytes]) -> None:
+        """Keep one batch's tokens, and drop what they make superfluous."""
+        if source not in self._sizes:
+            self._sizes[source] = deque((batch, len(stored)) for batch, stored in self._stored(source))
+            self._totals[source] = sum(size for _, size in self._sizes[source])
+        prefix, batch = keys.tokens_prefix(source), change.numbers.batch
+        change.numbers.batch += 1
+        change.meta[prefix + keys.pack64(batch)] = _encode(tokens)
+        behind, dropped = self._totals[source] + len(tokens), 0
+        for old, size in self._sizes[source]:
+            if behind - size < self._keep:
+                break
+            behind -= size
+            dropped += 1
+            change.meta[prefix + keys.pack64(old)] = None
+        change.then.append(lambda: self._kept(source, (batch, len(tokens)), dropped, behind))
+
+    def _kept(self, source: str, newest: tuple[int, int], dropped: int, total: int) -> None:
+        sizes = self._sizes[source]
+        sizes.append(newest)
+        for _ in range(dropped):
+            sizes.popleft()
+        self._totals[source] = total
+
+    def tokens(self, source: str) -> list[bytes]:
+        """All tokens that are kept, oldest first."""
+        return [token for _, tokens in self._stored(source) for token in tokens]

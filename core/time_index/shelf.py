@@ -1,0 +1,50 @@
+"""The shelf: messages that could not be delivered, until somebody looks at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..store import DeadLetter, Record
+from . import keys
+from .database import Database, scan
+
+if TYPE_CHECKING:
+    from .change import Change
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[Record, str, str, int, int]).decode
+
+
+class Shelf:
+    """Dead letters by number."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def add(self, change: Change, record: Record, reason: str, detail: str, at: int, attempts: int) -> None:
+        """Put one on the shelf."""
+        change.meta[keys.shelf_key(change.numbers.dead)] = _encode((record, reason, detail, at, attempts))
+        change.numbers.dead += 1
+        change.totals["shelved"] += 1
+
+    def get(self, number: int) -> DeadLetter | None:
+        """One of them."""
+        raw = self._db.meta.get(keys.shelf_key(number))
+        return DeadLetter(number, *_decode(raw)) if raw else None
+
+    def remove(self, change: Change, number: int) -> None:
+        """Take one that is there off the shelf."""
+        change.meta[keys.shelf_key(number)] = None
+        change.totals["shelved"] -= 1
+
+    def page(self, limit: int, after: int) -> list[DeadLetter]:
+        """At most `limit`, oldest first, from behind number `after`."""
+        start = keys.shelf_key(after + 1)
+        found: list[DeadLetter] = []
+        for key, value in scan(self._db.meta, start, keys.after(keys.SHELF)):
+            if len(found) == limit:
+                break
+            found.append(DeadLetter(int.from_bytes(key[1:], "big"), *_decode(value)))
+        return found

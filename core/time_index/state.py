@@ -1,0 +1,218 @@
+"""The parts of a time index together, and the few moves that its verbs are made of."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from ..ledger import CLOSING, Event
+from ..store import Due, Record, StoreError, StoreFull
+from . import keys
+from .change import Change
+from .counters import Counters
+from .database import Database, scan_prefix
+from .held import HeldBack
+from .ids import Ids
+from .lanes import Lanes
+from .numbers import Numbers
+from .outbox import Outbox
+from .recent import Recent
+from .shelf import Shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .disk import Disk
+
+_OVERHEAD = 300
+"""About what a record takes on disk beside its body and headers: its fields, its key and its two ledger rows."""
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Record).decode
+
+
+def is_carrier(record: Record) -> bool:
+    """A dead letter on its way to a dead-letter destination: its ledger rows are already written, and it is not pending."""
+    return record.kind == "refused"
+
+
+class State:
+    """What is on disk, and the little that is known of it in memory. Memory changes only after the disk did."""
+
+    def __init__(self, db: Database, disk: Disk, *, bridge: str, memory_ms: int, recent_tokens: int) -> None:
+        self.db = db
+        self.disk = disk
+        self._check_format()
+        self.numbers = Numbers.unpacked(db.meta.get(keys.NUMBERS_KEY))
+        self.lanes = Lanes(db)
+        self.held = HeldBack(db)
+        self.ids = Ids(db, memory_ms)
+        self.counters = Counters(db)
+        self.outbox = Outbox(db, bridge, self.numbers)
+        self.recent = Recent(db, recent_tokens)
+        self.shelf = Shelf(db)
+        self.doomed = self._stored_doomed()
+        self._sync_lock = threading.Lock()
+        self._durable = self.numbers
+        self.gone_bytes = 0
+
+    def _check_format(self) -> None:
+        found = self.db.meta.get(keys.FORMAT_KEY)
+        if found is None:
+            self.db.write({}, {}, {keys.FORMAT_KEY: bytes((keys.FORMAT,))})
+        elif found != bytes((keys.FORMAT,)):
+            raise StoreError(f"{self.db.path} has format {found[0]}; this version reads format {keys.FORMAT}")
+
+    def _stored_doomed(self) -> dict[bytes, Event]:
+        return {key[1:]: CLOSING[value[0]] for key, value in scan_prefix(self.db.meta, keys.DOOMED)}
+
+    def change(self) -> Change:
+        """Begin a change; `commit` writes it."""
+        return Change(self.numbers)
+
+    def read(self, key: bytes) -> tuple[Record, bool] | None:
+        """The record under a due key, its id filled in, and whether that id has an entry of its own; None where there is none."""
+        raw = self.db.due.get(key)
+        return self.decoded(key, raw) if raw is not None else None
+
+    @staticmethod
+    def decoded(key: bytes, raw: bytes) -> tuple[Record, bool]:
+        """The same, from its bytes."""
+        record = decode(raw)
+        if record.id:
+            return record, not is_carrier(record)
+        force_setattr(record, "id", keys.made_id(key))
+        return record, False
+
+    def next_key(self, change: Change, record: Record, now: int) -> bytes:
+        """Where `put` would place a record now. A past instant counts as now, so that nothing comes to lie behind what was handed out."""
+        lane = self.lanes.named_lane(record.lane)
+        return keys.due_key(lane.base | keys.checked(max(record.schedule.due, now)), change.numbers.arrival)
+
+    def put(self, change: Change, record: Record, raw: bytes, now: int) -> bytes:
+        """Place a record in its lane; the caller counts it and tells the ledger."""
+        key = self.next_key(change, record, now)
+        change.numbers.arrival += 1
+        change.due[key] = raw
+        change.came(self.lanes.of(key), key)
+        return key
+
+    def schedule(self, change: Change, record: Record, raw: bytes, now: int) -> bytes:
+        """Place a record that bears its id, count it as scheduled, and index its id."""
+        key = self.put(change, record, raw, now)
+        change.event("scheduled", now, record, record.id)
+        change.count(record, 1)
+        self.ids.points(change, record.id, key)
+        return key
+
+    def carry(self, change: Change, record: Record, now: int) -> None:
+        """Place a dead letter on its way to its destination: nobody's schedule, and counted apart."""
+        carrier = msgspec.structs.replace(record, kind="refused")
+        self.put(change, carrier, encode(carrier), now)
+        change.totals["carriers"] += 1
+
+    def remove(self, change: Change, key: bytes, record: Record) -> None:
+        """Take a record away; the caller says why."""
+        lane = self.lanes.of(key)
+        change.due[key] = None
+        if is_carrier(record):
+            change.totals["carriers"] -= 1
+        else:
+            change.count(record, -1)
+        self.held.remove(change, lane, key)
+        if key in self.doomed:
+            change.meta[keys.doomed_key(key)] = None
+            change.then.append(lambda: self.doomed.__delitem__(key))
+        change.then.append(lambda: lane.gone(key))
+
+    def cancel(self, change: Change, key: bytes, record: Record, now: int) -> None:
+        """Withdraw a pending record."""
+        self.remove(change, key, record)
+        change.event("cancelled", now, record, record.id)
+        self.ids.ended(change, record.id, "cancelled", now)
+
+    def doom(self, change: Change, key: bytes, event: Event) -> None:
+        """A record in flight must not go out again: unless it gets delivered now, it ends with this event, the first one if there are more."""
+        if key in self.doomed or keys.doomed_key(key) in change.meta:
+            return
+        change.meta[keys.doomed_key(key)] = bytes((CLOSING.index(event),))
+        change.then.append(lambda: self.doomed.__setitem__(key, event))
+
+    def bury(self, change: Change, key: bytes, record: Record, now: int) -> None:
+        """End a doomed record that was not delivered."""
+        event = self.doomed[key]
+        self.remove(change, key, record)
+        change.event(event, now, record, record.id)
+        known = self.ids.get(change, record.id)
+        if event == "cancelled" and known is not None and known.key == key:
+            self.ids.ended(change, record.id, event, now)
+
+    def commit(self, change: Change, now: int, *, spend_reserve: bool = True) -> None:
+        """Write a change and let memory know. On a full disk the reserve is spent, where that is allowed, before StoreFull is raised."""
+        change.numbers.write += 1
+        self.outbox.stage(change)
+        self.held.stage(change)
+        by_key = [(keys.hour_count_key(hour), count) for hour, count in change.by_hour.items()]
+        by_key += [
+            (keys.address_count_key(self.lanes.named_lane(lane).number, address), count)
+            for (lane, address), count in change.by_address.items()
+        ]
+        counted = self.counters.staged(change.totals, by_key)
+        change.meta.update(self.counters.stored(counted))
+        for lane, key in change.arrived.items():
+            change.cursors[lane] = min(change.cursors.get(lane, lane.cursor), key)
+        change.meta.update({keys.cursor_key(lane.number): key for lane, key in change.cursors.items() if key != lane.cursor})
+        self.ids.forget(change, now)
+        change.meta[keys.NUMBERS_KEY] = change.numbers.packed()
+        self._write(change, spend_reserve=spend_reserve)
+        self._learn(change, counted)
+
+    def _write(self, change: Change, *, spend_reserve: bool) -> None:
+        try:
+            self.db.write(change.due, change.ids, change.meta)
+        except StoreFull:
+            self.disk.release()
+            with self._sync_lock:
+                self.db.reopen()
+                self._durable = self.numbers
+            if Numbers.unpacked(self.db.meta.get(keys.NUMBERS_KEY)).write == change.numbers.write:
+                return
+            if not spend_reserve:
+                raise
+            self.db.write(change.due, change.ids, change.meta)
+
+    def _learn(self, change: Change, counted: dict[bytes, int]) -> None:
+        self.numbers = change.numbers
+        self.gone_bytes += sum(row[-1] + _OVERHEAD for row in change.rows if row[0] != "scheduled")
+        self.counters.keep(counted)
+        self.held.keep(change)
+        for lane, key in change.arrived.items():
+            lane.arrived(key)
+        for lane, key in change.cursors.items():
+            lane.cursor, lane.settled = key, 0
+        for effect in change.then:
+            effect()
+
+    def unsynced(self, handed_out: Sequence[Due]) -> bool:
+        """Whether any of these records may still be lost with the machine's power."""
+        first = keys.pack64(self._durable.arrival)
+        return self._durable is not self.numbers and any(due.key[8:] >= first for due in handed_out)
+
+    def sync(self) -> None:
+        """Make all that was written so far durable. One call serves every write before it, and needs no other lock."""
+        aim = self.numbers
+        with self._sync_lock:
+            if self._durable.write >= aim.write:
+                return
+            reached = self.numbers
+            self.db.sync()
+            self._durable = reached
+
+    def close(self) -> None:
+        """Sync and release the database."""
+        with self._sync_lock:
+            self.db.sync()
+            self.db.close()

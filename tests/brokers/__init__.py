@@ -1,0 +1,1 @@
+"""Brokers for tests, benchmarks and people: found, or started."""
