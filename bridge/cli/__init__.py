@@ -1,1 +1,45 @@
-"""."""
+"""The command `delaybridge`. Nothing heavy is imported before a command's body runs, so that `--help` is quick."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+import typer.core
+
+from . import about, broker, control, daemon, dead_letter, inspect, observe, producer
+from .common import exit_code
+
+
+class Commands(typer.core.TyperGroup):
+    """Commands whose known failures become one sentence on standard error and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            code = exit_code(error)
+            if code is None:
+                raise
+            typer.echo(str(error), err=True)
+            raise typer.Exit(code) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Delayed, repeated and cron messages for the broker that you already run.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 69 broker or daemon unavailable, 74 store I/O, 75 store locked, 78 bad configuration.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for family in (daemon, broker, inspect, control, producer, observe, about):
+    app.add_typer(family.commands)
+app.add_typer(dead_letter.commands, name="dead-letter")
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,41 @@
+# Every target does its own set-up. `make` alone lists them.
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+# The strict editable install links module by module: a new module, or a changed pyproject.toml, asks for a new one.
+MODULES := $(shell { find __init__.py adapters bridge core spark_jobs -name '*.py' | sort; cat pyproject.toml; } | cksum | cut -d' ' -f1)
+READY   := $(VENV)/.ready-$(MODULES)
+
+.PHONY: help setup brokers demo test check bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+setup: $(READY)  ## make the virtual environment
+
+$(READY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "delaybridge needs Python 3.11 or later: make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Installing delaybridge and its dependencies into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rabbitmq,dev]' --config-settings editable_mode=strict
+	@rm -f $(VENV)/.ready-* && touch $@
+
+brokers:  ## install the brokers that the tests start (Debian, Ubuntu), unless they or Docker are there
+	@sh tests/brokers/install.sh
+
+demo: $(READY)  ## see it work, in under a minute, on the embedded broker
+	@$(BIN)/delaybridge demo
+
+test: $(READY) brokers  ## all tests; real brokers, started by the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY)  ## lint, formatting and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(READY) brokers  ## measure against the budgets; BENCH_FULL=1 for ten million pending
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+clean:  ## remove what was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,50 @@
+"""Commands about delaybridge itself."""
+
+# ruff: noqa: PLC0415 - commands import late, so that --help is quick
+
+from __future__ import annotations
+
+import typer
+
+from .common import Output, OutputOption
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: delaybridge demo")
+def demo() -> None:
+    """Show the bridge at work, in half a minute. Needs no broker; exit status 1 where the ledger does not add up."""
+    from ..demo import demo as run_demo
+
+    raise typer.Exit(run_demo())
+
+
+@commands.command(epilog="Example: delaybridge version --output json")
+def version(output: OutputOption = Output.TABLE) -> None:
+    """Show versions. Of delaybridge, Python, the platform and the brokers' client libraries."""
+    import platform
+    from importlib import metadata
+
+    from .tables import show_one
+
+    versions = {"delaybridge": metadata.version("delaybridge"), "python": platform.python_version(), "platform": platform.platform()}
+    versions |= {name: _installed(name) for name in _optional()}
+    show_one(versions, versions, output)
+
+
+def _optional() -> list[str]:
+    """The libraries of the extras, but for those of development."""
+    import re
+    from importlib import metadata
+
+    wanted = [text for text in metadata.requires("delaybridge") or () if "extra ==" in text and not re.search("extra == .dev", text)]
+    return sorted({re.split(r"[^\w.-]", text)[0] for text in wanted})
+
+
+def _installed(name: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,113 @@
+"""Commands that prepare a broker and find out what is wrong."""
+
+# ruff: noqa: PLC0415 - commands import late, so that --help is quick
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from ...adapters.base import Finding, Interception, Step
+    from ..config import Config
+
+commands = typer.Typer()
+BrokerOption = Annotated[list[str] | None, typer.Option("--broker", help="Only this one; may be repeated.")]
+
+
+@commands.command(epilog="Example: delaybridge plan --broker rabbit")
+def plan(config: ConfigOption = None, broker: BrokerOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Print what the brokers still need. So much is needed that a header is enough; changes nothing."""
+    _show(_steps(config, broker, lambda prepared: prepared.plan()), output)
+
+
+@commands.command(epilog="Example: delaybridge apply --broker rabbit")
+def apply(config: ConfigOption = None, broker: BrokerOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Declare what `plan` prints. May be repeated. Exit status 1 where something is left to do by hand."""
+    steps = _steps(config, broker, lambda prepared: prepared.apply())
+    _show(steps, output)
+    if not all(step["done"] for step in steps):
+        raise typer.Exit(FAILED)
+
+
+@commands.command(epilog="Example: delaybridge doctor --broker rabbit")
+def doctor(
+    config: ConfigOption = None,
+    broker: BrokerOption = None,
+    probe: Annotated[bool, typer.Option(help="Send a delayed message of its own through each way into the bridge.")] = True,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Find out what is wrong, end to end.
+
+    Looks at configuration, disk, brokers, interception and daemon, and sends a probe; exit status 1 where something is not well.
+    """
+    import msgspec
+
+    from ..config_file import load
+    from ..doctor import findings
+
+    loaded = load(config)
+    client = connect(config, url, token_file)
+    found = list(_progress(findings(loaded, client, _chosen(loaded, broker), probe=probe), output))
+    if output is not Output.TABLE:
+        from .tables import show_rows
+
+        show_rows([msgspec.to_builtins(finding) for finding in found], {}, output)
+    if not all(finding.ok for finding in found):
+        raise typer.Exit(FAILED)
+
+
+def _progress(found: Iterable[Finding], output: Output) -> Iterator[Finding]:
+    """Print each finding as it comes, because some take a while."""
+    for finding in found:
+        if output is Output.TABLE:
+            typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.what}")
+            if not finding.ok and finding.fix:
+                typer.echo(f"      {finding.fix}")
+            sys.stdout.flush()
+        yield finding
+
+
+def _chosen(config: Config, names: list[str] | None) -> list[str]:
+    unknown = [name for name in names or () if name not in config.brokers]
+    if unknown:
+        raise typer.BadParameter(f"there is no broker {unknown[0]!r}; the brokers are: {', '.join(config.brokers)}", param_hint="--broker")
+    return names or list(config.brokers)
+
+
+def _steps(path: Path | None, names: list[str] | None, ask: Callable[[Interception], list[Step]]) -> list[dict[str, Any]]:
+    import msgspec
+
+    from ..config_file import load
+    from ..doctor import interception
+
+    config = load(path)
+    found: list[dict[str, Any]] = []
+    for name in _chosen(config, names):
+        prepared = interception(config, name)
+        if prepared is None:
+            typer.echo(f"{name}: nothing to do for a broker of type {config.brokers[name].type}", err=True)
+        else:
+            found += [{"broker": name, **msgspec.to_builtins(step)} for step in ask(prepared)]
+    return found
+
+
+def _show(steps: list[dict[str, Any]], output: Output) -> None:
+    from .tables import show_rows
+
+    if output is not Output.TABLE:
+        show_rows(steps, {}, output)
+        return
+    for step in steps:
+        typer.echo(f"{'done ' if step['done'] else 'to do'}  {step['broker']}: {step['what']}")
+        if step["command"] and not step["done"]:
+            typer.echo("\n".join(f"       {line}" for line in step["command"].splitlines()))

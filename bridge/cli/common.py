@@ -1,0 +1,79 @@
+"""Options and failures that commands share."""
+
+# ruff: noqa: PLC0415 - commands import late, so that --help is quick
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..client import Client
+
+FAILED, UNAVAILABLE, STORE_IO, STORE_LOCKED, BAD_CONFIG = 1, 69, 74, 75, 78
+"""Exit codes beside 0 (ok) and 2 (usage); the numbers of sysexits.h."""
+
+
+class Output(StrEnum):
+    """How a command that reads shows what it read."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", envvar="DELAYBRIDGE_CONFIG", help="Configuration file [default: ./delaybridge.yaml, where there is one]"
+    ),
+]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", envvar="DELAYBRIDGE_URL", help="The daemon's address [default: from the configuration]")
+]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="File that holds the daemon's token [default: DELAYBRIDGE_TOKEN, else from the configuration]"),
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show it.")]
+
+
+def connect(config: Path | None, url: str | None, token_file: Path | None) -> Client:
+    """A client of the daemon that was named, or else of the one that the configuration describes."""
+    from ..client import Client
+    from ..config_file import load_http
+
+    token = token_file.read_text().strip() if token_file else os.environ.get("DELAYBRIDGE_TOKEN")
+    if url is None:
+        http = load_http(config)
+        url, configured = http.url, http.token
+        token = token or (configured.get_secret_value() if configured else None)
+    return Client(url, token)
+
+
+def exit_code(error: Exception) -> int | None:
+    """The exit code of a failure that is one sentence; None for what has to show where it happened."""
+    from ...adapters.base import AdapterError, NotConnected
+    from ...core.store import StoreError, StoreLocked
+    from ..client import ApiError, UnreachableError
+    from ..config_file import ConfigError
+    from ..plugins import UnusableAdapter
+
+    codes: dict[type[Exception], int] = {
+        ConfigError: BAD_CONFIG,
+        UnusableAdapter: BAD_CONFIG,
+        UnreachableError: UNAVAILABLE,
+        NotConnected: UNAVAILABLE,
+        StoreLocked: STORE_LOCKED,
+        StoreError: STORE_IO,
+        ApiError: FAILED,
+        AdapterError: FAILED,
+        OSError: FAILED,
+    }
+    if isinstance(error, BrokenPipeError):  # who reads our output has gone: not worth a sentence
+        return None
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), None)

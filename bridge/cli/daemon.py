@@ -1,0 +1,77 @@
+"""Commands that start the bridge or read its configuration."""
+
+# ruff: noqa: PLC0415 - commands import late, so that --help is quick
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads annotations
+from typing import Annotated, Any
+
+import typer
+
+from .common import BAD_CONFIG, ConfigOption, Output, OutputOption
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: delaybridge run --config /etc/delaybridge.yaml")
+def run(config: ConfigOption = None, check: Annotated[bool, typer.Option("--check", help="Check the configuration only.")] = False) -> None:
+    """Run the bridge. SIGTERM and SIGINT drain and stop it, a second one stops it at once; SIGHUP reloads the configuration."""
+    from ..config_file import load
+
+    loaded = load(config)
+    if check:
+        typer.echo(f"{loaded.file or 'defaults'}: ok")
+        return
+    from ..config_secrets import secrets
+    from ..daemon import run as run_daemon
+    from ..logs import configure
+
+    configure(loaded.logs, secrets(loaded))
+    raise typer.Exit(run_daemon(loaded))
+
+
+@commands.command(epilog="Example: delaybridge check-config --show delaybridge.yaml")
+def check_config(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Files to check, each alone.", show_default=False)] = None,
+    config: ConfigOption = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the whole configuration as the bridge reads it, secrets masked.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check configuration files. Every problem at once, with file and line; exit status 78 where there is one."""
+    from ..config_file import find
+
+    paths: list[Path | None] = [*files] if files else [find(config)]
+    results = [_checked(path) for path in paths]
+    _print(results, output, show=show)
+    if not all(result["ok"] for result in results):
+        raise typer.Exit(BAD_CONFIG)
+
+
+def _checked(path: Path | None) -> dict[str, Any]:
+    from ..config_file import ConfigError, load
+    from ..config_secrets import masked
+
+    name = str(path or "defaults")
+    try:
+        return {"file": name, "ok": True, "problems": [], "config": masked(load(path))}
+    except ConfigError as error:
+        return {"file": name, "ok": False, "problems": error.problems, "config": None}
+
+
+def _print(results: list[dict[str, Any]], output: Output, *, show: bool) -> None:
+    from .tables import show_rows
+
+    if output is not Output.TABLE:
+        shown = results if show else [{key: value for key, value in result.items() if key != "config"} for result in results]
+        show_rows(shown, {}, output)
+        return
+    for result in results:
+        for problem in result["problems"]:
+            typer.echo(problem, err=True)
+        if result["ok"]:
+            typer.echo(f"{result['file']}: ok")
+        if show and result["ok"]:
+            import yaml
+
+            typer.echo(yaml.safe_dump(result["config"], sort_keys=False), nl=False)

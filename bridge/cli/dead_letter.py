@@ -1,0 +1,99 @@
+"""Commands for the shelf: messages that could not be delivered."""
+
+# ruff: noqa: PLC0415 - commands import late, so that --help is quick
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ..client import Client
+
+commands = typer.Typer(help="What could not be delivered. List it, try again, drop it.", no_args_is_help=True)
+NumbersArgument = Annotated[
+    list[int] | None, typer.Argument(metavar="NUMBER", help="As `dead-letter list` shows them.", show_default=False)
+]
+
+
+@commands.command("list", epilog="Example: delaybridge dead-letter list --output ndjson")
+def list_dead_letters(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the shelf, oldest first, with the reason code of each (docs/headers.md)."""
+    from .inspect import place
+    from .tables import instant, show_rows
+
+    columns = {
+        "NUMBER": lambda row: row["number"],
+        "AT": lambda row: instant(row["at"]),
+        "REASON": lambda row: row["reason"],
+        "ID": lambda row: row["id"],
+        "ROUTE": lambda row: row["route"],
+        "TO": lambda row: place(row["destination"]),
+        "TRIES": lambda row: row["attempts"],
+        "DETAIL": lambda row: row["detail"],
+    }
+    show_rows(connect(config, url, token_file).dead_letters(limit), columns, output, "the shelf is empty")
+
+
+@commands.command(epilog="Example: delaybridge dead-letter retry 17 18")
+def retry(
+    numbers: NumbersArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="The whole shelf.")] = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+) -> None:
+    """Schedule shelved messages again, due now."""
+    client = connect(config, url, token_file)
+    _each(_chosen(client, numbers, everything=everything), client.retry_dead_letter, "scheduled again")
+
+
+@commands.command(epilog="Example: delaybridge dead-letter drop 17")
+def drop(
+    numbers: NumbersArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="The whole shelf; asks first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+) -> None:
+    """Forget shelved messages for good; their ledger rows stay."""
+    client = connect(config, url, token_file)
+    chosen = _chosen(client, numbers, everything=everything)
+    if everything and chosen and not yes:
+        typer.confirm(f"Drop {len(chosen)} messages for good?", abort=True, err=True)
+    _each(chosen, client.drop_dead_letter, "dropped")
+
+
+def _chosen(client: Client, numbers: list[int] | None, *, everything: bool) -> list[int]:
+    if bool(numbers) is everything:
+        raise typer.BadParameter("name the numbers, or say --all")
+    return [letter["number"] for letter in client.dead_letters(10**9)] if everything else list(numbers or ())
+
+
+def _each(numbers: Iterable[int], act: Callable[[int], None], done: str) -> None:
+    """Act on every number, also behind one that fails."""
+    from ..client import ApiError
+
+    failed = False
+    for number in numbers:
+        try:
+            act(number)
+        except ApiError as error:
+            failed = True
+            typer.echo(f"{number}: {error}", err=True)
+        else:
+            typer.echo(f"{number}: {done}")
+    if failed:
+        raise typer.Exit(FAILED)

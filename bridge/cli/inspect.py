@@ -1,0 +1,97 @@
+"""Commands that look into a running daemon."""
+
+# ruff: noqa: PLC0415 - commands import late, so that --help is quick
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .common import ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: delaybridge status --output json")
+def status(config: ConfigOption = None, url: UrlOption = None, token_file: TokenOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Show the daemon at one glance. What waits, where to, what is held back and why."""
+    from .status import print_status
+    from .tables import show_one
+
+    found = connect(config, url, token_file).status()
+    if output is Output.TABLE:
+        print_status(found)
+    else:
+        show_one(found, {}, output)
+
+
+@commands.command("list", epilog="Example: delaybridge list --address orders.* --due-to 1h --limit 20")
+def list_messages(
+    broker: Annotated[str | None, typer.Option(help="Only those for this broker.")] = None,
+    address: Annotated[str | None, typer.Option(help="Only those for this destination address.")] = None,
+    id_prefix: Annotated[str | None, typer.Option(help="Only ids that begin so; in order of id.")] = None,
+    due_from: Annotated[str | None, typer.Option(help="Due then or later: RFC 3339, epoch ms, or a duration from now.")] = None,
+    due_to: Annotated[str | None, typer.Option(help="Due before then, written likewise.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List what is pending, by due time."""
+    from .tables import instant, show_rows
+
+    client = connect(config, url, token_file)
+    found = client.messages(limit, broker=broker, address=address, id_prefix=id_prefix, due_from=due_from, due_to=due_to)
+    columns = {
+        "DUE": lambda row: instant(row["due"]),
+        "ID": lambda row: row["id"],
+        "N": lambda row: row["occurrence"],
+        "KIND": lambda row: row["kind"],
+        "TO": lambda row: place(row["destination"]),
+        "ROUTE": lambda row: row["route"],
+        "STATE": lambda row: row["state"],
+        "BYTES": lambda row: row["size"],
+    }
+    show_rows(found, columns, output, "no message is pending")
+
+
+@commands.command(epilog="Example: delaybridge show order-4711")
+def show(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The producer's x-delay-id, or the bridge's own.")],
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show one message. Headers, attempts, last error and next due times, or what became of it."""
+    from .tables import show_one
+
+    found = connect(config, url, token_file).message(id_)
+    show_one(found, _details(found), output)
+
+
+def place(where: dict[str, str]) -> str:
+    """A destination or source, for people."""
+    return f"{where['broker']}: {where['address']}"
+
+
+def _details(found: dict[str, Any]) -> dict[str, Any]:
+    from .tables import instant
+
+    plain = {
+        name: found.get(name) for name in ("id", "occurrence", "kind", "dialect", "route", "state", "attempts", "error", "size", "misfire")
+    }
+    nested = {
+        f"{part} {name}": value for part in ("headers", "properties", "recurrence") for name, value in (found.get(part) or {}).items()
+    }
+    return {
+        **plain,
+        "from": place(found["source"]),
+        "to": place(found["destination"]),
+        "due": instant(found["due"]),
+        "ends": instant(found.get("ends")),
+        "next": "\n".join(map(instant, found.get("next", ()))),
+        **nested,
+    }

@@ -1,0 +1,120 @@
+"""Commands for those who produce messages: what would a header do, and do it."""
+
+# ruff: noqa: PLC0415 - commands import late, so that --help is quick
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
+
+if TYPE_CHECKING:
+    from ...core.explain import Explanation
+    from ...core.fields import Value
+
+commands = typer.Typer()
+_HEADER = re.compile(r"(?P<name>[^=]+?)(?P<typed>:)?=(?P<value>.*)", re.DOTALL)
+_HEADER_HELP = "NAME=VALUE is text; NAME:=VALUE is a JSON number, true, false or null."
+
+
+def _headers(texts: list[str]) -> dict[str, Value]:
+    return dict(map(_header, texts))
+
+
+def _header(text: str) -> tuple[str, Value]:
+    found = _HEADER.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no header: write NAME=VALUE, or NAME:=VALUE for a number")
+    if not found["typed"]:
+        return found["name"], found["value"]
+    try:
+        value: Value = json.loads(found["value"])
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: what follows `:=` must be JSON, such as 5000 or true") from error
+    if isinstance(value, list | dict):
+        raise typer.BadParameter(f"{text!r}: a header holds one value, no list and no object")
+    return found["name"], value
+
+
+@commands.command(epilog="Example: delaybridge explain x-delay-cron='0 9 * * 1-5' x-delay-timezone=Europe/Berlin")
+def explain(
+    headers: Annotated[list[str], typer.Argument(metavar="HEADER...", help=_HEADER_HELP)],
+    at: Annotated[str | None, typer.Option("--at", help="As if the message came then: RFC 3339 or epoch ms [default: now]")] = None,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many deliveries to show.")] = 5,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say what headers would do. The next deliveries, or why they are refused (exit status 1). Needs no daemon."""
+    import msgspec
+
+    from ...core.durations import parse_instant
+    from ...core.explain import explain as read
+    from ..config_file import load_limits
+    from .tables import show_one
+
+    try:
+        now = parse_instant(at) if at else time.time_ns() // 1_000_000
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--at") from error
+    try:
+        found = read(_headers(headers), now, load_limits(config).core(), count)
+    except (OverflowError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+    show_one(msgspec.to_builtins(found), _explained(found, now), output)
+    if found.verdict == "refused":
+        raise typer.Exit(FAILED)
+
+
+def _explained(found: Explanation, now: int) -> dict[str, Any]:
+    from .tables import duration, instant
+
+    deliveries = [f"{instant(each.due)}  in {duration(each.due - now)}" for each in found.deliveries]
+    left = found.headers if found.verdict != "refused" else {}
+    return {
+        "verdict": {"pass_through": "passed through at once"}.get(found.verdict, found.verdict),
+        "dialect": found.dialect,
+        "reason": found.reason,
+        "detail": found.detail,
+        "id": found.id,
+        "to": found.to,
+        "deliveries": "\n".join([*deliveries, *(["and more"] if found.more else [])]),
+        "ends": instant(found.ends),
+        "misfire": found.misfire if found.verdict == "delayed" else "",
+        "headers left": "\n".join(f"{name}: {value!r}" for name, value in left.items()),
+    }
+
+
+@commands.command(epilog="Example: delaybridge send --route orders --header x-delay=5000 hello")
+def send(
+    body: Annotated[str, typer.Argument(metavar="BODY|-", help="The body; `-` reads it from standard input.")],
+    route: Annotated[str | None, typer.Option(help="By which route; may be left out where there is one only.")] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", "-H", metavar="HEADER", help=_HEADER_HELP)] = None,
+    address: Annotated[str, typer.Option(help="Where a producer would send it [default: the route's source itself]")] = "",
+    message_property: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="HEADER", help="An AMQP property likewise: content_type=text/plain, priority:=3."),
+    ] = None,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+) -> None:
+    """Send a message, as a producer would. Returns when the broker has confirmed it."""
+    request: dict[str, Any] = {"headers": _headers(header or []), "properties": _headers(message_property or []), **_body(body)}
+    chosen = {"route": route, "address": address}
+    connect(config, url, token_file).send(request | {name: value for name, value in chosen.items() if value})
+    typer.echo("sent")
+
+
+def _body(text: str) -> dict[str, str]:
+    raw = sys.stdin.buffer.read() if text == "-" else text.encode(errors="surrogateescape")
+    try:
+        return {"body": raw.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(raw).decode()}

@@ -1,0 +1,93 @@
+"""What commands print: tables for people, JSON for programs. Text from outside is escaped first."""
+
+# ruff: noqa: PLC0415, T201 - rich takes a while to import, and JSON does without; printing is what this is for
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from ..text import printable
+from .common import Output
+
+Row = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Row], Any]]
+"""Heading and value of each column; values may be anything that `str` takes."""
+
+_WIDE = 1_000
+"""Columns of a table that goes to a pipe: nothing is cut."""
+
+
+def show_rows(rows: Iterable[Row], columns: Columns, output: Output, empty: str = "nothing") -> None:
+    """Many things of a kind: as a table, as one JSON array, or as a JSON object a line as they come."""
+    if output is Output.NDJSON:
+        for row in rows:
+            print(json.dumps(row), flush=True)
+    elif output is Output.JSON:
+        _array(rows)
+    else:
+        table(columns, [[value(row) for value in columns.values()] for row in rows], empty)
+
+
+def _array(rows: Iterable[Row]) -> None:
+    """One JSON array, an element a line, so that a long listing is never held in memory."""
+    print("[", end="")
+    for index, row in enumerate(rows):
+        print(",\n " if index else "\n ", json.dumps(row), sep="", end="", flush=True)
+    print("\n]")
+
+
+def show_one(item: Row, fields: Mapping[str, Any], output: Output) -> None:
+    """One thing: `fields` as a table, or `item` as JSON."""
+    if output is Output.TABLE:
+        table({}, [[name, value] for name, value in fields.items() if value not in (None, "")])
+    else:
+        print(json.dumps(item, indent=2 if output is Output.JSON else None))
+
+
+def table(headings: Iterable[str], rows: Sequence[Sequence[Any]], empty: str = "nothing", title: str = "") -> None:
+    """A plain table on standard output."""
+    if not rows:
+        print(f"{title}: {empty}" if title else empty)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)
+    names = list(headings)
+    grid = Table(*names, box=None, pad_edge=False, show_header=bool(names), title=title or None, title_justify="left", header_style="bold")
+    for row in rows:
+        grid.add_row(*(Text(printable(_text(cell), "\n"), overflow="fold") for cell in row))
+    with console.capture() as drawn:
+        console.print(grid)
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def instant(ms: int | None) -> str:
+    """Epoch milliseconds as RFC 3339 in UTC."""
+    if ms is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+
+
+def duration(ms: int) -> str:
+    """Milliseconds in the two largest units that say something: `1d 2h`, `5m 3s`, `250ms`."""
+    if ms < 0:
+        return f"-{duration(-ms)}"
+    parts, rest = [], ms
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0ms"

@@ -1,0 +1,147 @@
+"""The command line's view of a running daemon: its HTTP API, as plain data."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PAGE = 1000
+_NOT_DONE = ("too_late", "in_flight", "unknown")
+
+
+class UnreachableError(Exception):
+    """No daemon answers there."""
+
+
+class ApiError(Exception):
+    """The daemon answered, and refused. `code` is its stable word for why."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+
+
+class Client:
+    """One daemon. Every method may raise UnreachableError and ApiError; what they return is the API's JSON."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self._url = url
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # No proxy and no .netrc: the daemon is beside us, and the token is for nobody else.
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=httpx.Timeout(5, read=30), trust_env=False)
+
+    def status(self) -> dict[str, Any]:
+        """The whole daemon at one glance."""
+        return self._object("GET", "/status")
+
+    def messages(self, limit: int, **query: str | int | None) -> Iterator[dict[str, Any]]:
+        """At most `limit` pending messages that match the filter, page by page."""
+        wanted = {name: value for name, value in query.items() if value is not None}
+        cursor: str | None = ""
+        while limit > 0 and cursor is not None:
+            page = self._object("GET", "/messages", params={**wanted, "limit": min(limit, _PAGE), "cursor": cursor})
+            yield from page["items"]
+            limit -= len(page["items"])
+            cursor = page["cursor"] or None
+
+    def message(self, id_: str) -> dict[str, Any]:
+        """Everything about one pending message but its body."""
+        return self._object("GET", f"/messages/{quote(id_, safe='')}")
+
+    def ask(self, verb: str, id_: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Cancel, reschedule or release: `outcome` is done, too_late (`event` happened `at` epoch ms), in_flight or unknown."""
+        response = self._request("POST", f"/messages/{quote(id_, safe='')}/{verb}", json=body)
+        error = _json(response).get("error", {})
+        if error.get("code") in _NOT_DONE:
+            return {"outcome": error["code"], "event": error.get("event"), "at": error.get("at")}
+        self._raise_for(response)
+        return _json(response)
+
+    def send(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Publish to a route's source, as a producer would."""
+        return self._object("POST", "/messages", json=message)
+
+    def dead_letters(self, limit: int) -> Iterator[dict[str, Any]]:
+        """At most `limit` messages from the shelf, oldest first."""
+        after = 0
+        while limit > 0:
+            items = self._object("GET", "/dead-letters", params={"limit": min(limit, _PAGE), "after": after})["items"]
+            yield from items
+            if not items:
+                return
+            limit -= len(items)
+            after = items[-1]["number"]
+
+    def retry_dead_letter(self, number: int) -> None:
+        """Schedule a shelved message again, due now."""
+        self._object("POST", f"/dead-letters/{number}/retry")
+
+    def drop_dead_letter(self, number: int) -> None:
+        """Forget a shelved message."""
+        self._object("DELETE", f"/dead-letters/{number}")
+
+    def turn(self, route: str, verb: str) -> None:
+        """Pause or resume a route."""
+        self._object("POST", f"/routes/{quote(route, safe='')}/{verb}")
+
+    @contextmanager
+    def observe(self, broker: str, address: str) -> Iterator[Iterator[str]]:
+        """Deliveries at a destination as lines of JSON, for as long as the context is open."""
+        with self._stream("/observe", {"broker": broker, "address": address}) as response, self._reachable():
+            yield response.iter_lines()
+
+    @contextmanager
+    def export(self) -> Iterator[Iterator[bytes]]:
+        """All pending messages as an Arrow IPC stream, in pieces."""
+        with self._stream("/export", {}) as response, self._reachable():
+            yield response.iter_bytes()
+
+    @contextmanager
+    def _stream(self, path: str, params: dict[str, str]) -> Iterator[httpx.Response]:
+        with self._reachable(), self._http.stream("GET", f"/api/v1{path}", params=params, timeout=httpx.Timeout(5, read=None)) as response:
+            if response.is_error:
+                response.read()
+                self._raise_for(response)
+            yield response
+
+    def _object(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        response = self._request(method, path, **arguments)
+        self._raise_for(response)
+        return _json(response)
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        with self._reachable():
+            return self._http.request(method, f"/api/v1{path}", **arguments)
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            raise UnreachableError(
+                f"no daemon answers at {self._url} ({reason}); start it with `delaybridge run`, or name it with --url"
+            ) from error
+
+    def _raise_for(self, response: httpx.Response) -> None:
+        if not response.is_error:
+            return
+        error = _json(response).get("error", {})
+        hint = "; give its token in DELAYBRIDGE_TOKEN or --token-file" if response.status_code == httpx.codes.UNAUTHORIZED else ""
+        text = error.get("message") or f"{self._url} answered {response.status_code}: is it a delaybridge?"
+        raise ApiError(response.status_code, error.get("code", ""), text + hint)
+
+
+def _json(response: httpx.Response) -> dict[str, Any]:
+    try:
+        found = response.json() if response.content else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

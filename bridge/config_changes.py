@@ -1,0 +1,52 @@
+"""What a reload changes, and which of it a running daemon can take over."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel, SecretStr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .config import Config
+
+RELOADABLE = ("limits.*", "retry.*", "logs.level", "shutdown_timeout", "routes.*.allow_to", "routes.*.dead_letter")
+"""Keys that take effect by SIGHUP; all others need a restart."""
+
+
+class Changes(NamedTuple):
+    """Keys that differ, in order; never their values, which may be secret."""
+
+    reloadable: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+
+
+def changes(old: Config, new: Config) -> Changes:
+    """Compare two configurations. A route is known by its name, whatever its place in the list."""
+    keys = sorted(_differing(_tree(old), _tree(new), ""))
+    reloadable = tuple(key for key in keys if any(fnmatchcase(key, pattern) for pattern in RELOADABLE))
+    return Changes(reloadable, tuple(key for key in keys if key not in reloadable))
+
+
+def _tree(config: Config) -> dict[str, Any]:
+    tree: dict[str, Any] = _plain(config)
+    return tree | {"routes": {route.name: _plain(route) for route in config.routes}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {field.alias or name: _plain(getattr(value, name)) for name, field in type(value).model_fields.items()}
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def _differing(old: dict[str, Any], new: dict[str, Any], prefix: str) -> Iterator[str]:
+    for name in old.keys() | new.keys():
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differing(before, after, f"{prefix}{name}.")
+        elif before != after:
+            yield f"{prefix}{name}"

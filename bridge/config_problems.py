@@ -1,0 +1,137 @@
+"""Words for what is wrong with a configuration: where it stands, which key, and how to fix it."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import BaseModel
+
+from . import plugins
+from .config import PREFIX, Broker, Config, From
+from .config_checks import CUSTOM
+from .config_yaml import Document, Key, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pydantic_core import ErrorDetails
+
+_TEXTS = {
+    CUSTOM: "{text}",
+    "missing": "is missing: add it",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "string_type": "must be text: put it in quotes",
+    "string_pattern_mismatch": "may hold letters, digits, `.`, `_` and `-` only",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "bool_parsing": "must be true or false",
+    "dict_type": "must be a mapping of `key: value` lines",
+    "model_type": "must be a mapping of `key: value` lines",
+    "model_attributes_type": "must be a mapping of `key: value` lines",
+    "tuple_type": "must be a list: lines that begin with `- `",
+    "list_type": "must be a list: lines that begin with `- `",
+    "too_short": "is too short: at least {min_length} are needed",
+    "byte_size": "must be a size, such as 512MiB or 2GB",
+    "byte_size_unit": "must be a size, such as 512MiB or 2GB",
+    "value_error": "{error}",
+}
+
+
+def worded(errors: Iterable[ErrorDetails], document: Document) -> list[Problem]:
+    """Pydantic's errors as problems in `document`; the alternatives of one key become one problem."""
+    texts: dict[Key, list[str]] = {}
+    for error in errors:
+        key = _written(error["loc"], document.data)
+        texts.setdefault(key, []).append(_text(error, key, document))
+    return [Problem(_line_of(key, document), key, "; or it ".join(dict.fromkeys(each))) for key, each in texts.items()]
+
+
+def _written(key: Key, data: Any) -> Key:
+    """The key less what pydantic appends to tell the alternatives of a type apart."""
+    for length, part in enumerate(key):
+        if "[" in str(part) or not isinstance(data, dict | list | None):
+            return key[:length]
+        data = data.get(part) if isinstance(data, dict) else data[part] if isinstance(data, list) and isinstance(part, int) else None
+    return key
+
+
+def _text(error: ErrorDetails, key: Key, document: Document) -> str:
+    if error["type"] == "extra_forbidden":
+        return _unknown(str(key[-1]), _names(_model_at(key[:-1], document.data)))
+    if error["type"] in _TEXTS:
+        return _TEXTS[error["type"]].format_map(error.get("ctx", {}))
+    return error["msg"]
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
+    """Variables that look like overrides and are none."""
+    names = [name for name in environment if name.startswith(PREFIX)]
+    strays = [name for name in names if name.removeprefix(PREFIX).split("__")[0].lower() not in Config.model_fields]
+    return [Problem(0, (name,), _unknown(name.removeprefix(PREFIX).lower(), Config.model_fields)) for name in strays]
+
+
+def line(problem: Problem, file: Path | None, environment: Mapping[str, str]) -> str:
+    """A problem as a line: `file:line: key: text`, or with the name of the variable that the value came from."""
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem.key).lstrip(".")
+    variable = _variable(problem.key, environment) or (key if key in environment else None)
+    place = variable or (f"{file}:{problem.line}" if file and problem.line else str(file or ""))
+    return ": ".join(part for part in (place, "" if variable else key, problem.text) if part)
+
+
+def _variable(key: Key, environment: Mapping[str, str]) -> str | None:
+    for name in environment:
+        path = tuple(name.removeprefix(PREFIX).lower().split("__"))
+        if name.startswith(PREFIX) and path == tuple(str(part) for part in key[: len(path)]):
+            return name
+    return None
+
+
+def _line_of(key: Key, document: Document) -> int:
+    while key not in document.lines:
+        key = key[:-1]
+    return document.lines[key]
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(key, names, n=1)
+    hint = f"did you mean `{close[0]}`? " if close else ""
+    return f"unknown key; {hint}known here: {', '.join(names) or 'none'}"
+
+
+def _names(model: type[BaseModel] | None) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()] if model else []
+
+
+def _model_at(key: Key, root: dict[str, Any]) -> type[BaseModel] | None:
+    """The model that describes the section at `key`; None where there is none."""
+    kind: Any = Config
+    section: Any = root
+    for part in key:
+        section = section[part]
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = next((field.annotation for name, field in kind.model_fields.items() if part == (field.alias or name)), None)
+        else:
+            kind = _models_in(kind)
+        kind = _adapters_own(kind, section, root)
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else _models_in(kind)
+
+
+def _models_in(kind: Any) -> type[BaseModel] | None:
+    return next((each for each in get_args(kind) if isinstance(each, type) and issubclass(each, BaseModel)), None)
+
+
+def _adapters_own(kind: Any, section: Any, root: dict[str, Any]) -> Any:
+    if kind is Broker:
+        return plugins.adapter(section["type"]).options
+    if kind is From:
+        return plugins.adapter(root["brokers"][section["broker"]]["type"]).endpoint
+    return kind

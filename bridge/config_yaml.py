@@ -1,0 +1,143 @@
+"""YAML with the line of every key, and `${VAR}` filled in.
+
+    ${VAR}          the environment's VAR, or what the file named by VAR_FILE holds; undefined is a problem
+    ${VAR:default}  the same, or `default` (which may be empty)
+    $${             a plain `${`
+
+What was filled in stays text, so that a password of digits is no number.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Key = tuple[str | int, ...]
+_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}|\$\{")
+
+
+class Problem(NamedTuple):
+    """Something wrong with a file: its line (0 for the file as a whole), the key, and what to do."""
+
+    line: int
+    key: Key
+    text: str
+
+
+class Document(NamedTuple):
+    """Plain data, and the line of each key in it."""
+
+    data: dict[str, Any]
+    lines: dict[Key, int]
+    problems: list[Problem]
+
+
+def read(text: str, environment: Mapping[str, str]) -> Document:
+    """Read one YAML mapping. Problems are collected, never raised."""
+    document = Document({}, {(): 1}, [])
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        value = _Reader(document, loader, environment).value(node, ()) if node is not None else {}
+    except yaml.YAMLError as error:
+        document.problems.append(_not_yaml(error, text))
+        return document
+    if isinstance(value, dict):
+        document.data.update(value)
+    else:
+        document.problems.append(Problem(1, (), "must be a mapping of `key: value` lines"))
+    return document
+
+
+def _not_yaml(error: yaml.YAMLError, text: str) -> Problem:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return Problem(0, (), f"is not YAML: {' '.join(str(error).split())}")
+    number = error.problem_mark.line + 1
+    line = "".join(text.splitlines()[number - 1 : number])
+    hint = "; inside { } and [ ], put a value that holds ${ } in quotes" if "${" in line else ""
+    return Problem(number, (), f"is not YAML: {error.problem}{hint}")
+
+
+class _Reader:
+    """Turns YAML nodes into data, noting lines and problems in `document`."""
+
+    def __init__(self, document: Document, loader: yaml.SafeLoader, environment: Mapping[str, str]) -> None:
+        self._document = document
+        self._loader = loader
+        self._environment = environment
+        self._open: list[yaml.Node] = []
+
+    def value(self, node: yaml.Node, key: Key) -> Any:
+        """The data below a node. Raises yaml.YAMLError for what is no plain data."""
+        if isinstance(node, yaml.ScalarNode):
+            return self._filled(node, key) if "${" in node.value else self._loader.construct_object(node)
+        if any(each is node for each in self._open):
+            raise yaml.MarkedYAMLError(problem="an alias stands inside of what it names", problem_mark=node.start_mark)
+        self._open.append(node)
+        inside = self._mapping(node, key) if isinstance(node, yaml.MappingNode) else self._sequence(node, key)
+        self._open.pop()
+        return inside
+
+    def _sequence(self, node: yaml.Node, key: Key) -> list[Any]:
+        return [self._item(item, (*key, index)) for index, item in enumerate(node.value)]
+
+    def _item(self, node: yaml.Node, key: Key) -> Any:
+        self._document.lines[key] = node.start_mark.line + 1
+        return self.value(node, key)
+
+    def _mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
+        self._refuse_doubles(node, key)
+        self._loader.flatten_mapping(node)
+        found: dict[str, Any] = {}
+        for name_node, value_node in node.value:
+            name = str(name_node.value)
+            self._document.lines[(*key, name)] = name_node.start_mark.line + 1
+            found[name] = self.value(value_node, (*key, name))
+        return found
+
+    def _refuse_doubles(self, node: yaml.MappingNode, key: Key) -> None:
+        seen: dict[str, int] = {}
+        for name_node, _ in node.value:
+            if not isinstance(name_node, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key must be plain text", problem_mark=name_node.start_mark)
+            line, name = name_node.start_mark.line + 1, str(name_node.value)
+            if name in seen:
+                self._document.problems.append(Problem(line, (*key, name), f"stands on line {seen[name]} already: keep one of the two"))
+            seen[name] = line
+
+    def _filled(self, node: yaml.Node, key: Key) -> str:
+        def fill(match: re.Match[str]) -> str:
+            name, default = match.groups()
+            if match[0] == "$${":
+                return "${"
+            try:
+                found = self._variable(name) if name else None
+            except (OSError, UnicodeDecodeError) as error:
+                return self._problem(node, key, f"{name}_FILE cannot be read: {error}")
+            if found is not None or default is not None:
+                return default if found is None else found
+            return self._problem(node, key, _unfilled(name))
+
+        return _VARIABLE.sub(fill, str(node.value))
+
+    def _variable(self, name: str) -> str | None:
+        file = self._environment.get(f"{name}_FILE")
+        if name in self._environment or file is None:
+            return self._environment.get(name)
+        return Path(file).read_text().rstrip("\r\n")
+
+    def _problem(self, node: yaml.Node, key: Key, text: str) -> str:
+        self._document.problems.append(Problem(node.start_mark.line + 1, key, text))
+        return ""
+
+
+def _unfilled(name: str | None) -> str:
+    if name is None:
+        return "`${` begins a variable that does not end: write ${NAME} or ${NAME:default}, or $${ for a plain ${"
+    return f"${{{name}}} is not set: set it in the environment, set {name}_FILE, or give a default: ${{{name}:default}}"

@@ -1,0 +1,119 @@
+"""What `delaybridge doctor` looks at, one finding at a time; nothing here changes anything, but for the probe message of a broker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from ..adapters.base import AdapterError, Finding, Intercepting
+from . import plugins
+from .client import ApiError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from ..adapters.base import Interception, Outcome
+    from .client import Client
+    from .config import Config
+
+_SYNCS = 20
+_SLOW_SYNC_MS = 50
+"""Every batch of messages waits for one sync: above this, lateness and throughput are the disk's."""
+
+
+def findings(config: Config, client: Client, brokers: Sequence[str], *, probe: bool) -> Iterator[Finding]:
+    """Everything, in the order in which things depend on each other. A probe is sent only where all else is well."""
+    seen: list[Finding] = []
+    for finding in (*_machine(config), *_brokers(config, brokers), *_daemon(client)):
+        seen.append(finding)
+        yield finding
+    if probe and all(finding.ok for finding in seen):
+        for name in brokers:
+            yield from _guarded(name, config, lambda prepared: prepared.probe())
+
+
+def interception(config: Config, broker: str) -> Interception | None:
+    """How this broker is prepared for the routes that read from it; None where it needs nothing."""
+    section = config.brokers[broker]
+    adapter = plugins.adapter(section.type)
+    if not isinstance(adapter, Intercepting):
+        return None
+    return adapter.interception(section.options, [route.source.endpoint for route in config.routes if route.source.broker == broker])
+
+
+def _machine(config: Config) -> Iterator[Finding]:
+    yield Finding(True, f"the configuration is valid ({config.file or 'defaults'})")
+    folder = next(path for path in (config.store.path.absolute(), *config.store.path.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(folder).free
+    room = free > config.store.min_free_disk
+    text = f"{free / 1024**3:.1f} GiB are free for the store in {folder}"
+    yield Finding(room, text, f"free some: intake stands still below {config.store.min_free_disk.human_readable()}")
+    yield _sync(folder)
+
+
+def _sync(folder: Path) -> Finding:
+    try:
+        times = sorted(_sync_times(folder))
+    except OSError as error:
+        return Finding(False, f"cannot write in {folder}: {error.strerror}", "let the bridge's user write there, or set store.path")
+    median = statistics.median(times)
+    text = f"the disk of the store syncs in {median:.1f} ms (slowest of {_SYNCS}: {times[-1]:.1f} ms)"
+    return Finding(median <= _SLOW_SYNC_MS, text, "put store.path on a local solid-state disk: every batch of messages waits for one sync")
+
+
+def _sync_times(folder: Path) -> Iterator[float]:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(_SYNCS):
+            file.write(bytes(4096))
+            file.flush()
+            began = time.perf_counter()
+            os.fsync(file.fileno())
+            yield (time.perf_counter() - began) * 1000
+
+
+def _brokers(config: Config, brokers: Sequence[str]) -> Iterator[Finding]:
+    for name in brokers:
+        reached = _reached(config, name)
+        yield reached
+        if reached.ok:
+            yield from _guarded(name, config, lambda prepared: prepared.check())
+
+
+def _reached(config: Config, broker: str) -> Finding:
+    section = config.brokers[broker]
+    sink = plugins.adapter(section.type).sink(section.options)
+    try:
+        sink.connect(_ignore)
+    except AdapterError as error:
+        return Finding(False, f"{broker}: {error}", f"see that the broker runs, and that brokers.{broker} has its address and credentials")
+    finally:
+        sink.close()
+    return Finding(True, f"{broker}: the broker answers")
+
+
+def _ignore(_: Sequence[Outcome]) -> None:
+    """Nothing is published here."""
+
+
+def _guarded(broker: str, config: Config, look: Callable[[Interception], list[Finding]]) -> Iterator[Finding]:
+    prepared = interception(config, broker)
+    try:
+        for finding in look(prepared) if prepared else ():
+            yield Finding(finding.ok, f"{broker}: {finding.what}", finding.fix)
+    except AdapterError as error:
+        yield Finding(False, f"{broker}: {error}")
+
+
+def _daemon(client: Client) -> Iterator[Finding]:
+    try:
+        status = client.status()
+    except (UnreachableError, ApiError) as error:
+        yield Finding(False, str(error))
+        return
+    text = f"the daemon runs ({status['bridge']}, {status['version']}) and is {'ready' if status['ready'] else 'not ready'}"
+    yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")

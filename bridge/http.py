@@ -1,0 +1,154 @@
+"""The daemon's HTTP side: `create_app` makes the application, `HttpServer` runs it in a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+from starlette.routing import Route
+
+from .clock import wall_clock
+from .http_endpoints import ENDPOINTS, JSON, Api, Endpoint
+from .http_errors import HANDLERS, asked_badly, problem
+from .http_guard import Guard
+from .http_openapi import document
+from .http_streams import Streams
+from .loopback import is_loopback
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from .clock import Clock
+    from .config import Http
+    from .metrics import Metrics
+    from .views import ControlPort
+
+OPENAPI = "/api/v1/openapi.json"
+BODY_SECONDS = 30
+"""A request's body must have arrived after so long."""
+CONNECTIONS = 64
+"""Connections at once; more are answered 503."""
+
+log = structlog.get_logger(__name__)
+
+
+def create_app(api: Api, token: str | None, *, loopback: bool) -> ASGIApp:
+    """The application, behind its guard. `loopback`: it is served on loopback only, and `Host` must say so."""
+    schema = msgspec.json.encode(document(ENDPOINTS, version("delaybridge")))
+    described = Route(OPENAPI, lambda _: Response(schema, media_type=JSON), methods=["GET"])
+    app = Starlette(routes=[described, *(_route(endpoint, api) for endpoint in ENDPOINTS)], exception_handlers=HANDLERS)
+    app.router.redirect_slashes = False
+    return Guard(app, token, frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.probe), loopback=loopback)
+
+
+def _route(endpoint: Endpoint, api: Api) -> Route:
+    async def serve(request: Request) -> Response:
+        body = await _body(request, endpoint.body_limit) if endpoint.asks and endpoint.method != "GET" else b""
+        answer = await run_in_threadpool(_answer, endpoint, api, request, body)
+        if endpoint.method != "GET":
+            log.info("api_call", call=endpoint.handler.__name__, client=request.client and request.client.host, **request.path_params)
+        return answer
+
+    return Route(endpoint.path, serve, methods=[endpoint.method])
+
+
+def _answer(endpoint: Endpoint, api: Api, request: Request, body: bytes) -> Response:
+    """Validate, ask, encode; runs in a worker thread, for a body may be large and the control may wait."""
+    asked: list[Any] = []
+    if endpoint.asks is not None:
+        with asked_badly():
+            asked = [_asked(endpoint, request, body)]
+    result = endpoint.handler(api, *asked, **request.path_params)
+    return result if isinstance(result, Response) else Response(msgspec.json.encode(result), endpoint.status, media_type=JSON)
+
+
+def _asked(endpoint: Endpoint, request: Request, body: bytes) -> object:
+    assert endpoint.asks is not None
+    if endpoint.method == "GET":
+        return msgspec.convert(dict(request.query_params), endpoint.asks, strict=False)
+    return msgspec.json.decode(body, type=endpoint.asks)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    chunks, size = [], 0
+    try:
+        with anyio.fail_after(BODY_SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise problem(413, "too_large", f"This request takes a body of at most {limit} bytes.", {"Connection": "close"})
+                chunks.append(chunk)
+    except TimeoutError:
+        raise problem(408, "too_slow", f"The body did not arrive within {BODY_SECONDS} s.", {"Connection": "close"}) from None
+    return b"".join(chunks)
+
+
+class HttpServer:
+    """Serves the API from a thread of its own.
+
+    settings    `bind`: anything but loopback needs a `token` (ValueError); `port`: 0 takes any free one, `port` tells which after `start`
+    """
+
+    def __init__(self, control: ControlPort, metrics: Metrics, settings: Http, clock: Clock = wall_clock) -> None:
+        token = settings.token.get_secret_value() if settings.token else None
+        loopback = is_loopback(settings.bind)
+        if not loopback and not token:
+            raise ValueError(f"{settings.bind} is reachable from other machines: a token is needed")
+        self._streams = Streams()
+        self._settings = settings
+        self._app = create_app(Api(control, metrics, clock, self._streams), token, loopback=loopback)
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self.port = settings.port
+
+    @property
+    def url(self) -> str:
+        """Where a client on this machine finds the API."""
+        return self._settings.model_copy(update={"port": self.port}).url
+
+    def start(self) -> None:
+        """Bind and serve; requests are answered, at the latest, when this returns. Raises OSError where the address cannot be had."""
+        listener = _listener(self._settings.bind, self.port)
+        self.port = listener.getsockname()[1]
+        self._server = uvicorn.Server(_uvicorn(self._app))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, name="http", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float = 5) -> None:
+        """End streams, let running requests finish for up to `timeout` seconds, close. Idempotent."""
+        self._streams.stopping.set()
+        if self._server is not None and self._thread is not None:
+            self._server.config.timeout_graceful_shutdown = max(1, int(timeout) - 1)
+            self._server.should_exit = True
+            self._thread.join(timeout)
+
+
+def _listener(bind: str, port: int) -> socket.socket:
+    """A listening socket, so that clients can connect (and wait) before the loop runs."""
+    family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _uvicorn(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app, http="h11", loop="asyncio", ws="none", lifespan="off", interface="asgi3", log_config=None, access_log=False,
+        proxy_headers=False, server_header=False, limit_concurrency=CONNECTIONS,
+    )  # fmt: skip

@@ -1,0 +1,235 @@
+"""Every endpoint of the API: one table, `ENDPOINTS`, from which the routes and the OpenAPI document are made.
+
+A handler takes the daemon (`Api`), what was asked (its query or its JSON body, validated) and the parameters of the path. Handlers run in
+starlette's thread pool, so they may block for as long as the control does: a few seconds at most. The first line of a handler's docstring
+is what the OpenAPI document says of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from ..core.store import Pending, Query
+from . import http_shapes as shapes
+from .http_convert import MESSAGE_LIMIT, dead_letter_view, epoch_ms, message_detail, message_of, message_view
+from .http_errors import ErrorDetail, Problem, asked_badly, problem
+from .http_streams import ARROW, NDJSON, Pumped, Streams, backlog, deliveries
+from .views import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..core.store import Answer
+    from .clock import Clock
+    from .metrics import Metrics
+    from .views import ControlPort
+
+JSON = "application/json"
+SMALL = 64 << 10
+"""Bytes of a request body, at most, where it is no message."""
+_STATUS = {"too_late": 409, "in_flight": 409, "unknown": 404}
+_NEXT = 5
+_DONE = shapes.Done()
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What handlers work with."""
+
+    control: ControlPort
+    metrics: Metrics
+    clock: Clock
+    streams: Streams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One row of the table.
+
+    asks        the query of a GET, the JSON body of anything else
+    answers     the shape of a successful answer; of one line of it where `media` is ndjson; None where it is no JSON
+    errors      the statuses that it may answer with beside those of every endpoint (400, 401, 403, 503)
+    probe       no token is needed without a query, and 503 bears the same shape as 200
+    """
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    handler: Callable[..., msgspec.Struct | Response]
+    asks: type[msgspec.Struct] | None = None
+    answers: type[msgspec.Struct] | None = None
+    status: int = 200
+    errors: tuple[int, ...] = ()
+    media: str = JSON
+    probe: bool = False
+    body_limit: int = SMALL
+
+
+def livez(api: Api) -> Response:
+    """Whether the process works: its loops tick and its disk can be written. Never tells of brokers."""
+    alive = api.control.alive()
+    return _json(shapes.Alive(alive), 200 if alive else 503)
+
+
+def readyz(api: Api, asked: shapes.ReadyQuery) -> Response:
+    """Whether messages flow: brokers connected, store open, room on the disk."""
+    checks = api.control.checks()
+    ready = all(check.ok for check in checks)
+    return _json(shapes.Ready(ready, None if asked.verbose is None else list(checks)), 200 if ready else 503)
+
+
+def metrics(api: Api) -> Response:
+    """Metrics in Prometheus' text format."""
+    body, content_type = api.metrics.expose()
+    return Response(body, media_type=content_type)
+
+
+def status(api: Api) -> Status:
+    """The whole daemon at one glance."""
+    return api.control.status()
+
+
+def list_messages(api: Api, asked: shapes.MessagesQuery) -> shapes.MessagePage:
+    """Pending messages in order of due time, or of id where an id prefix is given."""
+    now = api.clock()
+    with asked_badly():
+        query = Query(
+            lane=asked.broker,
+            address=asked.address,
+            id_prefix=asked.id_prefix,
+            due_from=None if asked.due_from is None else epoch_ms(asked.due_from, now),
+            due_to=None if asked.due_to is None else epoch_ms(asked.due_to, now),
+        )
+        page = api.control.messages(query, asked.limit, asked.cursor)
+    return shapes.MessagePage([message_view(pending) for pending in page.items], page.cursor)
+
+
+def show_message(api: Api, id: str) -> shapes.MessageDetail:  # noqa: A002 - the field's own word
+    """One pending message with its headers and its next due times, or what became of it."""
+    found = api.control.find(id)
+    if isinstance(found, Pending):
+        return message_detail(found, api.control.next_dues(found.record, _NEXT))
+    raise _refusal(found, 404)
+
+
+def send_message(api: Api, asked: shapes.SendRequest) -> shapes.Done:
+    """Publish a message to a route's source, as a producer would; the broker has confirmed it when this answers."""
+    with asked_badly():
+        message = message_of(asked)
+    api.control.send(asked.route, message, asked.address)
+    return _DONE
+
+
+def cancel_message(api: Api, id: str) -> shapes.Done:  # noqa: A002 - the field's own word
+    """Withdraw a pending message."""
+    return _done(api.control.cancel(id))
+
+
+def reschedule_message(api: Api, asked: shapes.RescheduleRequest, id: str) -> shapes.Done:  # noqa: A002 - the field's own word
+    """Move a pending message to another instant; its recurrence goes on as before after it."""
+    with asked_badly():
+        due = epoch_ms(asked.due, api.clock())
+    return _done(api.control.reschedule(id, due))
+
+
+def release_message(api: Api, id: str) -> shapes.Done:  # noqa: A002 - the field's own word
+    """Deliver a pending message now."""
+    return _done(api.control.release(id))
+
+
+def list_dead_letters(api: Api, asked: shapes.DeadLettersQuery) -> shapes.DeadLetterPage:
+    """Messages that could not be delivered, oldest first."""
+    return shapes.DeadLetterPage([dead_letter_view(letter) for letter in api.control.dead_letters(asked.limit, asked.after)])
+
+
+def retry_dead_letter(api: Api, number: int) -> shapes.Done:
+    """Schedule a dead letter again, due now."""
+    return _known(api.control.retry_dead_letter(number), f"no dead letter has the number {number}")
+
+
+def drop_dead_letter(api: Api, number: int) -> shapes.Done:
+    """Forget a dead letter; its ledger row stays."""
+    return _known(api.control.drop_dead_letter(number), f"no dead letter has the number {number}")
+
+
+def pause_route(api: Api, name: str) -> shapes.Done:
+    """Hold a route back until it is resumed."""
+    return _known(api.control.pause(name), f"no route is called {name!r}")
+
+
+def resume_route(api: Api, name: str) -> shapes.Done:
+    """Let a paused route go on."""
+    return _known(api.control.resume(name), f"no route is called {name!r}")
+
+
+def observe(api: Api, asked: shapes.ObserveQuery) -> Response:
+    """What arrives at a destination from now on, one JSON object a line, until the client goes away or the daemon stops."""
+    return Pumped(partial(deliveries, api.control, asked, api.clock), NDJSON, api.streams, endless=True)
+
+
+def export(api: Api) -> Response:
+    """Every pending message as a row of an Arrow IPC stream: id, occurrence, due, kind, dialect, route, lane, address, size, state."""
+    return Pumped(partial(backlog, api.control), ARROW, api.streams, endless=False)
+
+
+def _json(value: msgspec.Struct, status: int) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+def _known(known: bool, message: str) -> shapes.Done:
+    if not known:
+        raise problem(404, "unknown", message)
+    return _DONE
+
+
+def _done(answer: Answer) -> shapes.Done:
+    if answer.outcome != "done":
+        raise _refusal(answer, _STATUS[answer.outcome])
+    return shapes.Done("done", answer.event, answer.at)
+
+
+def _refusal(answer: Answer, status: int) -> Problem:
+    """Why a message cannot be had, as an error."""
+    words = {
+        "too_late": f"It is too late: {answer.event}." if answer.event else "It is too late; what happened is no longer remembered.",
+        "in_flight": "It is being published right now; ask again.",
+        "unknown": "No message with this id is known.",
+    }
+    detail = ErrorDetail(answer.outcome, words[answer.outcome], answer.event, answer.at)
+    return Problem(status, detail, {"Retry-After": "1"} if answer.outcome == "in_flight" else None)
+
+
+_M = "/api/v1/messages"
+_ID = _M + "/{id:path}"
+_LETTERS = "/api/v1/dead-letters"
+ENDPOINTS = (
+    Endpoint(method="GET", path="/livez", handler=livez, answers=shapes.Alive, probe=True),
+    Endpoint(method="GET", path="/healthz", handler=livez, answers=shapes.Alive, probe=True),
+    Endpoint(method="GET", path="/readyz", handler=readyz, asks=shapes.ReadyQuery, answers=shapes.Ready, probe=True),
+    Endpoint(method="GET", path="/metrics", handler=metrics, media="text/plain"),
+    Endpoint(method="GET", path="/api/v1/status", handler=status, answers=Status),
+    Endpoint(method="GET", path=_M, handler=list_messages, asks=shapes.MessagesQuery, answers=shapes.MessagePage),
+    Endpoint(
+        method="POST", path=_M, handler=send_message, asks=shapes.SendRequest, answers=shapes.Done, status=202,
+        errors=(404, 409, 413, 422), body_limit=MESSAGE_LIMIT * 4 // 3 + SMALL,
+    ),
+    Endpoint(method="GET", path=_ID, handler=show_message, answers=shapes.MessageDetail, errors=(404,)),
+    Endpoint(method="POST", path=f"{_ID}/cancel", handler=cancel_message, answers=shapes.Done, errors=(404, 409)),
+    Endpoint(
+        method="POST", path=f"{_ID}/reschedule", handler=reschedule_message, asks=shapes.RescheduleRequest, answers=shapes.Done, errors=(404, 409, 413),
+    ),
+    Endpoint(method="POST", path=f"{_ID}/release", handler=release_message, answers=shapes.Done, errors=(404, 409)),
+    Endpoint(method="GET", path=_LETTERS, handler=list_dead_letters, asks=shapes.DeadLettersQuery, answers=shapes.DeadLetterPage),
+    Endpoint(method="POST", path=f"{_LETTERS}/{{number:int}}/retry", handler=retry_dead_letter, answers=shapes.Done, errors=(404,)),
+    Endpoint(method="DELETE", path=f"{_LETTERS}/{{number:int}}", handler=drop_dead_letter, answers=shapes.Done, errors=(404,)),
+    Endpoint(method="POST", path="/api/v1/routes/{name}/pause", handler=pause_route, answers=shapes.Done, errors=(404,)),
+    Endpoint(method="POST", path="/api/v1/routes/{name}/resume", handler=resume_route, answers=shapes.Done, errors=(404,)),
+    Endpoint(
+        method="GET", path="/api/v1/observe", handler=observe, asks=shapes.ObserveQuery, answers=shapes.Delivery, errors=(404, 409, 429), media=NDJSON,
+    ),
+    Endpoint(method="GET", path="/api/v1/export", handler=export, errors=(429,), media=ARROW),
+)  # fmt: skip

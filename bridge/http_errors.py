@@ -1,0 +1,97 @@
+"""Errors of the HTTP API: one shape, `{"error": {"code", "message"}}`, whatever went wrong."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ..adapters.base import AdapterError, BackOff, NotConnected, Rejected
+from ..core.ledger import Event
+from ..core.store import StoreError, StoreFull
+from .views import NotKnownError, NotPossibleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from starlette.requests import Request
+
+
+class ErrorDetail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`code` is stable; `message` is for people. `event` and `at` (epoch ms) tell what happened to a message that is gone."""
+
+    code: str
+    message: str
+    event: Event | None = None
+    at: int | None = None
+
+
+class Error(msgspec.Struct, frozen=True):
+    """What every status of 400 and above bears."""
+
+    error: ErrorDetail
+
+
+class Problem(Exception):
+    """An answer other than success, raised from anywhere below an endpoint."""
+
+    def __init__(self, status: int, error: ErrorDetail, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(error.message)
+        self.status = status
+        self.error = error
+        self.headers = headers
+
+    def response(self) -> Response:
+        """As HTTP."""
+        return Response(msgspec.json.encode(Error(self.error)), self.status, self.headers, "application/json")
+
+
+def problem(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Problem:
+    """A problem with nothing more to tell."""
+    return Problem(status, ErrorDetail(code, message), headers)
+
+
+@contextmanager
+def asked_badly() -> Iterator[None]:
+    """Around what reads a request: its ValueErrors are the client's, and say what is wrong."""
+    try:
+        yield
+    except ValueError as error:
+        raise problem(400, "bad_request", str(error)) from error
+
+
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def _from_exception(error: Exception) -> Problem:  # noqa: PLR0911 - one table from foreign to own errors, in order of precedence
+    match error:
+        case Problem():
+            return error
+        case HTTPException():
+            return problem(error.status_code, _HTTP_CODES.get(error.status_code, "bad_request"), error.detail, error.headers)
+        case NotKnownError():
+            return problem(404, "unknown", str(error))
+        case NotPossibleError():
+            return problem(409, "not_possible", str(error))
+        case Rejected():
+            return problem(422, error.reason, error.detail)
+        case BackOff():
+            return problem(503, error.reason, error.detail)
+        case NotConnected() | AdapterError():
+            return problem(503, "not_connected", str(error))
+        case StoreFull():
+            return problem(503, "store_full", f"The disk is full; nothing was changed: {error}")
+        case StoreError():
+            return problem(503, "store_failed", str(error))
+    return problem(500, "internal", "The bridge made a mistake; its log tells which.")
+
+
+def render(_request: Request, error: Exception) -> Response:
+    """Any exception as an answer (starlette's exception handler)."""
+    return _from_exception(error).response()
+
+
+HANDLERS = dict.fromkeys((Problem, HTTPException, NotKnownError, NotPossibleError, AdapterError, StoreError, Exception), render)

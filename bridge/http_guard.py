@@ -1,0 +1,63 @@
+"""Who may use the API: the token, and on loopback the defence against web pages (DNS rebinding, cross-site requests)."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+from .http_errors import Problem, problem
+from .loopback import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class Guard:
+    """Refuses what may not pass, before anything of the request but its head is read.
+
+    token       None: no token is asked for (loopback only)
+    probes      paths that need no token, unless a query (`?verbose`) asks them for more
+    loopback    the server is bound to loopback: then `Host` must say so, or a page of a foreign name could reach it through the browser
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, probes: Collection[str], *, loopback: bool) -> None:
+        self._app = app
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._probes = probes
+        self._loopback = loopback
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request (ASGI)."""
+        if scope["type"] != "http":
+            return
+        refusal = self._foreign(Headers(scope=scope)) or self._unauthorized(scope)
+        await (refusal.response() if refusal else self._app)(scope, receive, send)
+
+    def _foreign(self, headers: Headers) -> Problem | None:
+        host = headers.get("host", "")
+        if self._loopback and not _names_loopback(host):
+            return problem(403, "forbidden_host", "The bridge is bound to loopback: call it as localhost or 127.0.0.1.")
+        origin = headers.get("origin")
+        if origin is not None and (urlsplit(origin).scheme not in ("http", "https") or urlsplit(origin).netloc != host):
+            return problem(403, "forbidden_origin", "Pages of another origin may not call the bridge.")
+        return None
+
+    def _unauthorized(self, scope: Scope) -> Problem | None:
+        if self._expected is None or (scope["path"] in self._probes and not scope["query_string"]):
+            return None
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if hmac.compare_digest(given, self._expected):
+            return None
+        return problem(401, "unauthorized", "A bearer token is needed: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
+
+
+def _names_loopback(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

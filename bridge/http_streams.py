@@ -1,0 +1,144 @@
+"""Answers that last: observed deliveries line by line, and the whole backlog as an Arrow stream.
+
+One worker thread makes the body and waits for the client to take each piece, so neither ever holds more than one piece in memory.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+from anyio import CapacityLimiter, from_thread, to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .http_convert import delivery
+from .http_errors import problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import Receive, Scope, Send
+
+    from ..core.store import Pending
+    from .clock import Clock
+    from .http_shapes import ObserveQuery
+    from .views import ControlPort
+
+    Emit = Callable[[bytes], None]
+
+NDJSON = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+STREAMS = 8
+"""Lasting answers at once. Each occupies a thread."""
+_ROWS = 4096
+
+_COLUMNS = (
+    ("id", "string"),
+    ("occurrence", "int64"),
+    ("due", "timestamp_ms"),
+    ("kind", "string"),
+    ("dialect", "string"),
+    ("route", "string"),
+    ("lane", "string"),
+    ("address", "string"),
+    ("size", "int64"),
+    ("state", "string"),
+)
+
+
+class _GoneError(Exception):
+    """The client went away, or the daemon stops."""
+
+
+class Pumped(Response):
+    """A response whose body `pump` makes in a thread of its own, by calling `emit`; the head goes out with the first call, even an empty one.
+
+    What `pump` raises before that becomes an ordinary error answer. `emit` raises once nobody listens any more, so an empty piece is a way
+    to ask. Where the daemon stops, an `endless` body ends well; any other breaks off, and the client sees that it is not whole.
+    """
+
+    def __init__(self, pump: Callable[[Emit], None], media_type: str, streams: Streams, *, endless: bool) -> None:
+        super().__init__(media_type=media_type)
+        del self.headers["content-length"]
+        self._pump = pump
+        self._streams = streams
+        self._endless = endless
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request (ASGI)."""
+        if not self._streams.limiter.available_tokens:
+            raise problem(429, "busy", f"{STREAMS} streams are open already; close one.")
+        request = Request(scope, receive)
+        started = False
+
+        async def take(piece: bytes, more: bool) -> None:
+            nonlocal started
+            if more and (self._streams.stopping.is_set() or await request.is_disconnected()):
+                raise _GoneError
+            if not started:
+                started = True
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if piece or not more:
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+        def emit(piece: bytes) -> None:
+            from_thread.run(take, piece, True)
+
+        try:
+            await to_thread.run_sync(self._pump, emit, limiter=self._streams.limiter)
+        except _GoneError:
+            if not self._endless:
+                return
+        await take(b"", False)
+
+
+class Streams:
+    """What lasting answers share: the flag that ends them, and the bound on their number."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.limiter = CapacityLimiter(STREAMS)
+
+
+def deliveries(control: ControlPort, asked: ObserveQuery, clock: Clock, emit: Emit) -> None:
+    """One JSON object for each message that arrives, until the client goes away or the daemon stops."""
+    encoder = msgspec.json.Encoder()
+    with control.observe(asked.broker, asked.address) as batches:
+        emit(b"")
+        for batch in batches:
+            at = clock()
+            emit(encoder.encode_lines([delivery(received, asked.address, at) for received in batch]))
+
+
+def backlog(control: ControlPort, emit: Emit) -> None:
+    """Every pending record as one row, in Arrow's IPC stream format."""
+    import pyarrow as pa  # noqa: PLC0415 - 200 ms that a start need not pay
+
+    types = {"string": pa.string(), "int64": pa.int64(), "timestamp_ms": pa.timestamp("ms", "UTC")}
+    schema = pa.schema([pa.field(name, types[kind], nullable=False) for name, kind in _COLUMNS])
+    rest = iter(control.pending())
+    piece = io.BytesIO()
+    with pa.ipc.new_stream(piece, schema) as writer:
+        while rows := [_row(pending) for pending in islice(rest, _ROWS)]:
+            writer.write_batch(pa.record_batch(list(zip(*rows, strict=True)), schema=schema))
+            _hand_over(piece, emit)
+    _hand_over(piece, emit)
+
+
+def _row(pending: Pending) -> tuple[object, ...]:
+    record = pending.record
+    schedule = record.schedule
+    return (
+        *(record.id, schedule.occurrence, schedule.due, record.kind, record.dialect, record.route, record.lane, record.address),
+        *(record.message.size, pending.state),
+    )
+
+
+def _hand_over(piece: io.BytesIO, emit: Emit) -> None:
+    emit(piece.getvalue())
+    piece.seek(0)
+    piece.truncate()

@@ -1,0 +1,120 @@
+"""Logs: one line per event on standard error, JSON unless that is a terminal; the libraries' own logs come the same way.
+
+Never bodies or header values: callers log ids, sizes, destinations, due times and reasons. What a line holds all the same is made safe:
+loaded secrets are masked (also URL-encoded, in base64 and JSON-escaped) and control characters are escaped, so that nothing can forge a line.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import re
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import quote
+
+import structlog
+
+from .config_secrets import MASK
+from .text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+    from .config import Logs
+
+PINNED = {
+    "stomp.py": logging.INFO,  # logs whole CONNECT frames, passcode and all, at DEBUG
+    "kafka.admin.client": logging.INFO,  # logs its whole configuration at DEBUG
+    "kafka": logging.INFO,
+    "pika": logging.WARNING,  # tells of every step of a connection at INFO
+    "httpcore": logging.INFO,  # logs request headers at DEBUG
+    "httpx": logging.WARNING,
+    "uvicorn.access": logging.WARNING,
+}
+"""The least level at which a library's logger speaks, whatever level is configured."""
+
+_SHORTEST_SECRET = 4
+_KEPT = {"\n", "\t"}
+"""Control characters that a traceback needs."""
+
+
+def configure(logs: Logs, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:
+    """Send all logs of this process to `stream` (standard error). May be called again."""
+    target = stream or sys.stderr
+    as_json = logs.format == "json" or (logs.format == "auto" and not target.isatty())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        escape,
+    ]
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(as_json=as_json), Redactor(secrets)],
+        )
+    )
+    logging.root.handlers[:] = [handler]
+    logging.captureWarnings(capture=True)
+    set_level(logs.level)
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+
+
+def set_level(level: str) -> None:
+    """Change the level of everything that may speak at it."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.root.setLevel(number)
+    for name, least in PINNED.items():
+        logging.getLogger(name).setLevel(max(number, least))
+
+
+def _renderers(*, as_json: bool) -> list[Processor]:
+    if as_json:
+        return [structlog.processors.JSONRenderer(default=str)]
+    return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+
+
+def escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Escape control characters in every text, so that an id that holds a line break cannot forge a line."""
+    return {key: _printable(value, _KEPT if key == "exception" else ()) for key, value in event.items()}
+
+
+def _printable(value: Any, kept: Container[str]) -> Any:
+    if isinstance(value, str):
+        return printable(value, kept)
+    return repr(value) if isinstance(value, bytes) else value
+
+
+class Redactor:
+    """Masks known secrets in a rendered line. Texts under four characters are left: masking them would hide everything else."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
+        longest_first = sorted(forms, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if forms else None
+
+    def __call__(self, _logger: WrappedLogger, _method: str, line: Any) -> str:
+        """The line without secrets. `line` is text: this stands last in a chain that is typed for event dictionaries."""
+        return self._pattern.sub(MASK, line) if self._pattern else str(line)
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    return (
+        secret,
+        quote(secret, safe=""),
+        base64.b64encode(secret.encode()).decode(),
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+    )

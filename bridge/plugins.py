@@ -1,0 +1,39 @@
+"""Broker adapters, found by the entry-point group `delaybridge.adapters` and imported only when a broker of their type is in use."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..adapters.base import Adapter
+
+GROUP = "delaybridge.adapters"
+
+
+class UnusableAdapter(Exception):
+    """There is no adapter of this type, or its client library is not installed. The text says what to do."""
+
+
+@cache
+def _found() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def types() -> list[str]:
+    """The broker types that are installed, in alphabetical order."""
+    return sorted(_found())
+
+
+@cache
+def adapter(kind: str) -> Adapter:
+    """The adapter for a broker's `type`. Raises UnusableAdapter."""
+    point = _found().get(kind)
+    if point is None:
+        raise UnusableAdapter(f"there is no broker type {kind!r}; the known ones are: {', '.join(types())}")
+    try:
+        loaded: Adapter = point.load()
+    except ImportError as error:
+        raise UnusableAdapter(f"broker type {kind!r} needs {error.name}: pip install 'delaybridge[{kind}]'") from error
+    return loaded

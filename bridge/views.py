@@ -1,0 +1,185 @@
+"""What the running daemon tells about itself, and what can be asked of it: the types between the engine's control and HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from ..core.ledger import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from ..adapters.base import Received
+    from ..core.message import Message
+    from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record
+
+
+class NotKnownError(Exception):
+    """A route or broker of that name is not configured."""
+
+
+class NotPossibleError(Exception):
+    """It is known, but cannot do this: a broker whose adapter cannot observe, or no route named where there are several."""
+
+
+class RouteStatus(msgspec.Struct, frozen=True):
+    """One route: `received` counts messages since the start; `from` and `to` are written for people (`rabbit queue delaybridge.in`)."""
+
+    name: str
+    paused: bool
+    connected: bool
+    received: int
+    source: str = msgspec.field(name="from")
+    to: str
+
+
+class HeldStatus(msgspec.Struct, frozen=True):
+    """A destination that takes no messages now: how often its first one was tried, why that failed, when the next try is (epoch ms)."""
+
+    address: str
+    attempts: int
+    error: str
+    retry_at: int
+
+
+class LaneStatus(msgspec.Struct, frozen=True):
+    """One destination broker: `in_flight` messages await their confirmation, `published` counts confirmed ones since the start."""
+
+    broker: str
+    connected: bool
+    in_flight: int
+    published: int
+    held: list[HeldStatus]
+
+
+class AddressStatus(msgspec.Struct, frozen=True):
+    """How many messages wait for one destination."""
+
+    broker: str
+    address: str
+    pending: int
+
+
+class HourStatus(msgspec.Struct, frozen=True):
+    """How many messages fall due in the hour that begins at `hour` (epoch ms)."""
+
+    hour: int
+    pending: int
+
+
+class StoreStatus(msgspec.Struct, frozen=True):
+    """`room` is False where free disk is below the limit: intake stands still, delivery goes on."""
+
+    free_bytes: int
+    room: bool
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole daemon at one glance. `started` and `now` are epoch milliseconds; `events` are ledger totals since the store was made."""
+
+    bridge: str
+    version: str
+    ready: bool
+    started: int
+    now: int
+    pending: int
+    held: int
+    shelved: int
+    events: dict[Event, int]
+    oldest_overdue_ms: int
+    routes: list[RouteStatus]
+    lanes: list[LaneStatus]
+    by_address: list[AddressStatus]
+    by_hour: list[HourStatus]
+    store: StoreStatus
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that must be well before the bridge is ready."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+class ControlPort(Protocol):
+    """What HTTP asks of the engine. Every method may be called from any thread, and any may raise `core.store.StoreError`."""
+
+    def status(self) -> Status:
+        """Costs the same whatever is pending."""
+        ...
+
+    def alive(self) -> bool:
+        """The loops tick and the disk can be written. Never tells of brokers: a restart of the bridge would not mend those."""
+        ...
+
+    def checks(self) -> Sequence[Check]:
+        """What readiness depends on: brokers connected, store open, room on the disk. Ready is when all are ok."""
+        ...
+
+    def messages(self, query: Query, limit: int, cursor: str) -> Page:
+        """See `core.store.Store.list`. Raises ValueError for a cursor that is none."""
+        ...
+
+    def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
+        """See `core.store.Store.find`."""
+        ...
+
+    def next_dues(self, record: Record, count: int) -> list[int]:
+        """When this occurrence and the following ones are due (epoch ms), at most `count`, fewer where the schedule ends."""
+        ...
+
+    def pending(self) -> Iterator[Pending]:
+        """Every pending record, in order of due time; holds a bounded number of them at once."""
+        ...
+
+    def cancel(self, id: str) -> Answer:  # noqa: A002 - the field's own word
+        """Withdraw. Waits at most a few seconds while the message is in flight, then answers `in_flight`; so do the next two."""
+        ...
+
+    def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
+        """Move to another instant."""
+        ...
+
+    def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word
+        """Deliver now."""
+        ...
+
+    def dead_letters(self, limit: int, after: int) -> Sequence[DeadLetter]:
+        """See `core.store.Store.dead_letters`."""
+        ...
+
+    def retry_dead_letter(self, number: int) -> bool:
+        """False where there is none of that number."""
+        ...
+
+    def drop_dead_letter(self, number: int) -> bool:
+        """False where there is none of that number."""
+        ...
+
+    def pause(self, route: str) -> bool:
+        """Go on storing this route's messages but publish none; False where no route has that name. Survives a restart. Idempotent."""
+        ...
+
+    def resume(self, route: str) -> bool:
+        """Publish again, what waited first; False where no route has that name. Idempotent."""
+        ...
+
+    def send(self, route: str | None, message: Message, address: str) -> None:
+        """Publish to a route's source, as a producer would, and wait for the broker's confirmation.
+
+        Without `route`, the only one. `address` is where the producer would send it; empty: the source itself. Raises NotKnownError,
+        NotPossibleError and AdapterError.
+        """
+        ...
+
+    def observe(self, broker: str, address: str) -> AbstractContextManager[Iterator[Sequence[Received]]]:
+        """Copies of what arrives at a destination from now on, for as long as the context is open, driven by one thread.
+
+        The iterator gives an empty batch where nothing came for about a second, and ends when the daemon stops. Entering raises
+        NotKnownError, NotPossibleError and AdapterError.
+        """
+        ...
