@@ -33,6 +33,7 @@ check: $(READY)  ## lint, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml --explicit-package-bases .
 
 bench: $(READY) brokers  ## measure against the budgets; BENCH_FULL=1 for ten million pending
 	@$(BIN)/python -m tests.benchmarks $(ARGS)

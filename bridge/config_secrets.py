@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -20,7 +21,7 @@ _WORD = re.compile(r"(^|_)(password|passcode|passphrase|secret|token)$")
 
 
 def secrets(config: Config) -> frozenset[str]:
-    """Every secret text in use: secret fields, keys that are called so, and passwords in URLs, as written and as decoded."""
+    """Every secret text in use: secret fields, keys that are called so and their files, and passwords in URLs, as written and as decoded."""
     return frozenset(secret for secret in _found(config, "") if secret)
 
 
@@ -40,12 +41,27 @@ def _found(value: Any, name: str) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _found(each, name)
-    elif isinstance(value, SecretStr):
+    else:
+        yield from _in_scalar(value, name)
+
+
+def _in_scalar(value: Any, name: str) -> Iterator[str]:
+    if isinstance(value, SecretStr):
         yield from _in_text(value.get_secret_value(), secret=True)
     elif isinstance(value, SecretBytes):
         yield value.get_secret_value().decode(errors="replace")
+    elif isinstance(value, Path) and _WORD.search(name.removesuffix("_file")):
+        yield _content(value)
     elif value is not None and not isinstance(value, bool | int | float):
         yield from _in_text(str(value), secret=bool(_WORD.search(name)))
+
+
+def _content(file: Path) -> str:
+    """A secret that an adapter reads itself. One that cannot be read is that adapter's to tell of."""
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _in_text(text: str, *, secret: bool) -> Iterator[str]:

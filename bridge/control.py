@@ -105,7 +105,7 @@ class Control:
 
     def _lane_status(self, worker: LaneWorker) -> LaneStatus:
         lane = worker.lane
-        held = [HeldStatus(group, hold.attempts, hold.error, hold.retry_at) for group, hold in list(lane.holds.groups.items())]
+        held = [HeldStatus(address, hold.attempts, hold.error, hold.retry_at) for address, hold in list(lane.holds.addresses.items())]
         return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held)
 
     def alive(self) -> bool:

@@ -27,7 +27,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str | None, probes: Collection[str], *, loopback: bool) -> None:
         self._app = app
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._token = None if token is None else token.encode()
         self._probes = probes
         self._loopback = loopback
 
@@ -42,16 +42,15 @@ class Guard:
         host = headers.get("host", "")
         if self._loopback and not _names_loopback(host):
             return problem(403, "forbidden_host", "The bridge is bound to loopback: call it as localhost or 127.0.0.1.")
-        origin = headers.get("origin")
-        if origin is not None and (urlsplit(origin).scheme not in ("http", "https") or urlsplit(origin).netloc != host):
+        if headers.get("origin") not in (None, f"http://{host}", f"https://{host}"):
             return problem(403, "forbidden_origin", "Pages of another origin may not call the bridge.")
         return None
 
     def _unauthorized(self, scope: Scope) -> Problem | None:
-        if self._expected is None or (scope["path"] in self._probes and not scope["query_string"]):
+        if self._token is None or (scope["path"] in self._probes and not scope["query_string"]):
             return None
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        if hmac.compare_digest(given, self._expected):
+        scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(given, self._token):
             return None
         return problem(401, "unauthorized", "A bearer token is needed: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
 

@@ -34,7 +34,7 @@ class Outbox(Protocol):
         """The range of sequences that a flush was writing when the bridge last stopped, both inclusive."""
         ...
 
-    def set_flush_intent(self, first: int, last: int, now: int) -> None:
+    def set_flush_intent(self, first: int, last: int) -> None:
         """Note the range, durably."""
         ...
 
@@ -42,7 +42,7 @@ class Outbox(Protocol):
         """The oldest rows."""
         ...
 
-    def forget_outbox(self, up_to: int, now: int) -> None:
+    def forget_outbox(self, up_to: int) -> None:
         """Drop the rows up to that sequence, and the note, in one durable write."""
         ...
 
@@ -55,7 +55,7 @@ class LedgerFiles:
         self._outbox = outbox
         self._bridge = bridge
 
-    def flush(self, now: int) -> int:
+    def flush(self) -> int:
         """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
         rows = self._outbox.outbox(ROWS_PER_FLUSH)
         if not rows:
@@ -63,18 +63,18 @@ class LedgerFiles:
         intent = self._outbox.flush_intent()
         if intent is None:
             intent = rows[0].sequence, rows[-1].sequence
-            self._outbox.set_flush_intent(*intent, now)
+            self._outbox.set_flush_intent(*intent)
         first, last = intent
         rows = [row for row in rows if row.sequence <= last]
         for folder, part in by_hour(rows).items():
             self._write(self.root / folder, f"{self._bridge}-{first:012d}-{last:012d}.parquet", part)
-        self._outbox.forget_outbox(last, now)
+        self._outbox.forget_outbox(last)
         return len(rows)
 
-    def flush_all(self, now: int) -> int:
+    def flush_all(self) -> int:
         """Write everything; returns the number of rows."""
         total = 0
-        while written := self.flush(now):
+        while written := self.flush():
             total += written
         return total
 

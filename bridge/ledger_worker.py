@@ -38,6 +38,6 @@ class LedgerWorker(Worker):
 
     def _flush(self) -> None:
         try:
-            self.files.flush_all(self._clock())
+            self.files.flush_all()
         except OSError as error:
             log.exception("ledger_not_written", path=str(self.files.root), error=str(error), action="rows stay in the store until it works")

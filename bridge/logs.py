@@ -33,11 +33,13 @@ PINNED = {
     "pika": logging.WARNING,  # tells of every step of a connection at INFO
     "httpcore": logging.INFO,  # logs request headers at DEBUG
     "httpx": logging.WARNING,
+    "uvicorn": logging.WARNING,  # tells of its own start and stop
     "uvicorn.access": logging.WARNING,
 }
 """The least level at which a library's logger speaks, whatever level is configured."""
 
 _SHORTEST_SECRET = 4
+_FIRST = ("timestamp", "level", "event")
 _KEPT = {"\n", "\t"}
 """Control characters that a traceback needs."""
 
@@ -53,7 +55,7 @@ def configure(logs: Logs, secrets: Iterable[str] = (), stream: TextIO | None = N
         structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        escape,
+        tidy,
     ]
     handler = logging.StreamHandler(target)
     handler.setFormatter(
@@ -86,9 +88,11 @@ def _renderers(*, as_json: bool) -> list[Processor]:
     return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
 
 
-def escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Escape control characters in every text, so that an id that holds a line break cannot forge a line."""
-    return {key: _printable(value, _KEPT if key == "exception" else ()) for key, value in event.items()}
+def tidy(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Time, level and event first; control characters escaped in every text, so that an id that holds a line break cannot forge a line."""
+    event["event"] = str(event["event"]).strip()
+    ordered = {key: event[key] for key in _FIRST if key in event} | dict(event)
+    return {key: _printable(value, _KEPT if key == "exception" else ()) for key, value in ordered.items()}
 
 
 def _printable(value: Any, kept: Container[str]) -> Any:

@@ -131,7 +131,7 @@ class IntakeWorker(Worker):
                 except NotConnected as error:
                     self._lost(error, broker, self._metrics)
                 except StoreFull as error:  # nothing was acknowledged: reconnecting brings it again
-                    log.error("store_full", worker=self.name, error=str(error))
+                    log.error("store_full", worker=self.name, error=str(error))  # noqa: TRY400 - a full disk needs no traceback
                 self._close()
                 if self.stopping.is_set():
                     break

@@ -234,7 +234,7 @@ class Store(Protocol):
         """Pending records in order of due time (of id, where an id prefix is given)."""
         ...
 
-    def dead_letters(self, limit: int, after: int = 0) -> list[DeadLetter]:
+    def dead_letters(self, limit: int, after: int = 0) -> Sequence[DeadLetter]:
         """The shelf, oldest first, from behind number `after`."""
         ...
 

@@ -50,8 +50,6 @@ def doctor(
 
     Looks at configuration, disk, brokers, interception and daemon, and sends a probe; exit status 1 where something is not well.
     """
-    import msgspec
-
     from ..config_file import load
     from ..doctor import findings
 
@@ -61,7 +59,7 @@ def doctor(
     if output is not Output.TABLE:
         from .tables import show_rows
 
-        show_rows([msgspec.to_builtins(finding) for finding in found], {}, output)
+        show_rows([{"ok": each.ok, "what": each.what, "fix": "" if each.ok else each.fix} for each in found], {}, output)
     if not all(finding.ok for finding in found):
         raise typer.Exit(FAILED)
 

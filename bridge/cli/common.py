@@ -45,10 +45,11 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to sho
 def connect(config: Path | None, url: str | None, token_file: Path | None) -> Client:
     """A client of the daemon that was named, or else of the one that the configuration describes."""
     from ..client import Client
-    from ..config_file import load_http
 
     token = token_file.read_text().strip() if token_file else os.environ.get("DELAYBRIDGE_TOKEN")
     if url is None:
+        from ..config_file import load_http
+
         http = load_http(config)
         url, configured = http.url, http.token
         token = token or (configured.get_secret_value() if configured else None)

@@ -37,13 +37,13 @@ class Outbox:
     def flush_intent(self) -> tuple[int, int] | None:
         return self.intent
 
-    def set_flush_intent(self, first: int, last: int, now: int) -> None:
+    def set_flush_intent(self, first: int, last: int) -> None:
         self.intent = first, last
 
     def outbox(self, limit: int) -> list[Row]:
         return self.rows[:limit]
 
-    def forget_outbox(self, up_to: int, now: int) -> None:
+    def forget_outbox(self, up_to: int) -> None:
         if self.crash_before_forgetting:
             raise KeyboardInterrupt
         self.rows = [row for row in self.rows if row.sequence > up_to]
@@ -57,7 +57,7 @@ def _sequences(root: Path) -> list[int]:
 def test_rows_lie_in_the_folder_of_their_hour(tmp_path: Path) -> None:
     outbox = Outbox([_row(1, T0), _row(2, T0 + HOUR - 1), _row(3, T0 + HOUR)])
 
-    assert LedgerFiles(tmp_path, outbox, "b").flush_all(T0) == 3
+    assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 3
 
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*.parquet"))] == [
         "date=2025-06-15/hour=15/b-000000000001-000000000003.parquet",
@@ -68,7 +68,7 @@ def test_rows_lie_in_the_folder_of_their_hour(tmp_path: Path) -> None:
 def test_a_file_has_the_declared_columns_and_nothing_of_the_row_is_lost(tmp_path: Path) -> None:
     rows = [_row(1, T0), msgspec.structs.replace(_row(2, T0), lateness_ms=None, event="scheduled")]
 
-    LedgerFiles(tmp_path, Outbox(list(rows)), "b").flush_all(T0)
+    LedgerFiles(tmp_path, Outbox(list(rows)), "b").flush_all()
 
     table = ds.dataset(sorted(tmp_path.rglob("*.parquet"))).to_table()
     assert table.schema.equals(arrow_schema())
@@ -85,11 +85,11 @@ def test_a_crash_between_writing_and_forgetting_leaves_each_row_once(tmp_path: P
     outbox = Outbox([_row(number, T0) for number in range(1, 4)])
     outbox.crash_before_forgetting = True
     with pytest.raises(KeyboardInterrupt):
-        LedgerFiles(tmp_path, outbox, "b").flush_all(T0)
+        LedgerFiles(tmp_path, outbox, "b").flush_all()
     outbox.crash_before_forgetting = False
     outbox.rows += [_row(number, T0) for number in range(4, 6)]
 
-    LedgerFiles(tmp_path, outbox, "b").flush_all(T0)
+    LedgerFiles(tmp_path, outbox, "b").flush_all()
 
     assert _sequences(tmp_path) == [1, 2, 3, 4, 5]
 
@@ -102,12 +102,12 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("os.fsync", disk_full)
 
     with pytest.raises(OSError, match="No space"):
-        LedgerFiles(tmp_path, outbox, "b").flush_all(T0)
+        LedgerFiles(tmp_path, outbox, "b").flush_all()
 
     assert list(tmp_path.rglob("*.parquet")) == []
     assert len(outbox.rows) == 1
 
 
 def test_without_rows_nothing_is_written(tmp_path: Path) -> None:
-    assert LedgerFiles(tmp_path, Outbox([]), "b").flush_all(T0) == 0
+    assert LedgerFiles(tmp_path, Outbox([]), "b").flush_all() == 0
     assert list(tmp_path.iterdir()) == []

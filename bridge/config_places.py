@@ -1,0 +1,103 @@
+"""Brokers and routes: the sections that are read by the adapter of each broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel, Field, model_serializer, model_validator
+
+from . import plugins
+from .config_checks import refuse, with_secret_files
+from .config_sections import Name, Section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Broker(Section):
+    """One broker: its `type`, and the rest as its adapter reads it."""
+
+    type: str
+    options: Any
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_adapter(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        rest = dict(data)
+        kind = rest.pop("type", None)
+        if kind is None:
+            refuse(("type",), f"is missing; the known types are: {', '.join(plugins.types())}")
+        try:
+            model: type[BaseModel] = plugins.adapter(str(kind)).options
+        except plugins.UnusableAdapter as error:
+            refuse(("type",), str(error))
+        return {"type": kind, "options": model.model_validate(with_secret_files(rest, model), extra="forbid")}
+
+    @model_serializer
+    def _flat(self) -> dict[str, Any]:
+        return {"type": self.type, **self.options.model_dump(mode="json", by_alias=True)}
+
+
+class Raw(NamedTuple):
+    """A `from` or `to` as it was written, with each broker's type, which is needed to read it."""
+
+    value: object
+    brokers: Mapping[str, str]
+
+
+class To(Section):
+    """Where a route's messages go: a broker, and the address for those that name none."""
+
+    broker: str
+    address: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _on_known_broker(cls, data: object) -> object:
+        if not isinstance(data, Raw) or not isinstance(data.value, dict):
+            return data.value if isinstance(data, Raw) else data
+        _broker_type(data.value, data.brokers)
+        return data.value
+
+
+class From(Section):
+    """Where a route's messages come from: a broker, and the rest as its adapter reads it."""
+
+    broker: str
+    endpoint: Any
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_adapter(cls, data: object) -> object:
+        if not isinstance(data, Raw) or not isinstance(data.value, dict):
+            return data.value if isinstance(data, Raw) else data
+        rest = dict(data.value)
+        try:
+            model: type[BaseModel] = plugins.adapter(_broker_type(rest, data.brokers)).endpoint
+        except plugins.UnusableAdapter:  # reported where the broker stands
+            return {"broker": rest["broker"], "endpoint": None}
+        return {"broker": rest.pop("broker"), "endpoint": model.model_validate(rest, extra="forbid")}
+
+    @model_serializer
+    def _flat(self) -> dict[str, Any]:
+        return {"broker": self.broker, **self.endpoint.model_dump(mode="json", by_alias=True)}
+
+
+def _broker_type(place: dict[str, Any], brokers: Mapping[str, str]) -> str:
+    name = str(place.get("broker", ""))
+    if name not in brokers:
+        missing = f"there is no broker named {name!r}" if name else "is missing"
+        refuse(("broker",), f"{missing}; the brokers here are: {', '.join(brokers)}")
+    return brokers[name]
+
+
+class Route(Section):
+    """From where to where. `allow_to`: patterns that a producer's `x-delay-to` must match. Without `dead_letter` the bridge shelves."""
+
+    name: Name
+    source: From = Field(alias="from")
+    to: To
+    allow_to: tuple[str, ...] = ()
+    dead_letter: str | None = None

@@ -1,0 +1,135 @@
+"""The sections of the configuration that know no broker. Durations are milliseconds, sizes are bytes."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import NoDecode
+
+from ..core import schedule
+from ..core.durations import DEFAULT_LEVELS, parse_duration, parse_levels
+from .config_checks import refuse, with_secret_files
+
+_HOUR = 3_600_000
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+def _milliseconds(value: object) -> object:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+def _levels(value: object) -> object:
+    return parse_levels(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+
+
+Duration = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0)]
+"""Milliseconds, written as such or as text: `90s`, `PT15M`, `1d12h`."""
+
+Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
+"""A name that can stand in a URL, a metric and a file name."""
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Store(Section):
+    """Where messages wait. `memory`: how long an ended id can still be asked about, and a cancel waits for its schedule."""
+
+    kind: Literal["time_index"] = "time_index"
+    path: Path = Path("delaybridge-data")
+    min_free_disk: ByteSize = ByteSize(256 * 1024**2)
+    memory: Duration = 24 * _HOUR
+
+
+class Limits(Section):
+    """What producers may ask for. `levels` is RocketMQ's table of delay levels."""
+
+    max_delay: Duration = 10 * 366 * 24 * _HOUR
+    min_period: Duration = 1_000
+    max_repeat: int = Field(default=10_000, ge=0)
+    levels: Annotated[tuple[Duration, ...], NoDecode, BeforeValidator(_levels)] = parse_levels(DEFAULT_LEVELS)
+
+    def core(self) -> schedule.Limits:
+        """The same in the core's own words."""
+        return schedule.Limits(**dict(self))
+
+
+class Retry(Section):
+    """How a refused delivery is tried again: after `first`, doubling up to `cap`, with full jitter.
+
+    What is overdue at a destination that has refused for `give_up_after` is dead-lettered; 0 means never. A broker that cannot be reached never counts.
+    """
+
+    first: Duration = 100
+    cap: Duration = 60_000
+    give_up_after: Duration = _HOUR
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not 0 < self.first <= self.cap:
+            refuse(("first",), f"the first wait is {self.first} ms: it must be above 0 and at most `cap` ({self.cap} ms)")
+        return self
+
+
+class Intake(Section):
+    """`batch`: messages made durable in one write."""
+
+    batch: int = Field(default=500, ge=1, le=100_000)
+
+
+class Lane(Section):
+    """`window`: messages published to one broker and not yet confirmed."""
+
+    window: int = Field(default=2_000, ge=1, le=1_000_000)
+
+
+class Ledger(Section):
+    """Where ledger files go (`ledger` inside the store's path unless given), and how often."""
+
+    path: Path | None = None
+    flush_interval: Duration = Field(default=10_000, gt=0)
+
+
+class Http(Section):
+    """The daemon's API. Anything but loopback needs a token."""
+
+    bind: str = "127.0.0.1"
+    port: int = Field(default=8470, ge=0, le=65_535)
+    token: SecretStr | None = Field(default=None, min_length=16)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _secrets(cls, data: object) -> object:
+        return with_secret_files(data, cls)
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Self:
+        if not self.token and not _is_loopback(self.bind):
+            refuse(("bind",), f"{self.bind} is reachable from other machines: set http.token_file, or bind to 127.0.0.1")
+        return self
+
+    @property
+    def url(self) -> str:
+        """Where a client on this machine finds the API."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)  # noqa: S104 - read, not bound to
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+def _is_loopback(bind: str) -> bool:
+    try:
+        return bind == "localhost" or ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        return False
+
+
+class Logs(Section):
+    """What is logged to standard error. `auto` is JSON unless that is a terminal."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"

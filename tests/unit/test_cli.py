@@ -1,0 +1,216 @@
+"""The command line: help, which daemon is asked, failures, and the commands that need no daemon."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_daemon import STATUS, Daemon, alone, call
+
+from delaybridge.bridge.cli import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    return Daemon().instead(monkeypatch)
+
+
+def every_command() -> list[str]:
+    words = []
+    for name in app.registered_groups:
+        assert name.typer_instance is not None
+        for command in name.typer_instance.registered_commands:
+            assert command.callback is not None
+            own = command.name or command.callback.__name__.replace("_", "-")
+            words.append(f"{name.name} {own}" if isinstance(name.name, str) else own)
+    return words
+
+
+@pytest.mark.parametrize("command", every_command())
+def test_every_command_has_a_help_text_and_an_example_of_itself(command: str) -> None:
+    told = call(*command.split(), "--help")
+
+    assert told.exit_code == 0
+    assert f"Example: delaybridge {command}" in " ".join(told.stdout.split())
+    assert len(told.stdout.splitlines()[2].strip()) > 10
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """The budget is 0.3 s; each of these takes a good part of it."""
+    heavy = ("pydantic", "httpx", "pika", "rocksdict", "rich", "pyarrow", "structlog", "msgspec", "yaml", "starlette", "uvicorn")
+    code = f"import sys, delaybridge.bridge.cli; print([name for name in {heavy} if name in sys.modules])"
+
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_an_unknown_option_is_a_usage_error() -> None:
+    assert call("status", "--nosuch").exit_code == 2
+
+
+# --- the daemon is not there, or refuses ---
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "list", "show x", "cancel x", "pause r", "send x", "dead-letter list", "export --to f", "observe x"]
+)
+def test_a_daemon_that_does_not_run_is_told_in_a_sentence_with_status_69(command: str) -> None:
+    told = call(*command.split(), "--url", "http://127.0.0.1:1")
+
+    assert told.exit_code == 69
+    assert told.stderr.splitlines()[-1].startswith("no daemon answers at http://127.0.0.1:1 (")
+    assert "delaybridge run" in told.stderr
+
+
+def test_a_missing_token_is_told_with_the_way_to_give_it(daemon: Daemon) -> None:
+    daemon.error("GET /api/v1/status", 401, "unauthorized")
+
+    told = call("status")
+
+    assert told.exit_code == 1
+    assert told.stderr == "It is unauthorized.; give its token in DELAYBRIDGE_TOKEN or --token-file\n"
+
+
+def test_something_that_is_no_delaybridge_is_told(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", b"<html>", status=502)
+
+    assert call("status").stderr == "http://127.0.0.1:8470 answered 502: is it a delaybridge?\n"
+
+
+def test_a_bad_configuration_is_told_with_status_78(tmp_path: Path) -> None:
+    (tmp_path / "delaybridge.yaml").write_text("http: {port: x}")
+
+    told = call("status")
+
+    assert told.exit_code == 78
+    assert told.stderr == "delaybridge.yaml:1: http.port: must be a whole number\n"
+
+
+# --- which daemon ---
+
+
+def test_address_and_token_come_from_the_configuration(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "delaybridge.yaml").write_text("http: {port: 9000, token: a-token-of-length}")
+    daemon.on("GET /api/v1/status", STATUS)
+
+    assert call("status").exit_code == 0
+    assert daemon.headers[0]["host"] == "127.0.0.1:9000"
+    assert daemon.headers[0]["authorization"] == "Bearer a-token-of-length"
+
+
+def test_an_address_that_is_named_gets_no_token_of_the_configuration(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "delaybridge.yaml").write_text("http: {token: a-token-of-length}")
+    (tmp_path / "token").write_text("another\n")
+    monkeypatch.setenv("DELAYBRIDGE_URL", "http://bridge:1234")
+    daemon.on("GET /api/v1/status", STATUS)
+
+    call("status")
+    call("status", "--token-file", "token")
+
+    assert [headers.get("authorization") for headers in daemon.headers] == [None, "Bearer another"]
+    assert daemon.headers[0]["host"] == "bridge:1234"
+
+
+# --- without a daemon ---
+
+
+def test_explain_lists_the_next_deliveries() -> None:
+    told = call(
+        "explain",
+        "x-delay-cron=0 9 * * 1-5",
+        "x-delay-timezone=Europe/Berlin",
+        "--at",
+        "2026-11-20T12:00:00Z",
+        "--count",
+        "2",
+        "-o",
+        "json",
+    )
+
+    found = json.loads(told.stdout)
+    assert (told.exit_code, found["verdict"], found["more"]) == (0, "delayed", True)
+    assert [each["due"] for each in found["deliveries"]] == [1_795_420_800_000, 1_795_507_200_000]
+
+
+def test_explain_tells_why_a_message_is_refused_with_status_1() -> None:
+    told = call("explain", "x-delay=abc")
+
+    assert told.exit_code == 1
+    assert "refused" in told.stdout
+
+
+def test_explain_follows_the_configured_limits(tmp_path: Path) -> None:
+    (tmp_path / "delaybridge.yaml").write_text("limits: {max_delay: 1h}")
+
+    assert call("explain", "x-delay=59m").exit_code == 0
+    assert call("explain", "x-delay=61m").exit_code == 1
+
+
+def test_check_config_tells_of_each_file_and_shows_it_without_secrets(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("http: {token: a-token-of-length}")
+    (tmp_path / "bad.yaml").write_text("http: {port: x}\nstor: 1")
+
+    told = call("check-config", "--show", "good.yaml", "bad.yaml")
+
+    assert told.exit_code == 78
+    assert told.stdout.startswith("good.yaml: ok\nbridge: ")
+    assert "token: '***'" in told.stdout
+    assert [line.rpartition(": unknown")[0] or line for line in told.stderr.splitlines()] == [
+        "bad.yaml:1: http.port: must be a whole number",
+        "bad.yaml:2: stor",
+    ]
+
+
+def test_run_with_a_bad_configuration_exits_with_78(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("http: {port: x}")
+
+    assert call("run", "--config", "bad.yaml").exit_code == 78
+    assert call("run", "--check").stdout == "defaults: ok\n"
+
+
+def test_plan_has_nothing_to_do_for_the_in_process_broker() -> None:
+    told = call("plan", "-o", "json")
+
+    assert (told.exit_code, json.loads(told.stdout)) == (0, [])
+    assert "memory: nothing to do" in told.stderr
+
+
+def test_an_unknown_broker_is_a_usage_error() -> None:
+    assert call("plan", "--broker", "nosuch").exit_code == 2
+    assert call("observe", "x", "--broker", "nosuch").exit_code == 2
+
+
+def test_doctor_is_content_with_a_ready_daemon(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", STATUS)
+
+    told = call("doctor", "-o", "json")
+
+    assert told.exit_code == 0
+    assert [finding["ok"] for finding in json.loads(told.stdout)] == [True] * 5
+
+
+def test_doctor_fails_where_the_daemon_is_not_ready(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", STATUS | {"ready": False})
+
+    told = call("doctor")
+
+    assert told.exit_code == 1
+    assert "FAIL  the daemon runs (b1, 0.1.0) and is not ready" in told.stdout
+
+
+def test_version_names_our_own_and_the_clients() -> None:
+    found = json.loads(call("version", "-o", "json").stdout)
+
+    assert {"delaybridge", "python", "platform", "pika"} <= found.keys()

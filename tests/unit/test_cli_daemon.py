@@ -1,0 +1,220 @@
+"""Commands that ask a running daemon: what they ask, what they print, how they exit."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_daemon import LETTER, MESSAGE, STATUS, Daemon, alone, call
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    return Daemon().instead(monkeypatch)
+
+
+# --- reading ---
+
+
+def test_status_tells_what_waits_and_what_is_wrong(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", STATUS)
+
+    told = call("status").stdout
+
+    for part in (
+        "b1 (0.1.0)",
+        "1m",
+        "1.5",
+        "below the limit",
+        "paused",
+        "NOT CONNECTED",
+        "unroutable: no queue",
+        "4 scheduled",
+        "reminders",
+    ):
+        assert part in told.replace("1s 500ms", "1.5")
+
+
+def test_status_as_json_is_the_daemons_answer(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", STATUS)
+
+    assert json.loads(call("status", "-o", "json").stdout) == STATUS
+
+
+def test_a_listing_follows_pages_up_to_its_limit(daemon: Daemon) -> None:
+    pages = [
+        {"items": [MESSAGE | {"id": "a"}], "cursor": "1"},
+        {"items": [], "cursor": "2"},
+        {"items": [MESSAGE | {"id": "b"}], "cursor": ""},
+    ]
+    daemon.on("GET /api/v1/messages", *pages)
+
+    told = call("list", "--broker", "rabbit", "--due-to", "1h", "--limit", "7", "-o", "ndjson")
+
+    assert [json.loads(line)["id"] for line in told.stdout.splitlines()] == ["a", "b"]
+    assert [query for _, query, _ in daemon.asked] == [
+        {"broker": "rabbit", "due_to": "1h", "limit": limit, "cursor": cursor} for limit, cursor in (("7", ""), ("6", "1"), ("6", "2"))
+    ]
+
+
+def test_a_listing_is_a_table_for_people(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/messages", {"items": [MESSAGE], "cursor": ""})
+
+    head, row = call("list").stdout.splitlines()
+
+    assert head.split() == ["DUE", "ID", "N", "KIND", "TO", "ROUTE", "STATE", "BYTES"]
+    assert row.split() == ["2026-11-24T08:00:00.000Z", "order-1", "1", "once", "rabbit:", "reminders", "orders", "waiting", "12"]
+
+
+@pytest.mark.parametrize(("output", "told"), [("table", "no message is pending\n"), ("json", "[\n]\n"), ("ndjson", "")])
+def test_an_empty_listing_is_told(daemon: Daemon, output: str, told: str) -> None:
+    daemon.on("GET /api/v1/messages", {"items": [], "cursor": ""})
+
+    assert call("list", "-o", output).stdout == told
+
+
+def test_an_id_cannot_drive_the_terminal(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/messages", {"items": [MESSAGE | {"id": "a\x1b[2J[red]b"}], "cursor": ""})
+
+    assert "a\\x1b[2J[red]b" in call("list").stdout
+
+
+def test_show_tells_headers_and_the_next_due_times(daemon: Daemon) -> None:
+    detail = MESSAGE | {
+        "headers": {"a": "1"},
+        "properties": {},
+        "recurrence": {"cron": "0 9 * * *"},
+        "next": [1_795_507_200_000, 1_795_593_600_000],
+    }
+    daemon.on("GET /api/v1/messages/order%2F1", detail)
+
+    told = call("show", "order/1").stdout
+
+    assert "headers a        1" in told
+    assert "recurrence cron  0 9 * * *" in told
+    assert "2026-11-25T08:00:00.000Z" in told
+
+
+def test_show_of_an_unknown_id_fails(daemon: Daemon) -> None:
+    daemon.error("GET /api/v1/messages/x", 404, "unknown")
+
+    told = call("show", "x")
+
+    assert (told.exit_code, told.stderr) == (1, "It is unknown.\n")
+
+
+# --- asking ---
+
+
+@pytest.mark.parametrize("verb", ["cancel", "release"])
+def test_what_is_done_is_told_with_status_0(daemon: Daemon, verb: str) -> None:
+    daemon.on(f"POST /api/v1/messages/a/{verb}", {"outcome": "done", "event": None, "at": None})
+
+    told = call(verb, "a")
+
+    assert (told.exit_code, told.stdout) == (0, "done\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "sentence"),
+    [
+        (409, "too_late", "too_late: delivered at 2026-11-24T08:00:00.000Z"),
+        (409, "in_flight", "in_flight: it is being published right now; ask again"),
+        (404, "unknown", "unknown: the daemon never heard of this id, or has forgotten it"),
+    ],
+)
+def test_what_is_not_done_is_told_with_status_1(daemon: Daemon, status: int, code: str, sentence: str) -> None:
+    happened = {"event": "delivered", "at": 1_795_507_200_000} if code == "too_late" else {}
+    daemon.error("POST /api/v1/messages/a/cancel", status, code, **happened)
+
+    told = call("cancel", "a")
+    as_json = json.loads(call("cancel", "a", "-o", "json").stdout)
+
+    assert (told.exit_code, told.stderr) == (1, sentence + "\n")
+    assert as_json == {"id": "a", "outcome": code, "event": None, "at": None} | happened
+
+
+@pytest.mark.parametrize(
+    ("due", "sent"), [("1795507200000", 1_795_507_200_000), ("2h", "2h"), ("2026-11-24T08:00:00Z", "2026-11-24T08:00:00Z")]
+)
+def test_a_new_due_time_is_a_number_or_text(daemon: Daemon, due: str, sent: int | str) -> None:
+    daemon.on("POST /api/v1/messages/a/reschedule", {"outcome": "done"})
+
+    call("reschedule", "a", due)
+
+    assert daemon.asked[0][2] == {"due": sent}
+
+
+def test_a_route_is_paused_and_resumed(daemon: Daemon) -> None:
+    daemon.on("POST /api/v1/routes/orders/pause", {"outcome": "done"})
+    daemon.error("POST /api/v1/routes/order/resume", 404, "unknown")
+
+    assert call("pause", "orders").stdout == "orders: paused\n"
+    assert call("resume", "order").exit_code == 1
+
+
+def test_a_message_is_sent_with_typed_headers(daemon: Daemon) -> None:
+    daemon.on("POST /api/v1/messages", {"outcome": "done"}, status=202)
+
+    call("send", "--route", "r", "-H", "x-delay:=5000", "-H", "note=a=b", "--property", "content_type=text/plain", "hello")
+    call("send", "-", stdin=b"\xff\x00")
+
+    properties = {"content_type": "text/plain"}
+    assert [body for _, _, body in daemon.asked] == [
+        {"route": "r", "headers": {"x-delay": 5000, "note": "a=b"}, "properties": properties, "body": "hello"},
+        {"headers": {}, "properties": {}, "body_base64": "/wA="},
+    ]
+
+
+@pytest.mark.parametrize("header", ["nothing", "x:={", "x:=[1]", "=v"])
+def test_what_is_no_header_is_a_usage_error(header: str) -> None:
+    assert call("send", "-H", header, "body").exit_code == 2
+
+
+# --- the shelf ---
+
+
+def test_the_shelf_is_listed_with_reasons(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/dead-letters", {"items": [LETTER]}, {"items": []})
+
+    told = call("dead-letter", "list")
+
+    assert "17" in told.stdout
+    assert "bad_duration" in told.stdout
+    assert daemon.asked[1][1] == {"limit": "99", "after": "17"}
+
+
+def test_each_number_is_tried_also_behind_one_that_fails(daemon: Daemon) -> None:
+    daemon.error("POST /api/v1/dead-letters/1/retry", 404, "unknown")
+    daemon.on("POST /api/v1/dead-letters/2/retry", {"outcome": "done"})
+
+    told = call("dead-letter", "retry", "1", "2")
+
+    assert (told.exit_code, told.stdout, told.stderr) == (1, "2: scheduled again\n", "1: It is unknown.\n")
+
+
+def test_dropping_the_whole_shelf_asks_first(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/dead-letters", {"items": [LETTER]}, {"items": []}, {"items": [LETTER]}, {"items": []})
+    daemon.on("DELETE /api/v1/dead-letters/17", b"", status=204)
+
+    refused = call("dead-letter", "drop", "--all", stdin=b"n\n")
+    dropped = call("dead-letter", "drop", "--all", "--yes")
+
+    assert refused.exit_code == 1
+    assert dropped.stdout == "17: dropped\n"
+    assert [name for name, _, _ in daemon.asked].count("DELETE /api/v1/dead-letters/17") == 1
+
+
+@pytest.mark.parametrize("words", [(), ("1", "--all")])
+def test_numbers_or_all_but_not_both(daemon: Daemon, words: tuple[str, ...]) -> None:
+    assert call("dead-letter", "retry", *words).exit_code == 2
+    assert daemon.asked == []

@@ -1,0 +1,56 @@
+"""What a reload would change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delaybridge.bridge.config import Config
+from delaybridge.bridge.config_changes import changes
+
+
+def config(**sections: Any) -> Config:
+    route = {"name": "orders", "from": {"broker": "here", "queue": "in"}, "to": {"broker": "here"}}
+    return Config.model_validate({"bridge": "b", "brokers": {"here": {"type": "memory"}}, "routes": [route]} | sections)
+
+
+def test_equal_configurations_have_no_changes() -> None:
+    assert changes(config(), config()) == ((), ())
+
+
+def test_limits_retry_levels_and_destinations_can_be_reloaded() -> None:
+    route = {"name": "orders", "from": {"broker": "here", "queue": "in"}, "to": {"broker": "here"}}
+    new = config(
+        limits={"max_repeat": 5},
+        retry={"cap": "5s"},
+        logs={"level": "debug"},
+        shutdown_timeout="9s",
+        routes=[route | {"allow_to": ["a*"], "dead_letter": "dead"}],
+    )
+
+    reloadable = ("limits.max_repeat", "logs.level", "retry.cap", "routes.orders.allow_to", "routes.orders.dead_letter", "shutdown_timeout")
+    assert changes(config(), new) == (reloadable, ())
+
+
+def test_brokers_sources_ports_and_the_store_need_a_restart() -> None:
+    other = {"name": "bills", "from": {"broker": "here", "queue": "bills"}, "to": {"broker": "here"}}
+    new = config(brokers={"here": {"type": "memory", "capacity": 3}}, routes=[other], http={"port": 1}, store={"path": "elsewhere"})
+
+    assert changes(config(), new).needs_restart == (
+        "brokers.here.options.capacity",
+        "http.port",
+        "routes.bills",
+        "routes.orders",
+        "store.path",
+    )
+
+
+def test_the_order_of_routes_is_no_change() -> None:
+    routes = [{"name": name, "from": {"broker": "here", "queue": name}, "to": {"broker": "here"}} for name in ("a", "b")]
+
+    assert changes(config(routes=routes), config(routes=routes[::-1])) == ((), ())
+
+
+def test_a_changed_secret_is_named_and_not_told() -> None:
+    found = changes(config(http={"token": "the-old-long-token"}), config(http={"token": "the-new-long-token"}))
+
+    assert found == ((), ("http.token",))

@@ -1,0 +1,148 @@
+"""The gate's plan: pure, from what stands on the broker to changes."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from delaybridge.adapters.rabbitmq_management import Binding, Broker, Call, Calls, Exchange, Policy, Queue
+from delaybridge.adapters.rabbitmq_topology import Gate, version
+
+CALLS = Calls("/")
+TYPES = ("direct", "topic", "fanout", "headers")
+
+
+def broker(
+    *exchanges: Exchange, bindings: list[Binding] | None = None, policies: list[Policy] | None = None, text: str = "4.2.1"
+) -> Broker:
+    queues = {name: Queue(name, exclusive=name == "mine") for name in ("q1", "q2", "mine")}
+    return Broker(text, 1, {each.name: each for each in exchanges}, queues, bindings or [], policies or [])
+
+
+def gate(*exchanges: Exchange, name: str = "orders", **rest: Any) -> Gate:
+    return Gate(broker(*exchanges, **rest), name, "in", ["x-delay", "x-delay-until"])
+
+
+def bound(gate: Gate) -> list[Binding]:
+    return [change.action for change in gate.build(CALLS) if isinstance(change.action, Binding)]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "rest", "reason"),
+    [
+        (Exchange("orders", "topic"), {"text": "3.9.29"}, "any-with-x"),
+        (Exchange("orders", "topic"), {"name": ""}, "default exchange"),
+        (Exchange("amq.topic", "topic"), {"name": "amq.topic"}, "would not take the name"),
+        (Exchange("x" * 251, "topic"), {"name": "x" * 251}, "would not take the name"),
+        (Exchange("others", "topic"), {}, "does not exist"),
+        (Exchange("orders", "x-delayed-message"), {}, "delayed-message plugin"),
+        (Exchange("orders", "x-consistent-hash"), {}, "only direct, topic, fanout and headers"),
+        (Exchange("orders", "topic", auto_delete=True), {}, "auto-delete"),
+        (Exchange("orders", "topic", durable=False), {}, "not durable"),
+        (Exchange("orders", "topic", internal=True), {}, "internal"),
+        (Exchange("orders", "topic"), {"policies": [Policy("f", "^ord", {"federation-upstream-set": "all"})]}, "federated"),
+        (Exchange("orders", "direct", arguments={"alternate-exchange": "lost"}), {}, "wins over a policy"),
+    ],
+)
+def test_an_exchange_that_cannot_be_gated_is_refused_with_what_to_do(exchange: Exchange, rest: dict[str, Any], reason: str) -> None:
+    refusal = gate(exchange, **rest).refusal()
+    assert refusal is not None
+    assert reason in refusal[0]
+    assert refusal[1]
+
+
+def test_an_exchange_that_another_cluster_federates_is_refused() -> None:
+    link = Exchange("federation: orders -> other", "x-federation-upstream", internal=True)
+    refusal = gate(Exchange("orders", "topic"), link, bindings=[Binding("orders", link.name, "exchange", "#")]).refusal()
+    assert refusal is not None
+    assert "federated" in refusal[0]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_an_ordinary_exchange_can_be_gated(kind: str) -> None:
+    assert gate(Exchange("orders", kind)).refusal() is None
+
+
+@pytest.mark.parametrize("kind", ["topic", "fanout", "headers"])
+def test_one_binding_leads_everything_to_the_gate_where_the_type_can_say_so(kind: str) -> None:
+    changes = gate(Exchange("orders", kind), bindings=[Binding("orders", "q1", "queue", "a")]).build(CALLS)
+    ways = [change.action for change in changes if isinstance(change.action, Binding) and change.action.destination == "orders.gate"]
+    assert len(ways) == 1
+    assert not any("policy" in change.what for change in changes)
+
+
+def test_a_direct_exchange_has_one_way_for_each_key_that_it_or_real_knows_and_a_policy_for_the_rest() -> None:
+    bindings = [Binding("orders", "q1", "queue", "a"), Binding("orders", "mine", "queue", "b"), Binding("orders.real", "q2", "queue", "c")]
+    built = gate(Exchange("orders", "direct"), Exchange("orders.real", "direct"), bindings=bindings)
+    assert [binding.routing_key for binding in bound(built) if binding.destination == "orders.gate"] == ["a", "b", "c"]
+    assert "policy" in built.build(CALLS)[-1].what
+
+
+def test_everything_is_built_before_anything_is_taken_away() -> None:
+    bindings = [Binding("orders", "q1", "queue", "a", {}, "a"), Binding("orders", "q2", "queue", "b", {}, "b")]
+    built = gate(Exchange("orders", "topic"), bindings=bindings)
+    assert not any(isinstance(change.action, Call) and change.action.method == "DELETE" for change in built.build(CALLS))
+    assert [change.action.path for change in built.move(CALLS) if isinstance(change.action, Call)] == [
+        "/bindings/%2F/e/orders/q/q1/a",
+        "/bindings/%2F/e/orders/q/q2/b",
+    ]
+
+
+def test_bindings_are_copied_with_their_arguments() -> None:
+    arguments = {"x-match": "any", "kind": 1, "ratio": 0.5, "any": None}
+    built = gate(Exchange("orders", "headers"), bindings=[Binding("orders", "q1", "queue", "", arguments)])
+    assert Binding("orders.real", "q1", "queue", "", arguments) in bound(built)
+
+
+def test_a_queue_that_is_exclusive_to_its_consumer_is_left_where_it_is() -> None:
+    binding = Binding("orders", "mine", "queue", "a")
+    built = gate(Exchange("orders", "topic"), bindings=[binding])
+    assert built.stuck() == [binding]
+    assert built.move(CALLS) == []
+
+
+def test_the_gates_policy_says_what_the_users_strongest_says_and_outranks_it() -> None:
+    policies = [
+        Policy("weak", ".*", {"alternate-exchange": "lost"}, 1),
+        Policy("strong", "^orders", {"alternate-exchange": "found", "other": 1}, 5, "exchanges"),
+        Policy("queues", ".*", {"max-length": 9}, 9, "queues"),
+        Policy("others", "^bills", {}, 9),
+    ]
+    changes = gate(Exchange("orders", "direct"), policies=policies).build(CALLS)
+    policy, real = changes[-1].action, changes[0].action
+    assert isinstance(policy, Call)
+    assert policy.body == {
+        "pattern": "^orders$",
+        "definition": {"alternate-exchange": "orders.gate", "other": 1},
+        "priority": 6,
+        "apply-to": "exchanges",
+    }
+    assert isinstance(real, Call)
+    assert real.body["arguments"] == {"alternate-exchange": "found"}
+
+
+def test_a_name_is_taken_literally_in_the_policys_pattern() -> None:
+    call = gate(Exchange("a.b+", "direct"), name="a.b+").build(CALLS)[-1].action
+    assert isinstance(call, Call)
+    assert call.body["pattern"] == r"^a\.b\+$"
+
+
+def test_a_pattern_that_only_rabbitmq_can_read_counts_where_rabbitmq_applies_it() -> None:
+    odd = Policy("odd", "(?|orders|bills)", {"alternate-exchange": "lost"}, 3)
+    calls = [gate(Exchange("orders", "direct", policy=name), policies=[odd]).build(CALLS)[-1].action for name in ("odd", None)]
+    assert [call.body["priority"] for call in calls if isinstance(call, Call)] == [4, 1]
+
+
+def test_a_command_to_paste_survives_the_shell_and_shows_no_password() -> None:
+    call = CALLS.bind(Binding("it's", "q 1", "queue", "$key", {"x": "ü"}))
+    words = shlex.split(call.command("http://broker:15672", "guest"))
+    assert words[3] == "guest:$RABBITMQ_PASSWORD"
+    assert words[-1] == '{"routing_key": "$key", "arguments": {"x": "ü"}}'
+    assert words[6] == "http://broker:15672/api/bindings/%2F/e/it%27s/q/q%201"
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("3.10.8", (3, 10)), ("4.3.0-rc.1", (4, 3)), ("3.9.29", (3, 9))])
+def test_versions_are_compared_by_number(text: str, numbers: tuple[int, ...]) -> None:
+    assert version(text) == numbers
