@@ -118,7 +118,10 @@ class Sink(Protocol):
         ...
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Send in order, without waiting for confirmation; keeps no more than one batch in a buffer. Raises NotConnected: then none was sent."""
+        """Send in order, without waiting for confirmation; raises NotConnected: then none was sent.
+
+        Buffers what the caller lets be unconfirmed. Without messages it only says whether the connection is there.
+        """
         ...
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -12,6 +11,7 @@ from pydantic_settings import NoDecode
 from ..core import schedule
 from ..core.durations import DEFAULT_LEVELS, parse_duration, parse_levels
 from .config_checks import refuse, with_secret_files
+from .loopback import is_loopback
 
 _HOUR = 3_600_000
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -110,7 +110,7 @@ class Http(Section):
 
     @model_validator(mode="after")
     def _guarded(self) -> Self:
-        if not self.token and not _is_loopback(self.bind):
+        if not self.token and not is_loopback(self.bind):
             refuse(("bind",), f"{self.bind} is reachable from other machines: set http.token_file, or bind to 127.0.0.1")
         return self
 
@@ -119,13 +119,6 @@ class Http(Section):
         """Where a client on this machine finds the API."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind, self.bind)  # noqa: S104 - read, not bound to
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
-
-def _is_loopback(bind: str) -> bool:
-    try:
-        return bind == "localhost" or ipaddress.ip_address(bind).is_loopback
-    except ValueError:
-        return False
 
 
 class Logs(Section):

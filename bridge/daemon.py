@@ -67,6 +67,7 @@ class Daemon:
         from .http import HttpServer  # noqa: PLC0415 - the engine opens its store while nothing else is imported
 
         self._metrics.watch(self._gauges)
+        self._metrics.reloaded(wall_clock() / 1000)
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
         server = HttpServer(self.engine.control, self._metrics, self.config.http)
         try:

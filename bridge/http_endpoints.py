@@ -157,12 +157,12 @@ def drop_dead_letter(api: Api, number: int) -> shapes.Done:
 
 
 def pause_route(api: Api, name: str) -> shapes.Done:
-    """Hold a route back until it is resumed."""
+    """Publish none of a route's messages until it is resumed; they are still taken in."""
     return _known(api.control.pause(name), f"no route is called {name!r}")
 
 
 def resume_route(api: Api, name: str) -> shapes.Done:
-    """Let a paused route go on."""
+    """Publish a paused route's messages again, what waited first."""
     return _known(api.control.resume(name), f"no route is called {name!r}")
 
 
@@ -195,7 +195,9 @@ def _done(answer: Answer) -> shapes.Done:
 def _refusal(answer: Answer, status: int) -> Problem:
     """Why a message cannot be had, as an error."""
     words = {
-        "too_late": f"It is too late: {answer.event}." if answer.event else "It is too late; what happened is no longer remembered.",
+        "too_late": f"It is too late: already {answer.event}."
+        if answer.event
+        else "It is too late; what happened is no longer remembered.",
         "in_flight": "It is being published right now; ask again.",
         "unknown": "No message with this id is known.",
     }

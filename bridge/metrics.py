@@ -64,7 +64,6 @@ TABLE: tuple[Metric, ...] = (
     Metric("broker_connected", "gauge", ("broker",), "1 while all of the bridge's connections to the broker stand, else 0."),
     Metric("broker_reconnects_total", "counter", ("broker",), "Connections that were lost and made anew."),
     Metric("config_reload_success_timestamp_seconds", "gauge", (), "When the configuration in force was read."),
-    Metric("clock_step_seconds_total", "counter", (), "How far the machine's clock was stepped, forwards and backwards added up."),
     Metric("build_info", "gauge", ("version",), "Always 1; the version is in the label."),
 )
 _BY_NAME = {metric.name: metric for metric in TABLE}
@@ -129,7 +128,6 @@ class Metrics:
         self._dead_letters = self._counter("dead_letters_total")
         self._duplicates = self._counter("duplicates_suppressed_total")
         self._reconnects = self._counter("broker_reconnects_total")
-        self._clock_step = self._counter("clock_step_seconds_total")
         self._connected = self._gauge("broker_connected")
         self._reloaded = self._gauge("config_reload_success_timestamp_seconds")
         self._fsync = self._histogram("store_fsync_seconds")
@@ -190,10 +188,6 @@ class Metrics:
     def reloaded(self, at: float) -> None:
         """A configuration came into force, at epoch seconds."""
         self._reloaded.set(at)
-
-    def clock_step(self, seconds: float) -> None:
-        """The machine's clock jumped, by so much, either way."""
-        self._clock_step.inc(abs(seconds))
 
     def watch(self, gauges: Callable[[], Gauges]) -> None:
         """Read the gauges from here at each scrape; until this is called they are absent."""

@@ -214,7 +214,9 @@ class LaneWorker(Worker):
             wait = self.lane.tick(now, self._sink.publish)
             if wait > 0:
                 self._until = now + wait
-                self._wake.wait(min(wait / 1000, LONGEST_WAIT))
+                timeout = min(wait / 1000, LONGEST_WAIT)
+                if not self._wake.wait(timeout) and timeout == LONGEST_WAIT:
+                    self._sink.publish(())  # raises where the connection died while there was nothing to do
 
     def _drain(self) -> None:
         """Wait, for a while, for the answers to what is in flight."""

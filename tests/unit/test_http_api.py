@@ -10,6 +10,7 @@ import httpx
 import pyarrow as pa
 import pytest
 from fake_control import NOW, FakeControl
+from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import BackOff, NotConnected, Received, Rejected
 from delaybridge.bridge import http_convert
@@ -163,6 +164,15 @@ def test_every_answer_is_definite(client: httpx.Client, control: FakeControl, ve
 def test_what_was_asked_for_is_done(client: httpx.Client, control: FakeControl, verb: str) -> None:
     assert client.post(f"/api/v1/messages/a/{verb}").json() == {"outcome": "done", "event": "cancelled", "at": NOW}
     assert control.asked == [(verb, "a")]
+
+
+def test_what_changes_something_is_logged_by_its_caller_and_its_id(client: httpx.Client, control: FakeControl) -> None:
+    with capture_logs() as lines:
+        client.get("/api/v1/messages/a")
+        client.post("/api/v1/messages/a/cancel")
+        control.answer = Answer("unknown")
+        client.post("/api/v1/messages/b/cancel")
+    assert lines == [{"event": "api_call", "log_level": "info", "call": "cancel_message", "client": "127.0.0.1", "id": "a"}]
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,6 @@ def test_counters_count_whole_batches(metrics: Metrics) -> None:
     metrics.dead_letter("unparsable_delay", 2)
     metrics.suppressed_duplicates(4)
     metrics.reconnect("rabbit")
-    metrics.clock_step(-1.5)
-    metrics.clock_step(0.5)
     assert value(metrics, "messages_received_total", route="orders", broker="rabbit") == 501
     assert value(metrics, "messages_published_total", route="orders", outcome="confirmed") == 7
     assert value(metrics, "messages_published_total", route="orders", outcome="rejected") == 1
@@ -98,7 +96,6 @@ def test_counters_count_whole_batches(metrics: Metrics) -> None:
     assert value(metrics, "dead_letters_total", reason="unparsable_delay") == 2
     assert value(metrics, "duplicates_suppressed_total") == 4
     assert value(metrics, "broker_reconnects_total", broker="rabbit") == 1
-    assert value(metrics, "clock_step_seconds_total") == 2
 
 
 def test_the_store_and_the_configuration_are_told_of(metrics: Metrics) -> None:

@@ -1,0 +1,236 @@
+"""The time index's rules on plain dictionaries and lists: what the model test compares it with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from delaybridge.core.ledger import EVENTS, Event
+from delaybridge.core.recurrence import moved
+from delaybridge.core.schedule import Schedule
+from delaybridge.core.store import Answer, Counts, Held, Pending, Put, Record, Refuse, Settled, Withdraw
+
+Change = Put | Withdraw | Refuse
+
+
+@dataclass(eq=False)
+class Item:
+    """One record that waits, is in flight or is held back."""
+
+    record: Record
+    instant: int
+    arrival: int
+    flying: bool = False
+    held: tuple[int, str] | None = None
+    doomed: Event | None = None
+
+    @property
+    def carrier(self) -> bool:
+        return self.record.kind == "refused"
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.instant, self.arrival
+
+    def pending(self) -> Pending:
+        attempts, error = self.held or (0, "")
+        return Pending(self.record, "in_flight" if self.flying else "held" if self.held else "waiting", attempts, error)
+
+
+@dataclass
+class Model:
+    """`known` tells of each id: the item that bears it, or how it ended and when; a withdrawal before its record has no event."""
+
+    memory: int
+    latest: int = 0
+    arrival: int = 0
+    items: list[Item] = field(default_factory=list)
+    known: dict[str, Item | tuple[Event | None, int]] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+    events: Counter[Event] = field(default_factory=Counter)
+    shelf: list[Record] = field(default_factory=list)
+
+    def told(self, now: int) -> None:
+        self.latest = max(self.latest, now)
+        for one, state in list(self.known.items()):
+            if not isinstance(state, Item) and state[1] + self.memory < self.latest:
+                del self.known[one]
+
+    def add(self, record: Record, now: int) -> Item:
+        self.arrival += 1
+        item = Item(record, max(record.schedule.due, now), self.arrival)
+        self.items.append(item)
+        return item
+
+    def schedule(self, record: Record, now: int) -> None:
+        self.events["scheduled"] += 1
+        self.known[record.id] = self.add(record, now)
+
+    def end(self, item: Item, event: Event, at: int) -> None:
+        """The item is over; its id remembers how, if it still stands for this item."""
+        self.items.remove(item)
+        if not item.carrier:
+            self.events[event] += 1
+        if self.known.get(item.record.id) is item:
+            if item.record.id in self.made:
+                del self.known[item.record.id]
+            else:
+                self.known[item.record.id] = event, at
+
+    def put(self, changes: list[Change], made_ids: list[str], now: int) -> list[Answer]:
+        fresh = iter(made_ids)
+        answers = []
+        for change in changes:
+            if isinstance(change, Withdraw):
+                answers.append(self._withdraw(change.id, now))
+            elif isinstance(change, Refuse):
+                self._refuse(change, change.record.id or next(fresh), now)
+            else:
+                self._put(change.record if change.record.id else replace(change.record, id=next(fresh)), now)
+        return answers
+
+    def _put(self, record: Record, now: int) -> None:
+        known = self.known.get(record.id)
+        if isinstance(known, Item):
+            if known.flying:
+                known.doomed = known.doomed or "replaced"
+            else:
+                self.end(known, known.doomed or "replaced", now)
+        elif known is not None and known[0] is None:
+            self.events.update(["scheduled", "cancelled"])
+            self.known[record.id] = "cancelled", now
+            return
+        self.schedule(record, now)
+
+    def _withdraw(self, chosen: str, now: int) -> Answer:
+        known = self.known.get(chosen)
+        if isinstance(known, Item) and known.flying:
+            known.doomed = known.doomed or "cancelled"
+            return Answer("in_flight")
+        answer = self.cancel(chosen, now)
+        if answer.outcome == "unknown":
+            self.known[chosen] = None, now
+        return answer
+
+    def _refuse(self, change: Refuse, chosen: str, now: int) -> None:
+        self.arrival += 1
+        self.events.update(["scheduled", "dead_lettered"])
+        if chosen not in self.made and not isinstance(self.known.get(chosen), Item):
+            self.known[chosen] = "dead_lettered", now
+        if change.forward is None:
+            self.shelf.append(replace(change.record, id=chosen, kind="refused", schedule=Schedule(due=now)))
+        else:
+            self.add(replace(change.forward, id=chosen, kind="refused"), now)
+
+    def behind(self, lane: str) -> set[str]:
+        return {item.record.address for item in self.items if item.record.lane == lane and item.held is not None}
+
+    def waiting(self, lane: str) -> list[Item]:
+        found = (item for item in self.items if item.record.lane == lane and not item.flying and item.held is None)
+        return sorted(found, key=lambda item: item.place)
+
+    def due(self, lane: str, now: int, limit: int) -> list[Item]:
+        behind, found = self.behind(lane), list[Item]()
+        for item in self.waiting(lane):
+            if item.instant > now or len(found) == limit:
+                break
+            if item.doomed:
+                self.end(item, item.doomed, now)
+            elif item.record.address in behind:
+                item.held = 0, ""
+            else:
+                item.flying = True
+                found.append(item)
+        return found
+
+    def due_held(self, lane: str, address: str, limit: int) -> list[Item]:
+        found = [
+            item for item in self.items if (item.record.lane, item.record.address) == (lane, address) and item.held and not item.flying
+        ]
+        found = sorted(found, key=lambda item: item.place)[:limit]
+        for item in found:
+            item.flying = True
+        return found
+
+    def settle(self, item: Item, outcome: Settled, now: int) -> None:
+        doomed, ours = item.doomed, self.known.get(item.record.id) is item
+        self.end(item, outcome.event, outcome.at)
+        if outcome.forward is not None:
+            self.add(replace(outcome.forward, id=item.record.id), now)
+        elif outcome.event == "dead_lettered":
+            self.shelf.append(item.record)
+        if outcome.next is not None and not doomed:
+            assert ours
+            self.schedule(outcome.next, now)
+
+    def hold(self, item: Item, held: Held, now: int) -> None:
+        item.flying = False
+        if item.doomed:
+            self.end(item, item.doomed, now)
+        else:
+            item.held = held.attempts, held.error
+
+    def put_back(self, item: Item) -> None:
+        item.flying = False
+        if item.doomed:
+            self.end(item, item.doomed, self.latest)
+
+    def restart(self) -> None:
+        for item in self.items:
+            item.flying = False
+
+    def _idle(self, chosen: str) -> Item | Answer:
+        known = self.known.get(chosen)
+        if isinstance(known, Item):
+            return Answer("in_flight") if known.flying else known
+        if known is not None and known[0] is not None:
+            return Answer("too_late", *known)
+        return Answer("too_late" if chosen in self.made else "unknown")
+
+    def cancel(self, chosen: str, now: int) -> Answer:
+        item = self._idle(chosen)
+        if isinstance(item, Answer):
+            return item
+        self.end(item, "cancelled", now)
+        return Answer("done")
+
+    def reschedule(self, chosen: str, due: int, now: int) -> Answer:
+        item = self._idle(chosen)
+        if isinstance(item, Answer):
+            return item
+        if item.doomed:
+            self.end(item, item.doomed, now)
+            return Answer("too_late", "cancelled", now)
+        item.record = replace(item.record, schedule=moved(item.record.schedule, due))
+        item.instant, item.held = max(due, now), None
+        return Answer("done")
+
+    def find(self, chosen: str) -> Pending | Answer:
+        known = self.known.get(chosen)
+        if isinstance(known, Item):
+            return known.pending()
+        answer = self._idle(chosen)
+        assert isinstance(answer, Answer)
+        return answer
+
+    def retry(self, number: int, made: str | None, now: int) -> None:
+        old = self.shelf.pop(number)
+        record = replace(
+            old, kind="once" if old.kind == "refused" else old.kind, schedule=Schedule(due=now, occurrence=old.schedule.occurrence)
+        )
+        if made is not None:
+            record = replace(record, id=made)
+        self.schedule(record, now)
+
+    def counts(self) -> Counts:
+        real = [item.record for item in self.items if not item.carrier]
+        return Counts(
+            pending=len(real),
+            held=sum(item.held is not None for item in self.items),
+            shelved=len(self.shelf),
+            events={event: self.events[event] for event in EVENTS},
+            by_address=dict(Counter((one.lane, one.address) for one in real)),
+            by_hour=dict(Counter(one.schedule.due // 3_600_000 for one in real)),
+        )

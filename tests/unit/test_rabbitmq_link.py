@@ -1,0 +1,167 @@
+"""pika's errors in our words, and options that become pika's parameters."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+from pika import exceptions
+from pika.adapters.utils import connection_workflow
+from pydantic import ValidationError
+
+from delaybridge.adapters.base import NotConnected, Rejected
+from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, Tls, adapter
+from delaybridge.adapters.rabbitmq_link import not_connected, translated
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def errors_of(module: object) -> list[type[Exception]]:
+    return [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Exception)]
+
+
+def raised(kind: type[Exception]) -> Exception:
+    if issubclass(kind, exceptions.ConnectionClosed | exceptions.ChannelClosed):
+        return kind(320, "CONNECTION_FORCED - by the operator")
+    if issubclass(kind, exceptions.UnroutableError | exceptions.NackError):
+        return kind([])
+    if issubclass(kind, exceptions.BodyTooLongError):
+        return kind(3, 2)
+    if issubclass(kind, connection_workflow.AMQPConnectionWorkflowFailed):
+        return kind([ConnectionRefusedError(111, "Connection refused")])
+    return kind(OSError("inner"), OSError("inner"))
+
+
+FOREIGN = [*errors_of(exceptions), *errors_of(connection_workflow), socket.gaierror, ConnectionRefusedError, TimeoutError, ssl.SSLError]
+
+
+@pytest.mark.parametrize("kind", FOREIGN, ids=lambda kind: kind.__name__)
+def test_every_error_of_pika_and_of_the_socket_means_not_connected(kind: type[Exception]) -> None:
+    cause = raised(kind)
+    with pytest.raises(NotConnected, match=r"RabbitMQ: .+") as ours, translated():
+        raise cause
+    assert ours.value.__cause__ is not None
+
+
+def test_an_error_of_ours_is_no_connection_problem() -> None:
+    with pytest.raises(ZeroDivisionError), translated():
+        raise ZeroDivisionError
+
+
+def test_the_text_is_what_the_broker_said() -> None:
+    assert str(not_connected(raised(exceptions.ConnectionClosedByBroker))) == "RabbitMQ: CONNECTION_FORCED - by the operator"
+
+
+def test_the_text_names_what_went_wrong_at_the_bottom() -> None:
+    refused = connection_workflow.AMQPConnectorSocketConnectError(ConnectionRefusedError(111, "Connection refused"))
+    failed = connection_workflow.AMQPConnectionWorkflowFailed([refused])
+    assert str(not_connected(failed)) == "RabbitMQ: [Errno 111] Connection refused"
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"amqp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def test_a_broker_that_is_not_there_is_not_connected() -> None:
+    source = adapter.source(RabbitMQ(url=free_address()), Endpoint(queue="q"))
+    with pytest.raises(NotConnected, match="refused"):
+        source.connect()
+    with pytest.raises(NotConnected):
+        source.receive(1, 0)
+    source.close()
+
+
+def test_a_broker_that_accepts_and_says_nothing_is_given_up_after_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = RabbitMQ(url=f"amqp://127.0.0.1:{silent.getsockname()[1]}", connection_timeout=0.3)
+        with pytest.raises(NotConnected):
+            adapter.sink(options).connect(lambda _: None)
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize("url", ["http://host", "host:5672", "amqp:/host", [], "amqp://host:port", "amqp://host/?heartbeat=often"])
+def test_a_url_that_is_none_is_refused(url: object) -> None:
+    with pytest.raises(ValidationError):
+        RabbitMQ.model_validate({"url": url})
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(ValidationError, match="heart_beat"):
+        RabbitMQ.model_validate({"url": "amqp://host", "heart_beat": 5})
+
+
+def test_a_password_is_in_no_text_of_the_options() -> None:
+    options = RabbitMQ(url="amqp://me:hidden@host", password="secret", management_url="http://me:hidden@host")  # type: ignore[arg-type]  # pydantic wraps them
+    assert "hidden" not in repr(options)
+    assert "secret" not in repr(options)
+
+
+def test_the_url_gives_host_port_vhost_and_login() -> None:
+    (parameters,) = RabbitMQ(url="amqp://m%40e:p%2Fw@host:1234/a%2Fb").parameters("test")  # type: ignore[arg-type]  # pydantic wraps it
+    assert (parameters.host, parameters.port, parameters.virtual_host) == ("host", 1234, "a/b")
+    assert (parameters.credentials.username, parameters.credentials.password) == ("m@e", "p/w")  # type: ignore[union-attr]
+
+
+def test_without_a_path_the_vhost_is_the_default_one() -> None:
+    (parameters,) = RabbitMQ(url="amqp://host").parameters("test")  # type: ignore[arg-type]
+    assert parameters.virtual_host == "/"
+
+
+def test_urls_of_a_cluster_are_tried_in_order() -> None:
+    options = RabbitMQ(url=["amqp://a", "amqp://b:5673"])  # type: ignore[list-item]
+    assert [(one.host, one.port) for one in options.parameters("test")] == [("a", 5672), ("b", 5673)]
+
+
+def test_a_password_file_is_read_at_each_connection(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    options = RabbitMQ(url="amqp://me@host", password_file=file)  # type: ignore[arg-type]
+    for password in ("first", "second"):
+        file.write_text(password + "\n")
+        assert options.parameters("test")[0].credentials.password == password  # type: ignore[union-attr]
+
+
+def test_a_password_file_that_is_missing_means_not_connected(tmp_path: Path) -> None:
+    options = RabbitMQ(url="amqp://host", password_file=tmp_path / "none")  # type: ignore[arg-type]
+    with pytest.raises(NotConnected, match="none"):
+        options.parameters("test")
+
+
+def test_two_passwords_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="either"):
+        RabbitMQ(url="amqp://host", password="a", password_file=tmp_path)  # type: ignore[arg-type]
+
+
+def test_times_and_names_reach_pika() -> None:
+    options = RabbitMQ(url="amqp://host", heartbeat=7, connection_timeout=3, blocked_connection_timeout=9)  # type: ignore[arg-type]
+    (parameters,) = options.parameters("sink")
+    assert (parameters.heartbeat, parameters.socket_timeout, parameters.stack_timeout) == (7, 3, 3)
+    assert parameters.blocked_connection_timeout == 9
+    assert parameters.client_properties is not None
+    assert parameters.client_properties["connection_name"] == "delaybridge sink"
+
+
+def test_amqps_checks_certificate_and_name_unless_told_otherwise() -> None:
+    url = "amqps://host"
+    for tls, mode in ((Tls(), ssl.CERT_REQUIRED), (Tls(verify=False), ssl.CERT_NONE)):
+        (parameters,) = RabbitMQ(url=url, tls=tls).parameters("test")  # type: ignore[arg-type]
+        assert parameters.ssl_options is not None
+        assert parameters.ssl_options.context.verify_mode == mode
+        assert parameters.ssl_options.context.check_hostname == tls.verify
+
+
+def test_external_login_uses_the_certificate() -> None:
+    (parameters,) = RabbitMQ(url="amqps://host", external=True).parameters("test")  # type: ignore[arg-type]
+    assert isinstance(parameters.credentials, pika.credentials.ExternalCredentials)
+
+
+def test_a_tap_on_what_is_no_address_is_rejected() -> None:
+    with pytest.raises(Rejected):
+        adapter.tap(RabbitMQ(url="amqp://host"), "/nowhere")  # type: ignore[arg-type]
