@@ -13,12 +13,11 @@ An adapter is found by the entry-point group `delaybridge.adapters`; the entry p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-if TYPE_CHECKING:
-    from ..core.message import Message
+from ..core.message import Message
 
 
 class AdapterError(Exception):
@@ -169,6 +168,10 @@ class Interception(Protocol):
 
     def apply(self) -> list[Step]:
         """Declare what is missing, losing and doubling no undelayed message meanwhile. Idempotent."""
+        ...
+
+    def undo(self) -> list[Step]:
+        """Take away what `apply` declared, losing and doubling nothing meanwhile; what waits in the bridge is still delivered. Idempotent."""
         ...
 
     def check(self) -> list[Finding]:

@@ -59,7 +59,7 @@ class RabbitGate:
         return [
             Step(
                 f"queue `{queue}` takes in delayed messages",
-                amqp.python_command(f"queue_declare({queue!r}, durable=True)"),
+                amqp.declare_command(queue),
                 amqp.consumers(parameters, queue) is not None,
             )
             for queue in self._queues
@@ -170,7 +170,9 @@ class RabbitGate:
         yield from self._check_permissions(api)
         for exchange in broker.exchanges.values():
             if exchange.type == PLUGIN:
-                yield Finding(True, f"exchange `{exchange.name}` still uses the delayed-message plugin", f"follow {GUIDE}")
+                yield Finding(
+                    True, f"exchange `{exchange.name}` still uses the delayed-message plugin, which ends with RabbitMQ 4.3: see {GUIDE}"
+                )
 
     def _check_permissions(self, api: Management) -> Iterator[Finding]:
         allowed = api.permissions()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
+import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -77,31 +79,42 @@ def bind(parameters: Sequence[Parameters], binding: Binding) -> None:
 
 
 def bind_command(binding: Binding) -> str:
-    """The same as a command to paste; the URL is read from the environment."""
-    make = "queue_bind" if binding.destination_type == "queue" else "exchange_bind"
-    call = f"{make}({binding.destination!r}, {binding.source!r}, {binding.routing_key!r}, {binding.arguments!r})"
-    return python_command(call)
+    """The same as a command to paste."""
+    arguments = ", ".join(f"{_literal(name)}: {_literal(value)}" for name, value in binding.arguments.items())
+    ends = ", ".join(_literal(name) for name in (binding.destination, binding.source, binding.routing_key))
+    return _command(f"{binding.destination_type}_bind({ends}, {{{arguments}}})")
 
 
-def python_command(call: str) -> str:
-    """One call of a channel's method as a command to paste."""
-    script = f"import os, pika; pika.BlockingConnection(pika.URLParameters(os.environ['RABBITMQ_URL'])).channel().{call}"
-    return f'python3 -c "{script}"'
+def declare_command(queue: str) -> str:
+    """The same as a command to paste."""
+    return _command(f"queue_declare({_literal(queue)}, durable=True)")
+
+
+def _literal(value: object) -> str:
+    """In Python, with double quotes: the shell takes the single ones."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _command(call: str) -> str:
+    """One call of a channel's method; the URL is read from the environment."""
+    script = f'import os, pika; pika.BlockingConnection(pika.URLParameters(os.environ["RABBITMQ_URL"])).channel().{call}'
+    return f"python3 -c {shlex.quote(script)}"
 
 
 def probe(parameters: Sequence[Parameters], exchange: str, queue: str) -> Finding:
     """Send a delayed message of our own to a gated exchange, or to the ingress queue where `exchange` is empty, and wait for it."""
     name = NAME + secrets.token_hex(8)
     through = f"`{exchange}`" if exchange else f"queue `{queue}`"
-    headers = {"x-delay": DELAY, "x-delay-to": queue_address(name)}
+    ends = int(time.time() * 1000) + DELAY + round(PATIENCE * 1000)
+    headers = {"x-delay": DELAY, "x-delay-to": queue_address(name), "x-delay-ends": ends}
+    # Once nobody waits for it any more, a probe vanishes by itself, on the broker as in the bridge.
+    properties = pika.BasicProperties(headers=headers, expiration=str(round(PATIENCE * 1000)))
     with channel(parameters) as amqp:
         amqp.confirm_delivery()
         amqp.queue_declare(name, exclusive=True, auto_delete=True)
         sent = time.monotonic()
         try:
-            amqp.basic_publish(
-                exchange, name if exchange else queue, b"delaybridge doctor", pika.BasicProperties(headers=headers), mandatory=True
-            )
+            amqp.basic_publish(exchange, name if exchange else queue, b"delaybridge doctor", properties, mandatory=True)
         except pika.exceptions.UnroutableError:
             return Finding(False, f"a probe through {through} reached no queue", "run `delaybridge apply`")
         for method, _, _ in amqp.consume(name, auto_ack=True, inactivity_timeout=PATIENCE):

@@ -136,6 +136,11 @@ class Gate:
             yield f"`{name}` is of type {exchange.type}: only direct, topic, fanout and headers can be gated", "use the ingress queue"
         if exchange.auto_delete:
             yield f"`{name}` is an auto-delete exchange: it would vanish with its last binding", "declare it without auto_delete"
+        if not exchange.durable:
+            yield (
+                f"`{name}` is not durable: a restart of the broker would take it away, and what leads to its gate",
+                "declare it as durable",
+            )
         if exchange.internal:
             yield f"`{name}` is internal: nobody publishes to it", "gate the exchange that producers publish to"
         if self._is_federated():

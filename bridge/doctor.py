@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..adapters.base import Interception, Outcome
     from .client import Client
-    from .config import Config
+    from .config import Config, Route
 
 _SYNCS = 20
 _SLOW_SYNC_MS = 50
@@ -33,17 +33,18 @@ def findings(config: Config, client: Client, brokers: Sequence[str], *, probe: b
         seen.append(finding)
         yield finding
     if probe and all(finding.ok for finding in seen):
-        for name in brokers:
-            yield from _guarded(name, config, lambda prepared: prepared.probe())
+        for name in brokers:  # a route to another broker would deliver the probe there
+            own = [route for route in config.routes if route.source.broker == route.to.broker]
+            yield from _guarded(name, config, own, lambda prepared: prepared.probe())
 
 
-def interception(config: Config, broker: str) -> Interception | None:
-    """How this broker is prepared for the routes that read from it; None where it needs nothing."""
+def interception(config: Config, broker: str, routes: Sequence[Route]) -> Interception | None:
+    """How this broker is prepared for those of the routes that read from it; None where it needs nothing. Raises AdapterError."""
     section = config.brokers[broker]
     adapter = plugins.adapter(section.type)
     if not isinstance(adapter, Intercepting):
         return None
-    return adapter.interception(section.options, [route.source.endpoint for route in config.routes if route.source.broker == broker])
+    return adapter.interception(section.options, [route.source.endpoint for route in routes if route.source.broker == broker])
 
 
 def _machine(config: Config) -> Iterator[Finding]:
@@ -81,7 +82,7 @@ def _brokers(config: Config, brokers: Sequence[str]) -> Iterator[Finding]:
         reached = _reached(config, name)
         yield reached
         if reached.ok:
-            yield from _guarded(name, config, lambda prepared: prepared.check())
+            yield from _guarded(name, config, config.routes, lambda prepared: prepared.check())
 
 
 def _reached(config: Config, broker: str) -> Finding:
@@ -100,9 +101,9 @@ def _ignore(_: Sequence[Outcome]) -> None:
     """Nothing is published here."""
 
 
-def _guarded(broker: str, config: Config, look: Callable[[Interception], list[Finding]]) -> Iterator[Finding]:
-    prepared = interception(config, broker)
+def _guarded(broker: str, config: Config, routes: Sequence[Route], look: Callable[[Interception], list[Finding]]) -> Iterator[Finding]:
     try:
+        prepared = interception(config, broker, routes)
         for finding in look(prepared) if prepared else ():
             yield Finding(finding.ok, f"{broker}: {finding.what}", finding.fix)
     except AdapterError as error:

@@ -194,7 +194,8 @@ class Store(Protocol):
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
         """Hand out records that are due, in order of (due, arrival), at most `limit` and about `max_bytes`; each only once until settled or held.
 
-        `held` asks for those held back behind that address instead; a record that is due for such an address joins them by itself. A record handed out is *in flight* until `settle`, `hold` or `release`.
+        `held` asks for those held back behind that address instead; a record that is due for such an address joins them by itself. A record
+        handed out is *in flight* until `settle`, `hold` or `put_back`.
         """
         ...
 

@@ -29,9 +29,14 @@ def plan(config: ConfigOption = None, broker: BrokerOption = None, output: Outpu
 
 
 @commands.command(epilog="Example: delaybridge apply --broker rabbit")
-def apply(config: ConfigOption = None, broker: BrokerOption = None, output: OutputOption = Output.TABLE) -> None:
+def apply(
+    config: ConfigOption = None,
+    broker: BrokerOption = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the interception away again; consumers get their bindings back first.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Declare what `plan` prints. May be repeated. Exit status 1 where something is left to do by hand."""
-    steps = _steps(config, broker, lambda prepared: prepared.apply())
+    steps = _steps(config, broker, lambda prepared: prepared.undo() if undo else prepared.apply())
     _show(steps, output)
     if not all(step["done"] for step in steps):
         raise typer.Exit(FAILED)
@@ -91,7 +96,7 @@ def _steps(path: Path | None, names: list[str] | None, ask: Callable[[Intercepti
     config = load(path)
     found: list[dict[str, Any]] = []
     for name in _chosen(config, names):
-        prepared = interception(config, name)
+        prepared = interception(config, name, config.routes)
         if prepared is None:
             typer.echo(f"{name}: nothing to do for a broker of type {config.brokers[name].type}", err=True)
         else:
