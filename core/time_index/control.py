@@ -37,7 +37,7 @@ class Control:
             return found
         change = state.change()
         state.cancel(change, found.key, found.record, now)
-        state.commit(change, now)
+        state.commit(change)
         return Answer("done")
 
     def reschedule(self, record_id: str, due: int, now: int) -> Answer:
@@ -48,7 +48,7 @@ class Control:
         change = state.change()
         if found.key in state.doomed:
             state.bury(change, found.key, found.record, now)
-            state.commit(change, now)
+            state.commit(change)
             return Answer("too_late", "cancelled", now)
         record = replace(found.record, schedule=moved(found.record.schedule, due))
         key = keys.moved(found.key, max(due, now))
@@ -57,7 +57,7 @@ class Control:
         change.came(state.lanes.of(key), key)
         change.count(record, 1)
         state.ids.points(change, record_id, key)
-        state.commit(change, now)
+        state.commit(change)
         return Answer("done")
 
     def find(self, record_id: str) -> Pending | Answer:
@@ -82,24 +82,24 @@ class Control:
             made = keys.made_id(state.next_key(change, record, now))
             record = replace(record, id=made)
         state.schedule(change, record, encode(record), now)
-        state.commit(change, now)
+        state.commit(change)
         return True
 
-    def drop(self, number: int, now: int) -> bool:
+    def drop(self, number: int) -> bool:
         """See `Store.drop_dead_letter`."""
         state = self._state
         if state.shelf.get(number) is None:
             return False
         change = state.change()
         state.shelf.remove(change, number)
-        state.commit(change, now)
+        state.commit(change)
         return True
 
 
 def pending(state: State, found: Found) -> Pending:
     """A record with its state."""
-    entry = state.held.entry(found.key)
-    attempts, error = entry[:2] if entry else (0, "")
+    entry = state.held.entry(found.record.address, found.key)
+    attempts, error = entry or (0, "")
     if found.key in state.lanes.claimed:
         return Pending(found.record, "in_flight", attempts, error)
     return Pending(found.record, "held" if entry else "waiting", attempts, error)

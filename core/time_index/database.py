@@ -165,6 +165,7 @@ class Database:
 
     def close(self) -> None:
         """Release the files and the lock."""
+        self._handles.clear()  # a handle that is still held keeps the database, and its lock, open
         self.due.close()
         self.ids.close()
         self.meta.close()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .lanes import Lane
 
 _READ_AT_ONCE = 64
+_ASIDE_AT_ONCE = 2_000
 _CURSOR_EVERY = 1_000
 """A restart walks over the deleted keys of about so many deliveries at most."""
 
@@ -35,34 +36,30 @@ class Delivery:
         bound = min(lane.end, keys.due_key(lane.base | min(now + 1, keys.INSTANT_LIMIT - 1), 0))
         if lane.position >= bound:
             return []
-        found, doomed = self._claim(lane, bound, limit, max_bytes)
-        if doomed:
-            change = self._state.change()
-            for key, record in doomed:
-                self._state.bury(change, key, record, now)
-            self._state.commit(change, now)
+        found, aside = self._claim(lane, bound, limit, max_bytes)
+        if aside:
+            self._set_aside(lane, aside, now)
         return found
 
     def _claim(self, lane: Lane, bound: bytes, limit: int, max_bytes: int) -> tuple[list[Due], list[tuple[bytes, Record]]]:
-        """Walk on from the lane's position; the second list are the doomed ones on the way."""
-        state, lanes = self._state, self._state.lanes
-        doomed, claimed = state.doomed, lanes.claimed
-        last_held = state.held.last(lane)
+        """Walk on from the lane's position; the second list is what must not go out: doomed, or for an address that holds others back."""
+        state, claimed, named = self._state, self._state.lanes.claimed, self._state.lanes.named
+        behind, doomed = state.held.of(lane), state.doomed
         found: list[Due] = []
         aside: list[tuple[bytes, Record]] = []
         records = state.db.due.iter(between(lane.position, bound))
         records.seek(lane.position)
-        while records.valid() and len(found) < limit and max_bytes > 0:
+        while records.valid() and len(found) < limit and max_bytes > 0 and len(aside) < _ASIDE_AT_ONCE:
             key = records.key()
-            if key not in claimed and (key > last_held or state.held.entry(key) is None):
+            if key not in claimed:
                 raw = records.value()
-                record, named = state.decoded(key, raw)
-                if doomed and key in doomed:
+                record, has_entry = state.decoded(key, raw)
+                if (behind and record.address in behind) or (doomed and key in doomed):
                     aside.append((key, record))
                 else:
                     claimed[key] = record
-                    if named:
-                        lanes.named.add(key)
+                    if has_entry:
+                        named.add(key)
                     found.append(Due(key, record))
                     max_bytes -= len(raw)
             records.next()
@@ -70,19 +67,29 @@ class Delivery:
         lane.position, lane.exact = (records.key() if records.valid() else bound), False
         return found, aside
 
-    def due_held(self, lane: Lane, group: str, limit: int, max_bytes: int) -> list[Due]:
-        """Hand out what a group holds, in order."""
+    def _set_aside(self, lane: Lane, aside: list[tuple[bytes, Record]], now: int) -> None:
+        held = self._state.held
+        change = self._state.change()
+        for key, record in aside:
+            if key in self._state.doomed:
+                self._state.bury(change, key, record, now)
+            elif held.entry(record.address, key) is None:
+                held.add(change, lane, record.address, key, (0, ""))
+        self._state.commit(change)
+
+    def due_held(self, lane: Lane, address: str, limit: int, max_bytes: int) -> list[Due]:
+        """Hand out what is held back behind an address, in order."""
         state, lanes = self._state, self._state.lanes
         found: list[Due] = []
-        waiting = (key for key in state.held.waiting(lane, group) if key not in lanes.claimed)
+        waiting = (one for one in state.held.waiting(lane, address) if one[0] not in lanes.claimed)
         while max_bytes > 0 and (some := list(islice(waiting, min(_READ_AT_ONCE, limit - len(found))))):
-            for key, raw, (attempts, error, _) in zip(some, state.db.get_many(state.db.due, some), state.held.entries(some), strict=True):
+            for (key, attempts, error), raw in zip(some, state.db.get_many(state.db.due, [key for key, _, _ in some]), strict=True):
                 if max_bytes <= 0 or raw is None:
                     break
                 record, named = state.decoded(key, raw)
                 lanes.claim(key, record, named=named)
-                lanes.from_held[key] = group
-                state.held.handed_out(lane, group, key)
+                lanes.from_held.add(key)
+                state.held.handed_out(lane, address, key)
                 found.append(Due(key, record, attempts, error))
                 max_bytes -= len(raw)
         return found
@@ -94,11 +101,11 @@ class Delivery:
         return keys.instant_of(lane.position) if lane.exact else None
 
     def _peek(self, lane: Lane) -> None:
-        held, claimed = self._state.held, self._state.lanes.claimed
-        lane.position, start = lane.end, lane.position
-        last_held = held.last(lane)
-        for key, _ in scan(self._state.db.due, start, lane.end, values=False):
-            if key in claimed or (key <= last_held and held.entry(key) is not None):
+        """Find the first record that is neither in flight nor held back."""
+        state, behind = self._state, self._state.held.of(lane)
+        start, lane.position = lane.position, lane.end
+        for key, raw in scan(state.db.due, start, lane.end, values=bool(behind)):
+            if key in state.lanes.claimed or (behind and state.held.entry(state.decoded(key, raw)[0].address, key) is not None):
                 continue
             lane.position, lane.exact = key, True
             break
@@ -113,7 +120,7 @@ class Delivery:
             for number in {keys.lane_of(key) for key in settled}:
                 self._advance(change, lanes.by_number[number], len(settled))
             if settled:
-                self._state.commit(change, now)
+                self._state.commit(change)
         except BaseException:
             lanes.claimed.update(settled)
             raise
@@ -166,7 +173,6 @@ class Delivery:
             state.carry(change, replace(outcome.forward, id=outcome.forward.id or record.id), now)
         elif outcome.event == "dead_lettered":
             state.shelf.add(change, record, outcome.reason, outcome.detail, at, outcome.attempts)
-        onward = outcome.next
         if key in state.doomed:
             known = state.ids.get(change, record.id)
             if known is not None and known.key == key:
@@ -194,9 +200,9 @@ class Delivery:
             if one.key in state.doomed:
                 state.bury(change, one.key, record, now)
             else:
-                state.held.add(change, lane, one.key, (one.attempts, one.error, one.group))
+                state.held.add(change, lane, record.address, one.key, (one.attempts, one.error))
             change.then.append(partial(state.lanes.unclaim, one.key))
-        state.commit(change, now)
+        state.commit(change)
 
     def put_back(self, given_back: Iterable[bytes]) -> None:
         """See `Store.put_back`. A doomed record ends here, at the latest time that the store was told."""
@@ -209,9 +215,9 @@ class Delivery:
             if key in state.doomed:
                 state.bury(change, key, record, state.ids.now)
             elif key in lanes.from_held:
-                state.held.back(lanes.of(key), lanes.from_held[key], key)
+                state.held.back(lanes.of(key), record.address, key)
             else:
                 lanes.of(key).back(key)
             lanes.unclaim(key)
         if change.due:
-            state.commit(change, state.ids.now)
+            state.commit(change)

@@ -1,4 +1,4 @@
-"""Records held back in groups, each in the order of the due keys. The records themselves stay where they are; these are two indexes beside them."""
+"""Records held back behind their address. The records stay where they are; this is an index beside them, in the same order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from . import keys
-from .database import Database, between, scan, scan_prefix
+from .database import Database, scan, scan_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,130 +17,109 @@ if TYPE_CHECKING:
     from .lanes import Lane
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[int, str, str]).decode
+_decode = msgspec.msgpack.Decoder(tuple[int, str]).decode
 
-Entry = tuple[int, str, str]
-"""Attempts, error and group of a held-back record."""
+Entry = tuple[int, str]
+"""Attempts and error of a held-back record."""
 
 
-class Group:
-    """What one group holds. None of it lies before `first`, and none that could be handed out before `position`; `last` is behind all of it."""
+class Behind:
+    """What waits behind one address. None of it lies before `first`, and none that could be handed out before `position`."""
 
-    __slots__ = ("count", "end", "first", "last", "position", "prefix")
+    __slots__ = ("count", "end", "first", "position", "prefix")
 
-    def __init__(self, prefix: bytes, count: int) -> None:
-        self.prefix = self.first = self.position = self.last = prefix
+    def __init__(self, prefix: bytes, count: int, position: bytes) -> None:
+        self.prefix = prefix
         self.end = keys.after(prefix)
         self.count = count
+        self.first = self.position = position
 
-    def holds(self, key: bytes) -> None:
-        """The record under this due key is held back here and may be handed out."""
-        place = self.prefix + key[2:]
-        self.position = min(self.position, place)
-        self.first = min(self.first, place)
-        self.last = max(self.last, place)
+    def place(self, key: bytes) -> bytes:
+        """Where the record under this due key stands in the index."""
+        return self.prefix + key[2:]
 
 
 class HeldBack:
-    """All groups of all lanes. In memory is one small entry for each group that holds anything."""
+    """All held-back records. In memory is one small entry for each address that holds any back."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._lanes: defaultdict[int, dict[str, Group]] = defaultdict(dict)
+        self._lanes: defaultdict[int, dict[str, Behind]] = defaultdict(dict)
         for key, value in scan_prefix(db.meta, keys.HELD_COUNTS):
-            number, name = keys.lane_of(key[1:]), key[3:].decode()
-            self._lanes[number][name] = self._stored(keys.held_prefix(number, name), int.from_bytes(value, "big"))
+            number, address = keys.lane_of(key[1:]), key[3:].decode()
+            prefix = keys.held_prefix(number, address)
+            self._lanes[number][address] = Behind(prefix, int.from_bytes(value, "big"), prefix)
 
-    def _stored(self, prefix: bytes, count: int) -> Group:
-        group = Group(prefix, count)
-        places = self._db.meta.iter(between(prefix, group.end))
-        places.seek_to_last()
-        group.last = places.key() if places.valid() else prefix
-        places.status()
-        return group
-
-    def any(self, lane: Lane) -> bool:
-        """Whether anything of this lane is held back."""
-        return bool(self._lanes[lane.number])
-
-    def last(self, lane: Lane) -> bytes:
-        """No record of this lane behind this due key is held back."""
-        return lane.start + max((group.last[len(group.prefix) :] for group in self._lanes[lane.number].values()), default=b"")
+    def of(self, lane: Lane) -> dict[str, Behind]:
+        """The addresses of a lane that hold any back."""
+        return self._lanes[lane.number]
 
     def first(self, lane: Lane) -> bytes:
         """No record of this lane before this due key is held back."""
-        return min((lane.start + group.first[len(group.prefix) :] for group in self._lanes[lane.number].values()), default=lane.end)
+        return min((lane.start + behind.first[len(behind.prefix) :] for behind in self.of(lane).values()), default=lane.end)
 
-    def entry(self, key: bytes) -> Entry | None:
-        """How a record is held back, None where it is not."""
-        if not self._lanes[keys.lane_of(key)]:
-            return None
-        raw = self._db.meta.get(keys.held_key(key))
+    def entry(self, address: str, key: bytes) -> Entry | None:
+        """How the record for `address` under a due key is held back, None where it is not."""
+        behind = self._lanes[keys.lane_of(key)].get(address)
+        raw = self._db.meta.get(behind.place(key)) if behind else None
         return _decode(raw) if raw else None
 
-    def add(self, change: Change, lane: Lane, key: bytes, entry: Entry) -> None:
-        """Hold a record back, or hold it back in another way."""
-        self.remove(change, lane, key)
-        name = entry[2]
-        change.meta[keys.held_key(key)] = _encode(entry)
-        change.meta[keys.held_prefix(lane.number, name) + key[2:]] = b""
-        change.held[lane, name] += 1
-        change.then.append(lambda: self.back(lane, name, key))
+    def add(self, change: Change, lane: Lane, address: str, key: bytes, entry: Entry) -> None:
+        """Hold a record back; one that is held back already gets the new attempts and error."""
+        if self.entry(address, key) is None:
+            change.held[lane, address] += 1
+        change.meta[keys.held_prefix(lane.number, address) + key[2:]] = _encode(entry)
+        change.then.append(lambda: self.back(lane, address, key))
 
-    def remove(self, change: Change, lane: Lane, key: bytes) -> None:
-        """Hold a record back no longer, if it is."""
-        entry = self.entry(key)
-        if entry is not None:
-            change.meta[keys.held_key(key)] = None
-            change.meta[keys.held_prefix(lane.number, entry[2]) + key[2:]] = None
-            change.held[lane, entry[2]] -= 1
+    def remove(self, change: Change, lane: Lane, address: str, key: bytes) -> None:
+        """Hold a record back no longer, if it is held back."""
+        if self.entry(address, key) is not None:
+            change.meta[self.of(lane)[address].place(key)] = None
+            change.held[lane, address] -= 1
 
-    def back(self, lane: Lane, name: str, key: bytes) -> None:
+    def back(self, lane: Lane, address: str, key: bytes) -> None:
         """A held-back record may be handed out, for the first time or again."""
-        self._lanes[lane.number][name].holds(key)
+        behind = self.of(lane)[address]
+        place = behind.place(key)
+        behind.position = min(behind.position, place)
+        behind.first = min(behind.first, place)
 
     def stage(self, change: Change) -> None:
-        """Write how many each group holds."""
-        for (lane, name), difference in change.held.items():
-            group = self._lanes[lane.number].get(name)
-            count = (group.count if group else 0) + difference
-            change.meta[keys.held_count_key(lane.number, name)] = keys.pack64(count) if count else None
+        """Write how many each address holds back."""
+        for (lane, address), difference in change.held.items():
+            behind = self.of(lane).get(address)
+            count = (behind.count if behind else 0) + difference
+            change.meta[keys.held_count_key(lane.number, address)] = keys.pack64(count) if count else None
             change.totals["held"] += difference
 
     def keep(self, change: Change) -> None:
-        """The change is written: know how many each group holds."""
-        for (lane, name), difference in change.held.items():
-            groups = self._lanes[lane.number]
-            group = groups.get(name)
-            if group is None:
-                group = groups[name] = Group(keys.held_prefix(lane.number, name), 0)
-                group.first = group.position = group.end
-            group.count += difference
-            if not group.count:
-                del groups[name]
+        """The change is written: know how many each address holds back."""
+        for (lane, address), difference in change.held.items():
+            addresses = self.of(lane)
+            behind = addresses.get(address)
+            if behind is None:
+                prefix = keys.held_prefix(lane.number, address)
+                behind = addresses[address] = Behind(prefix, 0, keys.after(prefix))
+            behind.count += difference
+            if not behind.count:
+                del addresses[address]
 
-    def waiting(self, lane: Lane, name: str) -> Iterator[bytes]:
-        """The due keys of what a group holds, in order, from its position on."""
-        group = self._lanes[lane.number].get(name)
-        if group is not None:
-            for place, _ in scan(self._db.meta, group.position, group.end, values=False):
-                yield lane.start + place[len(group.prefix) :]
+    def waiting(self, lane: Lane, address: str) -> Iterator[tuple[bytes, int, str]]:
+        """Due key, attempts and error of what waits behind an address, in order, from the position on."""
+        behind = self.of(lane).get(address)
+        if behind is not None:
+            for place, value in scan(self._db.meta, behind.position, behind.end):
+                yield lane.start + place[len(behind.prefix) :], *_decode(value)
 
-    def entries(self, due_keys: list[bytes]) -> list[Entry]:
-        """How these held-back records are."""
-        found = self._db.get_many(self._db.meta, [keys.held_key(key) for key in due_keys])
-        return [_decode(raw) for raw in found if raw]
+    def handed_out(self, lane: Lane, address: str, key: bytes) -> None:
+        """Everything behind an address up to this due key is in flight."""
+        behind = self.of(lane)[address]
+        behind.position = behind.place(key) + b"\0"
 
-    def handed_out(self, lane: Lane, name: str, key: bytes) -> None:
-        """Everything of a group up to this due key is in flight."""
-        group = self._lanes[lane.number][name]
-        group.position = group.prefix + key[2:] + b"\0"
-
-    def firsts(self, lane: Lane) -> dict[str, tuple[int, str]]:
-        """The groups of a lane with the attempts and the error of the first record of each."""
+    def firsts(self, lane: Lane) -> dict[str, Entry]:
+        """The addresses of a lane that hold any back, with the attempts and the error of the first record of each."""
         found = {}
-        for name, group in self._lanes[lane.number].items():
-            group.first = next(scan(self._db.meta, group.first, group.end, values=False))[0]
-            (entry,) = self.entries([lane.start + group.first[len(group.prefix) :]])
-            found[name] = entry[:2]
+        for address, behind in self.of(lane).items():
+            behind.first, value = next(scan(self._db.meta, behind.first, behind.end))
+            found[address] = _decode(value)
         return found

@@ -29,7 +29,10 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Ids:
-    """The index of ids. Endings and early withdrawals are remembered for `memory_ms`, then forgotten a few at a time within other writes."""
+    """The index of ids. Endings and early withdrawals are remembered for `memory_ms`, then forgotten a few at a time within other writes.
+
+    `now` is the latest time that the store was told.
+    """
 
     def __init__(self, db: Database, memory_ms: int) -> None:
         self._db = db
@@ -86,9 +89,8 @@ class Ids:
         change.ids[keys.id_key(record_id)] = state + keys.pack64(at)
         change.ids[keys.forget_key(max(at, self.now), record_id)] = b""
 
-    def forget(self, change: Change, now: int) -> None:
+    def forget(self, change: Change) -> None:
         """Drop some of what was remembered long enough: more than this change remembers, so that none stays behind."""
-        self.now = max(self.now, now)
         end = keys.forget_key(max(0, self.now - self._memory_ms), "")
         if self._oldest >= end:
             return

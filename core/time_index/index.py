@@ -64,11 +64,12 @@ class TimeIndex:
         self._space = Space(self._state)
 
     @contextlib.contextmanager
-    def _entered(self) -> Iterator[State]:
+    def _entered(self, now: int = 0) -> Iterator[State]:
         """Take the lock; after a failure nothing works any more, because nobody knows what of it is on disk."""
         with self._lock:
             if self._failure is not None:
                 raise StoreError(f"the store failed before: {self._failure}") from self._failure
+            self._state.ids.now = max(self._state.ids.now, now)
             try:
                 with told():
                     yield self._state
@@ -88,7 +89,7 @@ class TimeIndex:
     def put(self, changes: Sequence[store.Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
         """See `Store.put`. StoreFull is raised before the disk is full: at `min_free_disk`."""
         items = encoded(changes)
-        with self._entered():
+        with self._entered(now):
             if not self._disk.room():
                 raise StoreFull(f"{self.path}: less free space than min_free_disk")
             answers = self._intake.put(items, now, source, tokens)
@@ -102,7 +103,7 @@ class TimeIndex:
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
         """See `Store.due`."""
-        with self._entered() as state:
+        with self._entered(now) as state:
             place = state.lanes.by_name.get(lane)
             if place is None:
                 return []
@@ -121,13 +122,13 @@ class TimeIndex:
 
     def settle(self, outcomes: Sequence[Settled], now: int) -> None:
         """See `Store.settle`. What is not in flight but still waits is settled too; what is gone is passed over."""
-        with self._entered():
+        with self._entered(now):
             self._delivery.settle(outcomes, now)
         self._sync()
 
     def hold(self, failed: Sequence[Held], now: int) -> None:
         """See `Store.hold`."""
-        with self._entered():
+        with self._entered(now):
             self._delivery.hold(failed, now)
         self._sync()
 
@@ -138,21 +139,21 @@ class TimeIndex:
         self._sync()
 
     def held(self, lane: str) -> dict[str, tuple[int, str]]:
-        """See `Store.held`; one look-up for each group."""
+        """See `Store.held`; one look-up for each address."""
         with self._entered() as state:
             place = state.lanes.by_name.get(lane)
             return state.held.firsts(place) if place else {}
 
     def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word
         """See `Store.cancel`."""
-        with self._entered():
+        with self._entered(now):
             answer = self._control.cancel(id, now)
         self._sync()
         return answer
 
     def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word
         """See `Store.reschedule`."""
-        with self._entered():
+        with self._entered(now):
             answer = self._control.reschedule(id, due, now)
         self._sync()
         return answer
@@ -176,15 +177,15 @@ class TimeIndex:
 
     def retry_dead_letter(self, number: int, now: int) -> bool:
         """See `Store.retry_dead_letter`. It is scheduled once, under its own id unless another pending record bears that by now."""
-        with self._entered():
+        with self._entered(now):
             done = self._control.retry(number, now)
         self._sync()
         return done
 
     def drop_dead_letter(self, number: int, now: int) -> bool:
         """See `Store.drop_dead_letter`."""
-        with self._entered():
-            done = self._control.drop(number, now)
+        with self._entered(now):
+            done = self._control.drop(number)
         self._sync()
         return done
 
@@ -220,7 +221,7 @@ class TimeIndex:
         with self._entered() as state:
             change = state.change()
             state.outbox.intend(change, first, last)
-            state.commit(change, state.ids.now)
+            state.commit(change)
         self._sync()
 
     def forget_outbox(self, up_to: int) -> None:
@@ -228,7 +229,7 @@ class TimeIndex:
         with self._entered() as state:
             change = state.change()
             state.outbox.forget(change, up_to)
-            state.commit(change, state.ids.now)
+            state.commit(change)
         self._sync()
 
     def room(self) -> bool:
@@ -242,12 +243,16 @@ class TimeIndex:
 
     def size_bytes(self) -> int:
         """Bytes of the store's files, without the reserve."""
-        return sum(file.stat().st_size for file in os.scandir(self.path / "db") if file.is_file())
+        total = 0
+        for file in os.scandir(self.path / "db"):
+            with contextlib.suppress(FileNotFoundError):  # compaction deletes files at any time
+                total += file.stat().st_size
+        return total
 
     def maintain(self, now: int) -> bool:
         """Give disk space back if it is worth it, and tell whether it was. Call it about every second, from a thread that may wait."""
         with self._space_lock:
-            with self._entered():
+            with self._entered(now):
                 if not self._space.worth(now):
                     return False
                 lanes, outbox = self._space.drained()

@@ -57,7 +57,7 @@ class Intake:
                     self._refuse(change, one, now)
         if tokens:
             self._state.recent.stage(change, source, tokens)
-        self._state.commit(change, now, spend_reserve=False)
+        self._state.commit(change, spend_reserve=False)
         return answers
 
     def _put_unnamed(self, change: Change, run: Iterable[tuple[Put, bytes]], now: int) -> None:

@@ -10,9 +10,8 @@ r"""The keys: what stands where on disk. All numbers are big-endian, so that byt
     meta    'l' name                                         lane number
     meta    'k' lane 2                                       cursor: nothing that waits lies before this due key
     meta    'c' 't' name | 'a' lane 2 address | 'h' hour 4   counter; absent is zero
-    meta    'h' due key                                      held back: attempts, error, group (msgpack)
-    meta    'g' lane 2 | hash of group 8 | instant 6 | arrival 8   nothing: the same, group by group
-    meta    'b' lane 2 | group                               how many this group holds
+    meta    'h' lane 2 | hash 8 | instant 6 | arrival 8      held back behind the address with this hash: attempts, error (msgpack)
+    meta    'b' lane 2 | address                             how many are held back behind this address
     meta    'z' due key                                      event with which a doomed record ends unless it is delivered
     meta    't' source \0 | batch 8                          tokens of one intake batch (msgpack)
     meta    's' number 8                                     dead letter: record, reason, detail, at, attempts (msgpack)
@@ -128,19 +127,14 @@ def forget_key(at: int, record_id: str) -> bytes:
     return b"x" + pack64(at) + record_id.encode()
 
 
-def held_key(key: bytes) -> bytes:
-    """Where it is kept how a record is held back."""
-    return b"h" + key
+def held_prefix(lane: int, address: str) -> bytes:
+    """The start of the keys of what is held back behind an address."""
+    return b"h" + _pack16(lane) + blake2b(address.encode(), digest_size=8).digest()
 
 
-def held_prefix(lane: int, group: str) -> bytes:
-    """The start of the keys of what a group holds."""
-    return b"g" + _pack16(lane) + blake2b(group.encode(), digest_size=8).digest()
-
-
-def held_count_key(lane: int, group: str) -> bytes:
-    """Where it is kept how many a group holds."""
-    return HELD_COUNTS + _pack16(lane) + group.encode()
+def held_count_key(lane: int, address: str) -> bytes:
+    """Where it is kept how many an address holds back."""
+    return HELD_COUNTS + _pack16(lane) + address.encode()
 
 
 def doomed_key(key: bytes) -> bytes:

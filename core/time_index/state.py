@@ -122,7 +122,7 @@ class State:
             change.totals["carriers"] -= 1
         else:
             change.count(record, -1)
-        self.held.remove(change, lane, key)
+        self.held.remove(change, lane, record.address, key)
         if key in self.doomed:
             change.meta[keys.doomed_key(key)] = None
             change.then.append(lambda: self.doomed.__delitem__(key))
@@ -150,7 +150,7 @@ class State:
         if event == "cancelled" and known is not None and known.key == key:
             self.ids.ended(change, record.id, event, now)
 
-    def commit(self, change: Change, now: int, *, spend_reserve: bool = True) -> None:
+    def commit(self, change: Change, *, spend_reserve: bool = True) -> None:
         """Write a change and let memory know. On a full disk the reserve is spent, where that is allowed, before StoreFull is raised."""
         change.numbers.write += 1
         self.outbox.stage(change)
@@ -165,7 +165,7 @@ class State:
         for lane, key in change.arrived.items():
             change.cursors[lane] = min(change.cursors.get(lane, lane.cursor), key)
         change.meta.update({keys.cursor_key(lane.number): key for lane, key in change.cursors.items() if key != lane.cursor})
-        self.ids.forget(change, now)
+        self.ids.forget(change)
         change.meta[keys.NUMBERS_KEY] = change.numbers.packed()
         self._write(change, spend_reserve=spend_reserve)
         self._learn(change, counted)

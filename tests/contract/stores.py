@@ -1,0 +1,67 @@
+"""Short words for the store's sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delaybridge.core.ledger import CLOSING
+from delaybridge.core.message import Message
+from delaybridge.core.schedule import Recurrence, Schedule
+from delaybridge.core.store import Due, Put, Record, Settled, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from delaybridge.core.ledger import Kind
+
+    OpenStore = Callable[[], Store]
+
+T0 = 1_763_700_000_000
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+
+
+def record(
+    body: str = "",
+    due: int = T0,
+    *,
+    lane: str = "rabbit",
+    address: str = "orders",
+    chosen_id: str = "",
+    every: int = 0,
+    kind: Kind = "once",
+) -> Record:
+    """A record whose body tells it apart; `every` makes it repeat."""
+    recurrence = Recurrence(start=due, period=every, repeat=100) if every else None
+    return Record(
+        message=Message(body.encode()),
+        schedule=Schedule(due=due, recurrence=recurrence),
+        lane=lane,
+        address=address,
+        id=chosen_id,
+        kind="period" if every else kind,
+        route="orders",
+        taken=T0,
+    )
+
+
+def give(store: Store, *records: Record, now: int = T0) -> None:
+    store.put([Put(one) for one in records], now)
+
+
+def take(store: Store, now: int = T0, *, lane: str = "rabbit", limit: int = 1000, held: str | None = None) -> list[Due]:
+    return store.due(lane, now, limit, 1 << 30, held=held)
+
+
+def delivered(store: Store, dues: Sequence[Due], now: int = T0) -> None:
+    store.settle([Settled(due.key, "delivered", now, attempts=due.attempts + 1) for due in dues], now)
+
+
+def bodies(dues: Sequence[Due]) -> list[str]:
+    return [(due.record.message.body or b"").decode() for due in dues]
+
+
+def adds_up(store: Store) -> bool:
+    """scheduled = delivered + cancelled + replaced + expired + dead-lettered + pending"""
+    counts = store.counts()
+    return counts.events["scheduled"] == sum(counts.events[event] for event in CLOSING) + counts.pending

@@ -1,0 +1,348 @@
+"""What every store promises: in, out in order, once, and across a restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, record, take
+from delaybridge.core.fields import table
+from delaybridge.core.message import Message, Properties
+from delaybridge.core.store import Held, Put, Record, Refuse, Settled, Store
+
+if TYPE_CHECKING:
+    from contract.stores import OpenStore
+
+
+def test_a_record_is_not_handed_out_before_it_is_due(store: Store) -> None:
+    give(store, record("a", T0 + 1))
+
+    assert take(store, T0) == []
+    assert bodies(take(store, T0 + 1)) == ["a"]
+
+
+def test_records_come_in_order_of_due_time_whatever_order_they_came_in(store: Store) -> None:
+    give(store, record("late", T0 + 3), record("early", T0 + 1))
+    give(store, record("middle", T0 + 2))
+
+    assert bodies(take(store, T0 + 3)) == ["early", "middle", "late"]
+
+
+def test_records_due_at_the_same_instant_come_in_the_order_in_which_they_came(store: Store) -> None:
+    give(store, record("1", T0 + 5), record("2", T0 + 5))
+    give(store, record("3", T0 + 5))
+
+    assert bodies(take(store, T0 + 5)) == ["1", "2", "3"]
+
+
+def test_a_record_is_handed_out_only_once(store: Store) -> None:
+    give(store, record("a"))
+    take(store)
+
+    assert take(store) == []
+
+
+def test_a_record_that_becomes_due_before_those_already_handed_out_is_still_found(store: Store) -> None:
+    give(store, record("first", T0 + 10))
+    take(store, T0 + 10)
+
+    give(store, record("second", T0 + 5), now=T0 + 10)
+
+    assert bodies(take(store, T0 + 10)) == ["second"]
+
+
+def test_a_record_put_under_a_clock_that_was_set_back_is_still_found(store: Store) -> None:
+    give(store, record("first", T0 + HOUR))
+    delivered(store, take(store, T0 + HOUR), T0 + HOUR)
+
+    give(store, record("second", T0 + 1), now=T0)
+
+    assert bodies(take(store, T0 + 1)) == ["second"]
+
+
+def test_no_more_than_the_limit_is_handed_out_at_once(store: Store) -> None:
+    give(store, *(record(str(number)) for number in range(5)))
+
+    assert [bodies(take(store, limit=2)) for _ in range(3)] == [["0", "1"], ["2", "3"], ["4"]]
+
+
+def test_about_as_many_bytes_as_asked_for_are_handed_out_but_at_least_one_record(store: Store) -> None:
+    give(store, *(record("x" * 10_000) for _ in range(4)))
+
+    assert len(store.due("rabbit", T0, 100, 15_000)) == 2
+    assert len(store.due("rabbit", T0, 100, 1)) == 1
+
+
+def test_lanes_do_not_see_each_others_records(store: Store) -> None:
+    give(store, record("r", lane="rabbit"), record("k", lane="kafka"))
+
+    assert bodies(take(store, lane="kafka")) == ["k"]
+    assert bodies(take(store, lane="rabbit")) == ["r"]
+    assert take(store, lane="nobody") == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 70_000, 64 << 20])
+def test_a_body_of_any_size_comes_back_unchanged_after_a_restart(open_store: OpenStore, size: int) -> None:
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    give(open_store(), record()) if not size else open_store().put([Put(_with_body(body))], T0)
+
+    assert take(open_store())[0].record.message.body == body
+
+
+def _with_body(body: bytes | None) -> Record:
+    return Record(message=Message(body), schedule=record().schedule, lane="rabbit", address="orders")
+
+
+def test_everything_in_a_record_comes_back_after_a_restart(open_store: OpenStore) -> None:
+    properties = Properties(content_type=b"\xff", priority=3, timestamp=1, expiration=b"5")
+    message = Message(None, table([("a", 1), ("a", 2.5), ("b", None)]), properties, b"\x00key")
+    whole = Record(
+        message=message, schedule=record(every=MINUTE).schedule, lane="rabbit", address="ä/ö", id="order-1", kind="period", dialect="x-delay",
+        route="orders", source_broker="kafka", source="in", taken=T0,
+    )  # fmt: skip
+    give(open_store(), whole)
+
+    assert take(open_store())[0].record == whole
+
+
+def test_the_next_due_time_is_that_of_the_first_record_that_waits(store: Store) -> None:
+    assert store.next_due("rabbit") is None
+    give(store, record("b", T0 + 20))
+    assert store.next_due("rabbit") == T0 + 20
+    give(store, record("a", T0 + 10))
+    assert store.next_due("rabbit") == T0 + 10
+    take(store, T0 + 10)
+    assert store.next_due("rabbit") == T0 + 20
+    take(store, T0 + 20)
+    assert store.next_due("rabbit") is None
+
+
+def test_a_settled_record_is_gone_for_good(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("a"))
+    delivered(store, take(store))
+
+    assert take(store) == []
+    assert take(open_store()) == []
+
+
+def test_what_was_in_flight_is_handed_out_again_after_a_restart(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("a"), record("b"), record("c"))
+    delivered(store, take(store)[1:2])
+
+    assert bodies(take(open_store())) == ["a", "c"]
+
+
+def test_what_is_put_back_is_handed_out_again_in_its_old_place(store: Store) -> None:
+    give(store, record("a", T0), record("b", T0 + 1), record("c", T0 + 2))
+    first, second = take(store, T0 + 1)
+
+    store.put_back([second.key])
+
+    assert store.next_due("rabbit") == T0 + 1
+    assert bodies(take(store, T0 + 2)) == ["b", "c"]
+    store.put_back([first.key])
+    assert bodies(take(store, T0 + 2)) == ["a"]
+
+
+def test_settling_the_same_record_twice_counts_once(store: Store) -> None:
+    give(store, record("a"))
+    due = take(store)
+
+    delivered(store, [*due, *due])
+    delivered(store, due)
+
+    assert store.counts().events["delivered"] == 1
+    assert adds_up(store)
+
+
+def test_a_confirm_that_arrives_after_its_record_was_put_back_settles_it(store: Store) -> None:
+    give(store, record("a"))
+    due = take(store)
+    store.put_back([due[0].key])
+
+    delivered(store, due)
+
+    assert take(store) == []
+    assert adds_up(store)
+
+
+def test_the_next_occurrence_is_kept_in_the_same_write(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("tick", T0, every=MINUTE))
+    (due,) = take(store)
+
+    store.settle([Settled(due.key, "delivered", T0, next=_later(due.record))], T0)
+
+    (again,) = take(open_store(), T0 + MINUTE)
+    assert again.record.id == due.record.id
+    assert again.record.schedule.occurrence == 2
+
+
+def _later(one: Record) -> Record:
+    from msgspec.structs import replace  # noqa: PLC0415 - used here only
+
+    return replace(one, schedule=replace(one.schedule, due=one.schedule.due + MINUTE, occurrence=one.schedule.occurrence + 1))
+
+
+def test_a_held_record_comes_back_only_when_its_address_is_asked_for(store: Store) -> None:
+    give(store, record("a", address="down"), record("b", address="up"))
+    down, up = take(store)
+    store.hold([Held(down.key, 3, "refused")], T0)
+
+    assert take(store) == []
+    assert store.next_due("rabbit") is None
+    assert store.held("rabbit") == {"down": (3, "refused")}
+    (again,) = take(store, held="down")
+    assert (bodies([again]), again.attempts, again.error) == (["a"], 3, "refused")
+    assert take(store, held="down") == []
+    delivered(store, [again, up])
+    assert store.held("rabbit") == {}
+
+
+def test_later_records_for_a_held_address_queue_up_behind_the_held_one(store: Store) -> None:
+    give(store, record("1", T0, address="down"))
+    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
+    give(store, record("2", T0 + 1, address="down"), record("other", T0 + 2, address="up"))
+
+    assert bodies(take(store, T0 + 2)) == ["other"]
+    assert bodies(take(store, T0 + 2, held="down")) == ["1", "2"]
+    assert store.counts().held == 2
+
+
+def test_a_failed_retry_goes_back_to_the_head_of_its_address(store: Store) -> None:
+    give(store, record("1", T0), record("2", T0 + 1))
+    store.hold([Held(due.key, 1, "refused") for due in take(store, T0 + 1)], T0 + 1)
+    (first,) = take(store, T0 + 1, limit=1, held="orders")
+
+    store.hold([Held(first.key, 2, "again")], T0 + 1)
+
+    assert [(due.attempts, due.error) for due in take(store, held="orders")] == [(2, "again"), (1, "refused")]
+
+
+def test_held_records_stay_held_across_a_restart(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("1", T0), record("2", T0 + 1), record("free", T0 + 2, address="up"))
+    first, second, _ = take(store, T0 + 2)
+    store.hold([Held(first.key, 1, "refused"), Held(second.key, 1, "refused")], T0 + 2)
+    take(store, held="orders")
+
+    store = open_store()
+
+    assert store.held("rabbit") == {"orders": (1, "refused")}
+    assert bodies(take(store, T0 + 2)) == ["free"]
+    assert bodies(take(store, T0 + 2, held="orders")) == ["1", "2"]
+
+
+def test_a_held_record_that_is_put_back_is_still_held(store: Store) -> None:
+    give(store, record("1"))
+    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
+    (due,) = take(store, held="orders")
+
+    store.put_back([due.key])
+
+    assert take(store) == []
+    assert bodies(take(store, held="orders")) == ["1"]
+
+
+def test_a_million_held_records_do_not_stop_another_address(store: Store) -> None:
+    """A hundred here: what counts is that none of them is handed out again and again."""
+    give(store, *(record("x", address="down") for _ in range(100)))
+    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
+    give(store, record("free", address="up"))
+
+    assert bodies(take(store, limit=1)) == ["free"]
+
+
+def test_a_dead_letter_goes_to_the_shelf_and_can_be_retried_or_dropped(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("bad"), record("worse"))
+    for due in take(store):
+        store.settle([Settled(due.key, "dead_lettered", T0, "no_route", "nobody listens", attempts=2)], T0)
+
+    store = open_store()
+    first, second = store.dead_letters(10)
+    assert (first.reason, first.detail, first.attempts, first.at) == ("no_route", "nobody listens", 2, T0)
+    assert store.dead_letters(10, after=first.number) == [second]
+    assert store.retry_dead_letter(first.number, T0 + 5)
+    assert store.drop_dead_letter(second.number, T0 + 5)
+    assert not store.retry_dead_letter(first.number, T0 + 5)
+    assert not store.drop_dead_letter(second.number, T0 + 5)
+    assert bodies(take(store, T0 + 5)) == ["bad"]
+    assert store.counts().events["scheduled"] == 3
+    assert adds_up(store)
+
+
+def test_a_dead_letter_on_its_way_to_its_destination_is_not_pending(store: Store) -> None:
+    give(store, record("bad"))
+    (due,) = take(store)
+    store.settle([Settled(due.key, "dead_lettered", T0, "no_route", forward=record("bad", address="dead", kind="refused"))], T0)
+
+    assert store.counts().pending == 0
+    assert store.dead_letters(10) == []
+    (carrier,) = take(store)
+    assert (carrier.record.address, carrier.record.id) == ("dead", due.record.id)
+    delivered(store, [carrier])
+    assert store.counts().events == {"scheduled": 1, "delivered": 0, "cancelled": 0, "replaced": 0, "expired": 0, "dead_lettered": 1}
+
+
+def test_a_dead_letter_whose_destination_fails_too_goes_to_the_shelf(store: Store) -> None:
+    give(store, record("bad"))
+    (due,) = take(store)
+    store.settle([Settled(due.key, "dead_lettered", T0, "no_route", forward=record("bad", address="dead", kind="refused"))], T0)
+    store.settle([Settled(due.key, "dead_lettered", T0, "no_route") for due in take(store)], T0)
+
+    assert [letter.record.address for letter in store.dead_letters(10)] == ["dead"]
+    assert store.counts().events["dead_lettered"] == 1
+    assert adds_up(store)
+
+
+def test_a_schedule_goes_on_after_one_of_its_occurrences_was_dead_lettered(store: Store) -> None:
+    give(store, record("tick", every=MINUTE))
+    (due,) = take(store)
+    store.settle([Settled(due.key, "dead_lettered", T0, "no_route", next=_later(due.record))], T0)
+
+    assert len(store.dead_letters(10)) == 1
+    assert bodies(take(store, T0 + MINUTE)) == ["tick"]
+    assert adds_up(store)
+
+
+def test_a_refused_message_counts_as_scheduled_and_dead_lettered(store: Store) -> None:
+    refused = record("what?", kind="refused")
+    store.put(
+        [Refuse(refused, "bad_delay", "no number"), Refuse(refused, "bad_delay", "no number", forward=record("what?", address="dead"))], T0
+    )
+
+    assert [letter.reason for letter in store.dead_letters(10)] == ["bad_delay"]
+    assert [(due.record.address, due.record.kind) for due in take(store)] == [("dead", "refused")]
+    assert store.counts().events["scheduled"] == store.counts().events["dead_lettered"] == 2
+    assert adds_up(store)
+
+
+def test_the_latest_tokens_of_each_source_survive_a_restart(open_store: OpenStore) -> None:
+    store = open_store()
+    for batch in range(10):
+        store.put([Put(record())], T0, "a", [b"%d-%d" % (batch, number) for number in range(4)])
+    store.put([Put(record())], T0, "b", [b"other"])
+
+    store = open_store()
+
+    kept = store.taken("a")
+    assert kept == [b"%d-%d" % (batch, number) for batch in range(10) for number in range(4)][-len(kept) :]
+    assert 10 <= len(kept) < 20
+    assert store.taken("b") == [b"other"]
+    assert store.taken("never") == []
+
+
+def test_counters_tell_what_waits_by_address_and_by_hour_of_due(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("a", T0, address="x"), record("b", T0 + HOUR, address="x"), record("c", T0 + HOUR, address="y"))
+    delivered(store, take(store))
+
+    counts = open_store().counts()
+
+    assert counts.pending == 2
+    assert counts.by_address == {("rabbit", "x"): 1, ("rabbit", "y"): 1}
+    assert counts.by_hour == {(T0 + HOUR) // HOUR: 2}

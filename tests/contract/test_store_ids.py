@@ -1,0 +1,309 @@
+"""What every store promises about ids: cancel, replace, reschedule, find and list give a definite answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, record, take
+from delaybridge.core.store import Answer, Held, Pending, Put, Query, Settled, Store, Withdraw
+
+if TYPE_CHECKING:
+    from contract.stores import OpenStore
+
+MEMORY = HOUR
+"""The memory of the stores under test, see conftest."""
+
+
+def withdraw(store: Store, chosen_id: str, now: int = T0) -> Answer:
+    (answer,) = store.put([Withdraw(chosen_id)], now)
+    return answer
+
+
+def made_id(store: Store) -> str:
+    return store.list(Query(), 1).items[0].record.id
+
+
+def test_a_record_without_an_id_gets_one_by_which_it_is_found(store: Store) -> None:
+    give(store, record("a", T0 + 1))
+    found = store.find(made_id(store))
+
+    assert isinstance(found, Pending)
+    assert (found.record.message.body, found.state) == (b"a", "waiting")
+    assert take(store, T0 + 1)[0].record.id == found.record.id
+
+
+def test_a_pending_record_can_be_cancelled_by_a_chosen_id_and_by_a_made_one(store: Store) -> None:
+    give(store, record("a", T0 + 1))
+    assert store.cancel(made_id(store), T0) == Answer("done")
+    give(store, record("b", T0 + 1, chosen_id="b"))
+    assert store.cancel("b", T0) == Answer("done")
+
+    assert take(store, T0 + 1) == []
+    assert store.counts().events["cancelled"] == 2
+    assert adds_up(store)
+
+
+def test_cancelling_twice_tells_that_it_was_cancelled_and_when(store: Store) -> None:
+    give(store, record("a", T0 + 1, chosen_id="a"))
+    store.cancel("a", T0 + 7)
+
+    assert store.cancel("a", T0 + 8) == Answer("too_late", "cancelled", T0 + 7)
+
+
+def test_a_cancel_after_delivery_tells_when_it_was_delivered_also_after_a_restart(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("a", chosen_id="a"))
+    delivered(store, take(store), T0 + 3)
+
+    assert open_store().cancel("a", T0 + 4) == Answer("too_late", "delivered", T0 + 3)
+    assert open_store().find("a") == Answer("too_late", "delivered", T0 + 3)
+
+
+def test_a_made_id_is_known_to_be_gone_although_nothing_is_remembered_of_it(store: Store) -> None:
+    give(store, record("a"))
+    gone = made_id(store)
+    delivered(store, take(store))
+
+    assert store.cancel(gone, T0) == Answer("too_late")
+
+
+def test_an_id_that_was_never_seen_is_unknown(store: Store) -> None:
+    give(store, record("a"))
+
+    assert store.cancel("never", T0) == Answer("unknown")
+    assert store.find("never") == Answer("unknown")
+    assert store.reschedule("never", T0, T0) == Answer("unknown")
+    assert store.find(made_id(store)[:-1] + "f") == Answer("unknown")
+
+
+def test_asking_to_cancel_an_unknown_id_does_not_cancel_what_comes_later(store: Store) -> None:
+    store.cancel("a", T0)
+    give(store, record("a", chosen_id="a"))
+
+    assert bodies(take(store)) == ["a"]
+
+
+def test_a_withdrawal_that_overtakes_its_record_cancels_it_on_arrival(open_store: OpenStore) -> None:
+    assert withdraw(open_store(), "a") == Answer("unknown")
+    store = open_store()
+    give(store, record("a", T0 + 1, chosen_id="a"), now=T0 + 1)
+
+    assert take(store, T0 + 1) == []
+    assert store.counts().events["cancelled"] == 1
+    assert adds_up(store)
+    give(store, record("again", T0 + 1, chosen_id="a"), now=T0 + 1)
+    assert bodies(take(store, T0 + 1)) == ["again"]
+
+
+def test_an_early_withdrawal_and_an_ending_are_forgotten_in_time(store: Store) -> None:
+    withdraw(store, "early")
+    give(store, record("done", chosen_id="done"))
+    delivered(store, take(store))
+
+    later = T0 + MEMORY + 1
+    give(store, record("early", later, chosen_id="early"), now=later)
+
+    assert bodies(take(store, later)) == ["early"]
+    assert store.cancel("done", later) == Answer("unknown")
+
+
+def test_a_record_and_its_withdrawal_in_one_batch_are_applied_in_order(store: Store) -> None:
+    answers = store.put([Put(record("a", chosen_id="a")), Withdraw("a"), Put(record("b", chosen_id="a"))], T0)
+
+    assert answers == [Answer("done")]
+    assert bodies(take(store)) == ["b"]
+    assert adds_up(store)
+
+
+def test_the_same_id_sent_again_replaces_what_waits_even_on_another_lane(store: Store) -> None:
+    give(store, record("old", T0 + 1, chosen_id="a", lane="kafka"))
+    give(store, record("new", T0 + 2, chosen_id="a"))
+    give(store, record("1", T0 + 3, chosen_id="b"), record("2", T0 + 3, chosen_id="b"))
+
+    assert take(store, T0 + 3, lane="kafka") == []
+    assert bodies(take(store, T0 + 3)) == ["new", "2"]
+    assert store.counts().events["replaced"] == 2
+    assert adds_up(store)
+
+
+def test_an_id_may_be_used_again_after_its_end(store: Store) -> None:
+    give(store, record("1", chosen_id="a"))
+    delivered(store, take(store))
+    give(store, record("2", chosen_id="a"))
+
+    assert bodies(take(store)) == ["2"]
+    assert store.counts().events["replaced"] == 0
+
+
+def test_what_is_in_flight_cannot_be_cancelled_or_moved_and_the_answer_says_so(store: Store) -> None:
+    give(store, record("a", chosen_id="a"))
+    due = take(store)
+
+    assert store.cancel("a", T0) == Answer("in_flight")
+    assert store.reschedule("a", T0 + 9, T0) == Answer("in_flight")
+    found = store.find("a")
+    assert isinstance(found, Pending)
+    assert found.state == "in_flight"
+    store.put_back([due[0].key])
+    assert store.cancel("a", T0) == Answer("done")
+
+
+def test_a_record_replaced_in_flight_stands_as_delivered_but_has_no_next_occurrence(store: Store) -> None:
+    give(store, record("old", chosen_id="a", every=MINUTE))
+    (due,) = take(store)
+    give(store, record("new", T0 + HOUR, chosen_id="a"))
+
+    store.settle([Settled(due.key, "delivered", T0, next=replace(due.record))], T0)
+
+    assert bodies(take(store, T0 + HOUR)) == ["new"]
+    assert store.counts().events["replaced"] == 0
+    assert adds_up(store)
+    assert isinstance(store.find("a"), Pending)
+
+
+def test_a_record_replaced_in_flight_and_not_delivered_is_replaced_then(store: Store) -> None:
+    give(store, record("old", chosen_id="a"))
+    (due,) = take(store)
+    give(store, record("new", T0 + HOUR, chosen_id="a"))
+
+    store.hold([Held(due.key, 1, "refused")], T0)
+
+    assert store.counts().events["replaced"] == 1
+    assert store.held("rabbit") == {}
+    assert bodies(take(store, T0 + HOUR)) == ["new"]
+
+
+def test_a_record_replaced_in_flight_does_not_go_out_again_after_a_crash(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("old", chosen_id="a"))
+    take(store)
+    give(store, record("new", T0 + HOUR, chosen_id="a"))
+
+    store = open_store()
+
+    assert bodies(take(store, T0 + HOUR)) == ["new"]
+    assert store.counts().events["replaced"] == 1
+    assert adds_up(store)
+
+
+def test_a_record_withdrawn_in_flight_is_cancelled_unless_it_gets_delivered(store: Store) -> None:
+    give(store, record("1", chosen_id="1"), record("2", chosen_id="2"))
+    first, second = take(store)
+    assert withdraw(store, "1") == Answer("in_flight")
+    assert withdraw(store, "2") == Answer("in_flight")
+
+    delivered(store, [first])
+    store.put_back([second.key])
+
+    assert take(store) == []
+    assert withdraw(store, "1") == Answer("too_late", "delivered", T0)
+    assert withdraw(store, "2") == Answer("too_late", "cancelled", T0)
+    assert adds_up(store)
+
+
+def test_a_repeating_record_keeps_its_id_from_occurrence_to_occurrence(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("chosen", every=MINUTE, chosen_id="a"), record("made", every=MINUTE))
+    for due in take(store):
+        upcoming = replace(due.record, schedule=replace(due.record.schedule, due=T0 + MINUTE, occurrence=2))
+        store.settle([Settled(due.key, "delivered", T0, next=upcoming)], T0)
+
+    store = open_store()
+    ids = [pending.record.id for pending in store.list(Query(), 10).items]
+    assert ids[0] == "a"
+    assert [store.cancel(one, T0) for one in ids] == [Answer("done"), Answer("done")]
+    assert take(store, T0 + MINUTE) == []
+    assert [store.cancel(one, T0).outcome for one in ids] == ["too_late", "too_late"]
+
+
+def test_a_rescheduled_record_moves_in_either_direction_and_keeps_its_id(store: Store) -> None:
+    give(store, record("a", T0 + 10, chosen_id="a"), record("b", T0 + 20, chosen_id="b"), record("c", T0 + 30))
+    third = store.list(Query(), 3).items[2].record.id
+
+    assert store.reschedule("a", T0 + 40, T0) == Answer("done")
+    assert store.reschedule("b", T0 + 50, T0) == Answer("done")
+    assert store.reschedule("b", T0 + 5, T0) == Answer("done")
+    assert store.reschedule(third, T0 + 1, T0) == Answer("done")
+
+    assert store.next_due("rabbit") == T0 + 1
+    dues = take(store, T0 + 40)
+    assert bodies(dues) == ["c", "b", "a"]
+    assert [due.record.id for due in dues] == [third, "b", "a"]
+    assert [due.record.schedule.due for due in dues] == [T0 + 1, T0 + 5, T0 + 40]
+
+
+def test_a_record_can_be_released_at_once_by_an_instant_that_has_passed(store: Store) -> None:
+    give(store, record("a", T0 + HOUR, chosen_id="a"))
+
+    assert store.reschedule("a", T0 - 5, T0) == Answer("done")
+
+    assert bodies(take(store, T0)) == ["a"]
+
+
+def test_a_held_record_can_be_cancelled_and_rescheduled(store: Store) -> None:
+    give(store, record("a", chosen_id="a"), record("b", chosen_id="b"))
+    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
+    found = store.find("a")
+    assert found == Pending(record("a", chosen_id="a"), "held", 1, "refused")
+
+    assert store.cancel("a", T0) == Answer("done")
+    assert store.reschedule("b", T0 + 5, T0) == Answer("done")
+
+    assert store.held("rabbit") == {}
+    assert store.counts().held == 0
+    assert bodies(take(store, T0 + 5)) == ["b"]
+
+
+def test_a_retried_dead_letter_does_not_push_away_a_newer_record_with_its_id(store: Store) -> None:
+    give(store, record("old", chosen_id="a"))
+    store.settle([Settled(due.key, "dead_lettered", T0, "no_route") for due in take(store)], T0)
+    give(store, record("new", T0 + 5, chosen_id="a"))
+
+    assert store.retry_dead_letter(store.dead_letters(1)[0].number, T0)
+
+    assert bodies(take(store, T0 + 5)) == ["old", "new"]
+    assert store.counts().events["replaced"] == 0
+
+
+def test_pending_records_are_listed_in_order_of_due_time_over_all_lanes_page_by_page(store: Store) -> None:
+    give(store, *(record(str(number), T0 + number, lane="rabbit" if number % 2 else "kafka") for number in range(9)))
+
+    seen, cursor, pages = [], "", 0
+    while cursor or not pages:
+        page = store.list(Query(), 4, cursor)
+        seen += [pending.record.message.body for pending in page.items]
+        cursor, pages = page.cursor, pages + 1
+
+    assert seen == [b"%d" % number for number in range(9)]
+    assert pages == 3
+
+
+def test_a_listing_is_filtered_by_lane_address_time_and_id_prefix(store: Store) -> None:
+    give(
+        store,
+        record("1", T0 + 1, lane="kafka", chosen_id="order-2"),
+        record("2", T0 + 2, address="bills", chosen_id="order-1"),
+        record("3", T0 + 3, chosen_id="bill-1"),
+    )
+
+    def listed(query: Query) -> list[bytes | None]:
+        return [pending.record.message.body for pending in store.list(query, 10).items]
+
+    assert listed(Query(lane="kafka")) == [b"1"]
+    assert listed(Query(address="bills")) == [b"2"]
+    assert listed(Query(due_from=T0 + 2, due_to=T0 + 3)) == [b"2"]
+    assert listed(Query(id_prefix="order-")) == [b"2", b"1"]
+    assert listed(Query(id_prefix="order-", lane="kafka")) == [b"1"]
+    assert listed(Query(lane="nobody")) == []
+
+
+def test_a_listing_shows_what_is_held_and_what_is_in_flight(store: Store) -> None:
+    give(store, record("held", T0), record("flying", T0 + 1, address="up"), record("waiting", T0 + 2, address="up"))
+    held, _ = take(store, T0 + 1)
+    store.hold([Held(held.key, 2, "refused")], T0 + 1)
+
+    states = [(pending.record.message.body, pending.state, pending.attempts) for pending in store.list(Query(), 10).items]
+
+    assert states == [(b"held", "held", 2), (b"flying", "in_flight", 0), (b"waiting", "waiting", 0)]
