@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -73,6 +74,7 @@ class Daemon:
         try:
             self.engine.start()
             server.start()
+            _collect_rarely()
             log.info("started", bridge=self.config.bridge, http=server.url, routes=[route.name for route in self.config.routes])
             self._wait()
         finally:
@@ -140,6 +142,12 @@ class Daemon:
             store_free_bytes=store.free_bytes(),
             store_room=store.room(),
         )
+
+
+def _collect_rarely() -> None:
+    """Messages come and go by reference counting alone. Searching those in flight for cycles took a fifth of the time per message (54 us, 44 without)."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def run(config: Config) -> int:

@@ -33,7 +33,7 @@ class Intake:
         self._wake = wake
         self._metrics = metrics
         self._batch = batch
-        self._known: Counter[bytes] = Counter()
+        self._known: set[bytes] = set()
 
     @property
     def name(self) -> str:
@@ -41,8 +41,12 @@ class Intake:
         return self.planner.route.name
 
     def connect(self) -> None:
-        """Open the source; from here on, a redelivery of what is already stored is recognised. Raises NotConnected."""
-        self._known = Counter(self._store.taken(self.name))
+        """Open the source; from here on, a redelivery of what is already stored is recognised. Raises NotConnected.
+
+        A token that was stored twice tells nothing: a third message like these may be new, and a duplicate is better than a loss.
+        """
+        counted = Counter(self._store.taken(self.name))
+        self._known = {token for token, count in counted.items() if count == 1}
         self._source.connect()
 
     def step(self, timeout: float) -> int:
@@ -74,8 +78,8 @@ class Intake:
         for received in messages:
             if not received.redelivered:
                 self._known.clear()
-            if self._known[received.token] > 0:
-                self._known[received.token] -= 1
+            if received.token in self._known:
+                self._known.remove(received.token)
             else:
                 fresh.append(received)
         if len(fresh) < len(messages):

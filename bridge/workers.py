@@ -84,7 +84,7 @@ class Worker:
 
         retrying = Retrying(
             retry=retry_if_exception_type(NotConnected),
-            wait=wait_random_exponential(multiplier=0.2, max=30),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
             stop=stop_when_event_set(self.stopping),
             sleep=sleep_using_event(self.stopping),
             before_sleep=tell,
