@@ -111,8 +111,8 @@ class Daemon:
 
     def _load_again(self) -> None:
         from . import logs  # noqa: PLC0415 - only a reload needs these
-        from .config_changes import changes  # noqa: PLC0415
-        from .config_file import ConfigError, load  # noqa: PLC0415
+        from .config.changes import changes  # noqa: PLC0415
+        from .config.file import ConfigError, load  # noqa: PLC0415
 
         try:
             config = load(self.config.file)

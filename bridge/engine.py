@@ -89,7 +89,7 @@ class Engine:
             worker.start()
 
     def reload(self, config: configuration.Config) -> None:
-        """Take over what can change while running (`config_changes.RELOADABLE`)."""
+        """Take over what can change while running (`config.changes.RELOADABLE`)."""
         self.config = self.control.config = config
         for route in config.routes:
             self._dead_letters[route.name] = route.dead_letter or ""

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import structlog
 
-from .config_secrets import MASK
+from .config.secrets import MASK
 from .text import printable
 
 if TYPE_CHECKING:

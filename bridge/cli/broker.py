@@ -32,7 +32,9 @@ def plan(config: ConfigOption = None, broker: BrokerOption = None, output: Outpu
 def apply(
     config: ConfigOption = None,
     broker: BrokerOption = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take the interception away again; consumers get their bindings back first.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Take the interception away again; consumers get their bindings back first.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Declare what `plan` prints. May be repeated. Exit status 1 where something is left to do by hand."""
@@ -55,7 +57,7 @@ def doctor(
 
     Looks at configuration, disk, brokers, interception and daemon, and sends a probe; exit status 1 where something is not well.
     """
-    from ..config_file import load
+    from ..config.file import load
     from ..doctor import findings
 
     loaded = load(config)
@@ -90,7 +92,7 @@ def _chosen(config: Config, names: list[str] | None) -> list[str]:
 def _steps(path: Path | None, names: list[str] | None, ask: Callable[[Interception], list[Step]]) -> list[dict[str, Any]]:
     import msgspec
 
-    from ..config_file import load
+    from ..config.file import load
     from ..doctor import interception
 
     config = load(path)

@@ -48,7 +48,7 @@ def connect(config: Path | None, url: str | None, token_file: Path | None) -> Cl
 
     token = token_file.read_text().strip() if token_file else os.environ.get("DELAYBRIDGE_TOKEN")
     if url is None:
-        from ..config_file import load_http
+        from ..config.file import load_http
 
         http = load_http(config)
         url, configured = http.url, http.token
@@ -61,7 +61,7 @@ def exit_code(error: Exception) -> int | None:
     from ...adapters.base import AdapterError, NotConnected
     from ...core.store import StoreError, StoreLocked
     from ..client import ApiError, UnreachableError
-    from ..config_file import ConfigError
+    from ..config.file import ConfigError
     from ..plugins import UnusableAdapter
 
     codes: dict[type[Exception], int] = {

@@ -17,13 +17,13 @@ commands = typer.Typer()
 @commands.command(epilog="Example: delaybridge run --config /etc/delaybridge.yaml")
 def run(config: ConfigOption = None, check: Annotated[bool, typer.Option("--check", help="Check the configuration only.")] = False) -> None:
     """Run the bridge. SIGTERM and SIGINT drain and stop it, a second one stops it at once; SIGHUP reloads the configuration."""
-    from ..config_file import load
+    from ..config.file import load
 
     loaded = load(config)
     if check:
         typer.echo(f"{loaded.file or 'defaults'}: ok")
         return
-    from ..config_secrets import secrets
+    from ..config.secrets import secrets
     from ..daemon import run as run_daemon
     from ..logs import configure
 
@@ -39,7 +39,7 @@ def check_config(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check configuration files. Every problem at once, with file and line; exit status 78 where there is one."""
-    from ..config_file import find
+    from ..config.file import find
 
     paths: list[Path | None] = [*files] if files else [find(config)]
     results = [_checked(path) for path in paths]
@@ -49,8 +49,8 @@ def check_config(
 
 
 def _checked(path: Path | None) -> dict[str, Any]:
-    from ..config_file import ConfigError, load
-    from ..config_secrets import masked
+    from ..config.file import ConfigError, load
+    from ..config.secrets import masked
 
     name = str(path or "defaults")
     try:

@@ -38,7 +38,7 @@ def observe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Tell what arrives at a destination. And how late; takes nothing away from its consumers where the broker allows it."""
-    from ..config_file import load
+    from ..config.file import load
 
     loaded = load(config)
     name = _the_broker(loaded, broker)
@@ -78,7 +78,7 @@ def _directly(config: Config, broker: str, address: str) -> Iterator[list[dict[s
     from ...adapters.base import AdapterError, Observable
     from .. import plugins
     from ..clock import wall_clock
-    from ..http_convert import delivery
+    from ..http.convert import delivery
 
     section = config.brokers[broker]
     adapter = plugins.adapter(section.type)

@@ -56,7 +56,7 @@ def explain(
 
     from ...core.durations import parse_instant
     from ...core.explain import explain as read
-    from ..config_file import load_limits
+    from ..config.file import load_limits
     from .tables import show_one
 
     try:

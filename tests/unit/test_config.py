@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delaybridge.bridge import plugins
-from delaybridge.bridge.config_file import ConfigError, load, load_http, load_limits
-from delaybridge.bridge.config_secrets import masked, secrets
+from delaybridge.bridge.config.file import ConfigError, load, load_http, load_limits
+from delaybridge.bridge.config.secrets import masked, secrets
 from delaybridge.core.schedule import Limits
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delaybridge.bridge.config import Config
-from delaybridge.bridge.config_changes import changes
+from delaybridge.bridge.config.changes import changes
 
 
 def config(**sections: Any) -> Config:

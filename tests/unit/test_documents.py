@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from delaybridge.bridge.cli import app
-from delaybridge.bridge.config_file import load
+from delaybridge.bridge.config.file import load
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -13,9 +13,8 @@ from fake_control import NOW, FakeControl
 from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import BackOff, NotConnected, Received, Rejected
-from delaybridge.bridge import http_convert
 from delaybridge.bridge.config import Http
-from delaybridge.bridge.http import HttpServer
+from delaybridge.bridge.http import HttpServer, convert
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import Check, NotKnownError, NotPossibleError
 from delaybridge.core import fields
@@ -204,7 +203,7 @@ def test_a_message_is_sent_as_it_is_described(client: httpx.Client, control: Fak
 
 
 def test_a_message_beyond_the_limit_is_too_large(client: httpx.Client, control: FakeControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_convert, "MESSAGE_LIMIT", 3)
+    monkeypatch.setattr(convert, "MESSAGE_LIMIT", 3)
     assert client.post("/api/v1/messages", json={"body": "abc"}).status_code == 202
     assert error_of(client.post("/api/v1/messages", json={"body": "abcd"}), 413)["code"] == "too_large"
     assert len(control.sent) == 1
@@ -315,4 +314,4 @@ def test_unknown_paths_and_methods_have_the_one_error_shape(client: httpx.Client
 def test_headers_of_every_wire_type_are_shown() -> None:
     """A timestamp, a decimal and a nested table show as the bytes they are; nothing of a readable table is left out."""
     table = b"\x01tT" + bytes(8) + b"\x01dD" + bytes(5) + fields.entry("s", "x") + b"\x01\xffV"
-    assert list(http_convert.header_values(table)) == ["t", "d", "s", "b'\\xff'"]
+    assert list(convert.header_values(table)) == ["t", "d", "s", "b'\\xff'"]

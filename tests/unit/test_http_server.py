@@ -18,9 +18,9 @@ from starlette.routing import Route
 from delaybridge.adapters.base import Received
 from delaybridge.bridge.config import Http
 from delaybridge.bridge.http import OPENAPI, HttpServer, create_app
-from delaybridge.bridge.http_endpoints import ENDPOINTS, SMALL, Api
-from delaybridge.bridge.http_openapi import document
-from delaybridge.bridge.http_streams import STREAMS, Streams
+from delaybridge.bridge.http.endpoints import ENDPOINTS, SMALL, Api
+from delaybridge.bridge.http.openapi import document
+from delaybridge.bridge.http.streams import STREAMS, Streams
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import message
 

@@ -8,10 +8,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import NoDecode
 
-from ..core import schedule
-from ..core.durations import DEFAULT_LEVELS, parse_duration, parse_levels
-from .config_checks import refuse, with_secret_files
-from .loopback import is_loopback
+from ...core import schedule
+from ...core.durations import DEFAULT_LEVELS, parse_duration, parse_levels
+from ..loopback import is_loopback
+from .checks import refuse, with_secret_files
 
 _HOUR = 3_600_000
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"

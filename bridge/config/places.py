@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, Field, model_serializer, model_validator
 
-from . import plugins
-from .config_checks import refuse, with_secret_files
-from .config_sections import Name, Section
+from .. import plugins
+from .checks import refuse, with_secret_files
+from .sections import Name, Section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,28 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from ..core import fields
-from ..core.durations import EARLIEST_INSTANT, parse_duration, parse_instant
-from ..core.message import Message, Properties
-from .http_errors import problem
-from .http_shapes import (
-    Base64,
-    DeadLetterView,
-    Delivery,
-    HeaderValue,
-    MessageDetail,
-    MessageView,
-    Place,
-    PropertiesView,
-    RecurrenceView,
-)
+from ...core import fields
+from ...core.durations import EARLIEST_INSTANT, parse_duration, parse_instant
+from ...core.message import Message, Properties
+from .errors import problem
+from .shapes import Base64, DeadLetterView, Delivery, HeaderValue, MessageDetail, MessageView, Place, PropertiesView, RecurrenceView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..adapters.base import Received
-    from ..core.store import DeadLetter, Pending, Record
-    from .http_shapes import SendRequest
+    from ...adapters.base import Received
+    from ...core.store import DeadLetter, Pending, Record
+    from .shapes import SendRequest
 
 MESSAGE_LIMIT = 64 << 20
 """Bytes of one message's body, at most."""

@@ -9,9 +9,9 @@ from typing import TypeVar
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from .config import PREFIX, Config, Http, Limits
-from .config_problems import line, unknown_variables, worded
-from .config_yaml import Document, Problem, read
+from . import PREFIX, Config, Http, Limits
+from .problems import line, unknown_variables, worded
+from .yaml import Document, Problem, read
 
 DEFAULT_FILE = Path("delaybridge.yaml")
 _Settings = TypeVar("_Settings", bound=BaseSettings)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .config import Config
+    from . import Config
 
 RELOADABLE = ("limits.*", "retry.*", "logs.level", "shutdown_timeout", "routes.*.allow_to", "routes.*.dead_letter")
 """Keys that take effect by SIGHUP; all others need a restart."""

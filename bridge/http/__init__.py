@@ -16,22 +16,22 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .clock import wall_clock
-from .http_endpoints import ENDPOINTS, JSON, Api, Endpoint
-from .http_errors import HANDLERS, asked_badly, problem
-from .http_guard import Guard
-from .http_openapi import document
-from .http_streams import Streams
-from .loopback import is_loopback
+from ..clock import wall_clock
+from ..loopback import is_loopback
+from .endpoints import ENDPOINTS, JSON, Api, Endpoint
+from .errors import HANDLERS, asked_badly, problem
+from .guard import Guard
+from .openapi import document
+from .streams import Streams
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from .clock import Clock
-    from .config import Http
-    from .metrics import Metrics
-    from .views import ControlPort
+    from ..clock import Clock
+    from ..config import Http
+    from ..metrics import Metrics
+    from ..views import ControlPort
 
 OPENAPI = "/api/v1/openapi.json"
 BODY_SECONDS = 30

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ..core.ledger import Event, Kind
-from ..core.message import Properties
-from ..core.schedule import Misfire
-from .views import Check
+from ...core.ledger import Event, Kind
+from ...core.message import Properties
+from ...core.schedule import Misfire
+from ..views import Check
 
 
 class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

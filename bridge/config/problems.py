@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
-from . import plugins
-from .config import PREFIX, Broker, Config, From
-from .config_checks import CUSTOM
-from .config_yaml import Document, Key, Problem
+from .. import plugins
+from . import PREFIX, Broker, Config, From
+from .checks import CUSTOM
+from .yaml import Document, Key, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .http_errors import Error
+from .errors import Error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .http_endpoints import Endpoint
+    from .endpoints import Endpoint
 
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 _COMMON_ERRORS = (400, 401, 403, 503)

@@ -15,18 +15,18 @@ from anyio import CapacityLimiter, from_thread, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .http_convert import delivery
-from .http_errors import problem
+from .convert import delivery
+from .errors import problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.types import Receive, Scope, Send
 
-    from ..core.store import Pending
-    from .clock import Clock
-    from .http_shapes import ObserveQuery
-    from .views import ControlPort
+    from ...core.store import Pending
+    from ..clock import Clock
+    from ..views import ControlPort
+    from .shapes import ObserveQuery
 
     Emit = Callable[[bytes], None]
 

@@ -1,6 +1,6 @@
 """What an operator can set: one frozen `Config`, checked as a whole. Durations are milliseconds, sizes are bytes.
 
-These modules know plain data and the environment's `DELAYBRIDGE__A__B`; `config_file.py` reads files and says where a problem stands.
+These modules know plain data and the environment's `DELAYBRIDGE__A__B`; `file.py` reads files and says where a problem stands.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from .config_checks import refuse
-from .config_places import Broker, From, Raw, Route, To
-from .config_sections import Duration, Http, Intake, Lane, Ledger, Limits, Logs, Name, Retry, Store
+from .checks import refuse
+from .places import Broker, From, Raw, Route, To
+from .sections import Duration, Http, Intake, Lane, Ledger, Limits, Logs, Name, Retry, Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from starlette.responses import Response
 
-from ..core.store import Pending, Query
-from . import http_shapes as shapes
-from .http_convert import MESSAGE_LIMIT, dead_letter_view, epoch_ms, message_detail, message_of, message_view
-from .http_errors import ErrorDetail, Problem, asked_badly, problem
-from .http_streams import ARROW, NDJSON, Pumped, Streams, backlog, deliveries
-from .views import Status
+from ...core.store import Pending, Query
+from ..views import Status
+from . import shapes
+from .convert import MESSAGE_LIMIT, dead_letter_view, epoch_ms, message_detail, message_of, message_view
+from .errors import ErrorDetail, Problem, asked_badly, problem
+from .streams import ARROW, NDJSON, Pumped, Streams, backlog, deliveries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.store import Answer
-    from .clock import Clock
-    from .metrics import Metrics
-    from .views import ControlPort
+    from ...core.store import Answer
+    from ..clock import Clock
+    from ..metrics import Metrics
+    from ..views import ControlPort
 
 JSON = "application/json"
 SMALL = 64 << 10

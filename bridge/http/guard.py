@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from .http_errors import Problem, problem
-from .loopback import is_loopback
+from ..loopback import is_loopback
+from .errors import Problem, problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection

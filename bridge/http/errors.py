@@ -9,10 +9,10 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ..adapters.base import AdapterError, BackOff, NotConnected, Rejected
-from ..core.ledger import Event
-from ..core.store import StoreError, StoreFull
-from .views import NotKnownError, NotPossibleError
+from ...adapters.base import AdapterError, BackOff, NotConnected, Rejected
+from ...core.ledger import Event
+from ...core.store import StoreError, StoreFull
+from ..views import NotKnownError, NotPossibleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

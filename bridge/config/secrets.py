@@ -12,7 +12,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .config import Config
+    from . import Config
 
 MASK = "***"
 _PYDANTICS_MASK = "*" * 10
