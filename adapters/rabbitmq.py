@@ -8,13 +8,17 @@ Messages keep all 13 properties and every header, type by type, byte for byte. W
                                                                        has RabbitMQ's `impersonator` tag
 
 An empty header table and none at all are the same thing here.
+
+When the broker received a message is known where it stamps it: header `timestamp_in_ms` (RabbitMQ's message timestamp plugin) or
+`x-opt-rabbitmq-received-time` (the interceptor of RabbitMQ 4), an integer. A relative delay then counts from that time.
 """
 
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
 import pika
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
@@ -59,7 +63,8 @@ class RabbitMQ(BaseModel):
     """Options of a broker. Times are in seconds.
 
     `url` is one amqp(s) URL or a list of them, tried in order; `username` and `password` (or `password_file`) go before those in the URL;
-    `external` logs in by the client certificate. `management_url` is needed by `plan`, `apply` and `doctor` only.
+    `external` logs in by the client certificate. `prefetch` messages are held in memory at most: lower it where they are large.
+    `management_url` is needed by `plan`, `apply` and `doctor` only.
     """
 
     model_config = _STRICT
@@ -127,11 +132,18 @@ class RabbitMQ(BaseModel):
         if self.impersonate or self.external:
             return None
         first = self.url[0] if isinstance(self.url, list) else self.url
-        return (self.username or _url_parameters(first).credentials.username).encode()
+        credentials = _url_parameters(first).credentials
+        assert isinstance(credentials, pika.PlainCredentials)
+        return (self.username or credentials.username or "").encode()
 
 
 def _url_parameters(url: SecretStr) -> pika.URLParameters:
-    return pika.URLParameters(url.get_secret_value())
+    """Raises ValueError. A user without a password has the empty one, which pika does not read."""
+    text = url.get_secret_value()
+    parts = urlsplit(text)
+    if parts.username is not None and parts.password is None:
+        text = urlunsplit(parts._replace(netloc=parts.netloc.replace("@", ":@")))
+    return pika.URLParameters(text)
 
 
 class Endpoint(BaseModel):
@@ -175,12 +187,6 @@ class RabbitAdapter:
     def interception(self, options: RabbitMQ, routes: Sequence[Endpoint]) -> RabbitGate:
         """See base.Intercepting. Raises AdapterError where two routes gate one exchange."""
         from .rabbitmq_gate import RabbitGate  # noqa: PLC0415 - the daemon's hot path needs no HTTP client
-
-        return RabbitGate(options, routes)
-
-    def interception(self, options: RabbitMQ, routes: Sequence[Endpoint]) -> RabbitGate:
-        """See base.Intercepting."""
-        from .rabbitmq_gate import RabbitGate  # noqa: PLC0415  only `plan`, `apply` and `doctor` need an HTTP client
 
         return RabbitGate(options, routes)
 

@@ -6,6 +6,7 @@ pika is not thread-safe: everything that touches a connection or a channel runs 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     from pika.connection import Parameters
 
+# pika writes each failure to the log several times, with tracebacks; we raise it once.
+logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+_GRACE = 1.0  # seconds that pika, which has the same time-out, may be late
 FOREIGN = (AMQPError, AMQPConnectorException, ChannelError, ReentrancyError, OSError)
 """All that pika and the socket raise. Whatever it is, the connection is of no more use: NotConnected."""
 
@@ -31,7 +36,12 @@ def not_connected(error: BaseException) -> NotConnected:
         return error
     while isinstance(error, AMQPConnectionWorkflowFailed | AMQPConnectorPhaseErrorBase):
         error = error.exceptions[-1] if isinstance(error, AMQPConnectionWorkflowFailed) else error.exception
-    ours = NotConnected(f"RabbitMQ: {error.reply_text if isinstance(error, ConnectionClosed | ChannelClosed) else repr(error)}")
+    text = repr(error)
+    if isinstance(error, ConnectionClosed | ChannelClosed):
+        text = error.reply_text
+    elif isinstance(error, OSError):
+        text = str(error)
+    ours = NotConnected(f"RabbitMQ: {text}")
     ours.__cause__ = error
     return ours
 
@@ -79,11 +89,11 @@ class Link:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Connect; returns when the session is ready. Raises NotConnected."""
+        """Connect; returns when the session is ready. Raises NotConnected, after at most `timeout` for each URL."""
         self._thread.start()
-        if not self._settled.wait(self._timeout):
+        if not self._settled.wait(self._timeout * len(self._parameters) + _GRACE):
             self._reason = NotConnected(f"RabbitMQ did not answer within {self._timeout:g} s")
-            self.close()
+            self.post(self._abandon)
         if self._reason is not None:
             self._thread.join()
             raise self._reason
@@ -105,12 +115,13 @@ class Link:
         """Give the connection up, for this reason unless there is one already."""
         self._reason = self._reason or not_connected(error)
         if self._wire is not None and self._wire.is_open:
+            self._loop.call_later(self._timeout, self._wire.abort)
             self._wire.close()
 
     def _run(self) -> None:
         try:
             with translated():
-                self._workflow = Wire.create_connection(self._parameters, self._done, custom_ioloop=self._loop)
+                Wire.create_connection(self._parameters, self._done, custom_ioloop=self._loop)
                 self._loop.start()
         except NotConnected as reason:
             self._reason = reason
@@ -133,11 +144,15 @@ class Link:
         self._reason = self._reason or not_connected(reason)
         self._loop.stop()
 
+    def _abandon(self) -> None:
+        if self._wire is None:
+            self._loop.stop()
+        else:
+            self._wire.abort()
+
     def _close(self) -> None:
         wire = self._wire
         self._reason = self._reason or NotConnected("the connection was closed")
-        if wire is None:
-            self._workflow.abort()
-        elif wire.is_open:
+        if wire is not None and wire.is_open:
             self._loop.call_later(self._timeout, wire.abort)
             self._session.closing(wire, lambda: wire.close() if wire.is_open else None)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels
 
@@ -99,11 +99,13 @@ class _Outlet:
             self._channel.close()
 
     def _opened(self, channel: Channel) -> None:
+        self._channel = channel
         self._number, self._lowest, self._return_after = 0, 1, 0
         self._frames.clear()
         self._session.channels[channel.channel_number] = self
         channel.add_on_close_callback(self._closed)
-        channel.confirm_delivery(lambda _: None, callback=lambda _: self._flush())
+        channel.confirm_delivery(lambda _: None)  # the broker reads it before what follows; acks come to `confirmed`
+        self._flush()
 
     def _flush(self) -> None:
         assert self._channel is not None
@@ -112,6 +114,7 @@ class _Outlet:
         size = 0
         while self._waiting and not (self._careful and self._flying):
             message = self._waiting.popleft()
+            message.failure = None
             self._number += 1
             self._flying[self._number] = message
             pieces.append(self._frame(channel, message.routing_key))
@@ -139,7 +142,8 @@ class _Outlet:
             self._lowest = event.number + 1
         else:
             self._settle(self._flying.pop(event.number, None), event.ok)
-        if self._careful and not self._flying:
+            self._lowest += event.number == self._lowest
+        if self._waiting:
             self._flush()
 
     def _settle(self, message: _Prepared | None, ok: bool) -> None:
@@ -152,7 +156,8 @@ class _Outlet:
 
     def returned(self, event: Returned) -> None:
         """Mark the message that came back. A return bears no number, but returns come in the order of publishing."""
-        for number in range(self._return_after + 1, self._number + 1):
+        first = next(iter(self._flying), self._number)
+        for number in range(max(first, self._return_after + 1), self._number + 1):
             message = self._flying.get(number)
             if message is not None and _same(message, event):
                 message.failure = BackOff("unroutable", f"{event.reason}: key {event.routing_key!r} at exchange {self.exchange!r}")

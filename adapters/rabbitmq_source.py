@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from .rabbitmq_wire import Event, Wire
 
 _NOT_FOUND = 404
+_BATCH_BYTES = 16 << 20  # a batch that has this much is not made longer
 _STAMPS = frozenset((b"timestamp_in_ms", b"x-opt-rabbitmq-received-time"))
 _COUNTERS = frozenset((b"x-delivery-count", b"x-acquired-count"))
+_ADDED = (*_STAMPS, *_COUNTERS)
 
 
 class Ingress(NamedTuple):
@@ -117,7 +119,7 @@ class _Subscriber:
         self.arrived.set()
 
     def take(self, limit: int, timeout: float) -> list[Delivery]:
-        """What has arrived, at most `limit`; waits for the first. Raises NotConnected."""
+        """What has arrived, at most `limit`, less where messages are large; waits for the first. Raises NotConnected."""
         inbox = self.inbox
         if not inbox and self.reason is None:
             self.arrived.clear()
@@ -125,7 +127,12 @@ class _Subscriber:
                 self.arrived.wait(timeout)
         if self.reason is not None:
             raise self.reason
-        return [inbox.popleft() for _ in range(min(limit, len(inbox)))]
+        taken: list[Delivery] = []
+        size = 0
+        while inbox and len(taken) < limit and size < _BATCH_BYTES:
+            taken.append(inbox.popleft())
+            size += len(taken[-1].body)
+        return taken
 
     def ack(self, tags: Sequence[int], *, multiple: bool) -> None:
         """Acknowledge these, on the link's thread; nothing happens where the channel is gone."""
@@ -199,7 +206,7 @@ class RabbitSource:
             defect = Rejected("header_damaged", str(error))
             return Received(damaged, address, _token(delivery, delivery.properties), delivery.redelivered, defect=defect)
         identity = delivery.properties
-        if counters:
+        if counters or not headers:  # an empty table is gone after a counter was put into it and taken off again
             uncounted = without(headers, counters)
             identity = encode(properties, uncounted)
             headers = uncounted if delivery.redelivered else headers
@@ -213,7 +220,10 @@ class RabbitSource:
 
 def _broker_headers(table: bytes) -> tuple[int | None, list[Field]]:
     """When the broker received the message (epoch ms), where a plug-in or interceptor stamped it, and the counters that a redelivery adds."""
-    stamp, counters = None, []
+    stamp: int | None = None
+    counters: list[Field] = []
+    if not any(name in table for name in _ADDED):  # most tables need no walk
+        return stamp, counters
     for field in fields(table):
         if field.name in _STAMPS:
             value = value_of(field)

@@ -140,7 +140,9 @@ class Wire(SelectConnection):
                 self._take_header(buffer[start:end])
             elif kind != _FRAME_METHOD or not self._take_method(buffer[start:end], channel):
                 self._hand_over()
-                self._process_frame(decode_frame(buffer[at : end + 1])[1])
+                _, frame = decode_frame(buffer[at : end + 1])
+                assert frame is not None
+                self._process_frame(frame)
             at = end + 1
         return at
 
@@ -197,7 +199,8 @@ class Wire(SelectConnection):
 
     def abort(self) -> None:
         """Drop the connection without a farewell."""
-        self._terminate_stream(StreamLostError("given up waiting for the broker"))
+        if not self.is_closed:
+            self._terminate_stream(StreamLostError("given up waiting for the broker"))
 
 
 def publish_frame(channel: int, exchange: bytes, routing_key: bytes) -> bytes:

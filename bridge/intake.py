@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Wake = Callable[[str, int], None]
 """Tells a lane (by name) that something for it is due at that time."""
 
+SEARCH = 10_000
+"""For how many messages after connecting redeliveries are looked for: more than any prefetch window, because new messages may come between them."""
+
 
 class Intake:
     """One source. `step` is called by one thread, in a loop."""
@@ -43,10 +46,12 @@ class Intake:
     def connect(self) -> None:
         """Open the source; from here on, a redelivery of what is already stored is recognised. Raises NotConnected.
 
-        A token that was stored twice tells nothing: a third message like these may be new, and a duplicate is better than a loss.
+        A token that was taken more than once names nothing: its producer sends messages that cannot be told apart, and it is better to deliver one
+        of those twice than to lose one.
         """
-        counted = Counter(self._store.taken(self.name))
-        self._known = {token for token, count in counted.items() if count == 1}
+        taken = Counter(self._store.taken(self.name))
+        self._known = {token for token, times in taken.items() if times == 1}
+        self._search = SEARCH
         self._source.connect()
 
     def step(self, timeout: float) -> int:
@@ -69,16 +74,14 @@ class Intake:
         batch.ack()
         self._tell(changes, len(batch.messages), now)
 
-    def _fresh(self, messages: Sequence[Received]) -> list[Received]:
-        """Leave out what is stored already: a message that the broker sends again because the acknowledgement did not reach it.
-
-        The first message that is no redelivery ends the search: brokers send again what was unacknowledged before anything new.
-        """
+    def _fresh(self, messages: Sequence[Received]) -> Sequence[Received]:
+        """Leave out what is stored already: a message that the broker sends again because the acknowledgement did not reach it."""
+        self._search -= len(messages)
+        if self._search <= 0:
+            self._known.clear()
         fresh = []
         for received in messages:
-            if not received.redelivered:
-                self._known.clear()
-            if received.token in self._known:
+            if received.redelivered and received.token in self._known:
                 self._known.remove(received.token)
             else:
                 fresh.append(received)

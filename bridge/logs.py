@@ -30,7 +30,7 @@ PINNED = {
     "stomp.py": logging.INFO,  # logs whole CONNECT frames, passcode and all, at DEBUG
     "kafka.admin.client": logging.INFO,  # logs its whole configuration at DEBUG
     "kafka": logging.INFO,
-    "pika": logging.WARNING,  # tells of every step of a connection at INFO
+    "pika": logging.CRITICAL,  # tells each failure several times, with tracebacks; the adapter says it once
     "httpcore": logging.INFO,  # logs request headers at DEBUG
     "httpx": logging.WARNING,
     "uvicorn": logging.WARNING,  # tells of its own start and stop

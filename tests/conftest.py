@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from brokers import rabbitmq as rabbitmq_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def required(name: str) -> bool:

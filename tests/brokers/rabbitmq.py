@@ -3,26 +3,33 @@
     DELAYBRIDGE_TEST_RABBITMQ_URL              use this broker (never restarted)
     DELAYBRIDGE_TEST_RABBITMQ_MANAGEMENT_URL   and its management API
 
-`python -m brokers.rabbitmq` in tests/ starts one and keeps it until Ctrl-C.
+`python -m brokers.rabbitmq` in tests/ starts one and keeps it until Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+import docker
+import docker.errors
 import pika
 import pika.exceptions
+from testcontainers.core.container import DockerContainer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 IMAGE = "rabbitmq:4.2-management"
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -34,7 +41,11 @@ class Unavailable(Exception):
 
 
 class Broker(Protocol):
-    """A running RabbitMQ. `kill` is kill -9, `start` brings it back on the same data; both refuse on a broker that is not ours."""
+    """A running RabbitMQ.
+
+    `kill` is kill -9, `start` brings it back on the same data, `control` runs rabbitmqctl and gives what it prints. They refuse on a broker
+    that is not ours, which is not `restartable`.
+    """
 
     provider: str
     url: str
@@ -49,12 +60,16 @@ class Broker(Protocol):
 
     def restart(self) -> None: ...
 
+    def control(self, *arguments: str) -> str: ...
+
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A free port below the range from which outgoing connections take theirs: a restarted broker must find it free again."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = 15.0) -> None:
@@ -107,6 +122,9 @@ class Given:
         raise Unavailable("this broker is not ours to kill")
 
     restart = kill
+
+    def control(self, *arguments: str) -> str:
+        raise Unavailable(f"this broker is not ours to control: {arguments}")
 
 
 class Native:
@@ -163,7 +181,7 @@ class Native:
                 [SERVER], env=self._environment, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         deadline = time.monotonic() + START_TIMEOUT
-        while not (answers(self.url) and listens(self.management_url)):
+        while not (listens(self.url) and answers(self.url) and listens(self.management_url)):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise Unavailable(f"{SERVER} did not start:\n{(self.directory / 'output').read_text()[-4000:]}")
             time.sleep(0.1)
@@ -181,8 +199,12 @@ class Native:
         self._end(signal.SIGTERM)
         self.start()
 
+    def control(self, *arguments: str) -> str:
+        command: list[str | Path] = [SERVER.with_name("rabbitmqctl"), *arguments]
+        return subprocess.run(command, env=self._environment, check=True, capture_output=True, text=True).stdout
+
     def stop(self) -> None:
-        self._end(signal.SIGTERM)
+        self.kill()  # its data go anyway
         subprocess.run(["epmd", "-kill"], env=self._environment, check=False, capture_output=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -193,20 +215,25 @@ class Container:
     restartable = True
 
     def __init__(self) -> None:
-        from testcontainers.core.container import DockerContainer
-
         port, management = free_port(), free_port()
         self.url = f"amqp://guest:guest@127.0.0.1:{port}/%2F"
         self.management_url = f"http://guest:guest@127.0.0.1:{management}"
         self.provider = f"Docker image {IMAGE}"
+        self._created = False
         self._container = DockerContainer(IMAGE).with_bind_ports(5672, port).with_bind_ports(15672, management)
 
     def start(self) -> None:
-        if self._container.get_wrapped_container() is None:
-            self._container.start()
-        else:
-            self._container.get_wrapped_container().start()
-        wait_until(lambda: answers(self.url) and listens(self.management_url), "RabbitMQ in its container", START_TIMEOUT)
+        try:
+            if self._created:
+                self._container.get_wrapped_container().start()
+            else:
+                self._container.start()
+        except docker.errors.DockerException as error:
+            raise Unavailable(f"Docker has {IMAGE} and does not run it: {error}") from error
+        self._created = True
+        wait_until(
+            lambda: listens(self.url) and answers(self.url) and listens(self.management_url), "RabbitMQ in its container", START_TIMEOUT
+        )
 
     def kill(self) -> None:
         self._container.get_wrapped_container().kill()
@@ -215,24 +242,35 @@ class Container:
         self._container.get_wrapped_container().stop()
         self.start()
 
+    def control(self, *arguments: str) -> str:
+        code, output = self._container.exec(["rabbitmqctl", *arguments])
+        assert code == 0, output
+        return str(output, "utf-8")
+
     def stop(self) -> None:
         self._container.stop()
 
 
+def docker_listens() -> bool:
+    """Whether somebody is behind Docker's socket; its client leaks its own where nobody is."""
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not host.startswith("unix://"):
+        return listens(host)
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(host.removeprefix("unix://")) == 0
+
+
 def docker_has(image: str) -> bool:
     """Whether a Docker daemon answers and has the image, or can pull it."""
-    try:
-        import docker
-        from docker.errors import DockerException, ImageNotFound
-    except ImportError:
+    if not docker_listens():
         return False
     try:
-        client = docker.from_env(timeout=30)
-        try:
-            client.images.get(image)
-        except ImageNotFound:
-            client.images.pull(image)
-    except DockerException:
+        with contextlib.closing(docker.from_env(timeout=30)) as client:
+            try:
+                client.images.get(image)
+            except docker.errors.ImageNotFound:
+                client.images.pull(image)
+    except docker.errors.DockerException:
         return False
     return True
 
@@ -260,6 +298,7 @@ def start() -> Iterator[Broker]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with start() as running, contextlib.suppress(KeyboardInterrupt):
         print(running.provider, running.url, running.management_url, sep="\n", flush=True)
         signal.pause()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
@@ -18,6 +18,10 @@ from delaybridge.adapters.rabbitmq_link import not_connected, translated
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def rabbit(**options: Any) -> RabbitMQ:
+    return RabbitMQ.model_validate(options)
 
 
 def errors_of(module: object) -> list[type[Exception]]:
@@ -69,7 +73,7 @@ def free_address() -> str:
 
 
 def test_a_broker_that_is_not_there_is_not_connected() -> None:
-    source = adapter.source(RabbitMQ(url=free_address()), Endpoint(queue="q"))
+    source = adapter.source(rabbit(url=free_address()), Endpoint(queue="q"))
     with pytest.raises(NotConnected, match="refused"):
         source.connect()
     with pytest.raises(NotConnected):
@@ -79,7 +83,7 @@ def test_a_broker_that_is_not_there_is_not_connected() -> None:
 
 def test_a_broker_that_accepts_and_says_nothing_is_given_up_after_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        options = RabbitMQ(url=f"amqp://127.0.0.1:{silent.getsockname()[1]}", connection_timeout=0.3)
+        options = rabbit(url=f"amqp://127.0.0.1:{silent.getsockname()[1]}", connection_timeout=0.3)
         with pytest.raises(NotConnected):
             adapter.sink(options).connect(lambda _: None)
 
@@ -99,48 +103,48 @@ def test_an_unknown_option_is_refused() -> None:
 
 
 def test_a_password_is_in_no_text_of_the_options() -> None:
-    options = RabbitMQ(url="amqp://me:hidden@host", password="secret", management_url="http://me:hidden@host")  # type: ignore[arg-type]  # pydantic wraps them
+    options = rabbit(url="amqp://me:hidden@host", password="secret", management_url="http://me:hidden@host")
     assert "hidden" not in repr(options)
     assert "secret" not in repr(options)
 
 
 def test_the_url_gives_host_port_vhost_and_login() -> None:
-    (parameters,) = RabbitMQ(url="amqp://m%40e:p%2Fw@host:1234/a%2Fb").parameters("test")  # type: ignore[arg-type]  # pydantic wraps it
+    (parameters,) = rabbit(url="amqp://m%40e:p%2Fw@host:1234/a%2Fb").parameters("test")
     assert (parameters.host, parameters.port, parameters.virtual_host) == ("host", 1234, "a/b")
     assert (parameters.credentials.username, parameters.credentials.password) == ("m@e", "p/w")  # type: ignore[union-attr]
 
 
 def test_without_a_path_the_vhost_is_the_default_one() -> None:
-    (parameters,) = RabbitMQ(url="amqp://host").parameters("test")  # type: ignore[arg-type]
+    (parameters,) = rabbit(url="amqp://host").parameters("test")
     assert parameters.virtual_host == "/"
 
 
 def test_urls_of_a_cluster_are_tried_in_order() -> None:
-    options = RabbitMQ(url=["amqp://a", "amqp://b:5673"])  # type: ignore[list-item]
+    options = rabbit(url=["amqp://a", "amqp://b:5673"])
     assert [(one.host, one.port) for one in options.parameters("test")] == [("a", 5672), ("b", 5673)]
 
 
 def test_a_password_file_is_read_at_each_connection(tmp_path: Path) -> None:
     file = tmp_path / "password"
-    options = RabbitMQ(url="amqp://me@host", password_file=file)  # type: ignore[arg-type]
+    options = rabbit(url="amqp://me@host", password_file=file)
     for password in ("first", "second"):
         file.write_text(password + "\n")
         assert options.parameters("test")[0].credentials.password == password  # type: ignore[union-attr]
 
 
 def test_a_password_file_that_is_missing_means_not_connected(tmp_path: Path) -> None:
-    options = RabbitMQ(url="amqp://host", password_file=tmp_path / "none")  # type: ignore[arg-type]
+    options = rabbit(url="amqp://host", password_file=tmp_path / "none")
     with pytest.raises(NotConnected, match="none"):
         options.parameters("test")
 
 
 def test_two_passwords_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="either"):
-        RabbitMQ(url="amqp://host", password="a", password_file=tmp_path)  # type: ignore[arg-type]
+        rabbit(url="amqp://host", password="a", password_file=tmp_path)
 
 
 def test_times_and_names_reach_pika() -> None:
-    options = RabbitMQ(url="amqp://host", heartbeat=7, connection_timeout=3, blocked_connection_timeout=9)  # type: ignore[arg-type]
+    options = rabbit(url="amqp://host", heartbeat=7, connection_timeout=3, blocked_connection_timeout=9)
     (parameters,) = options.parameters("sink")
     assert (parameters.heartbeat, parameters.socket_timeout, parameters.stack_timeout) == (7, 3, 3)
     assert parameters.blocked_connection_timeout == 9
@@ -151,17 +155,17 @@ def test_times_and_names_reach_pika() -> None:
 def test_amqps_checks_certificate_and_name_unless_told_otherwise() -> None:
     url = "amqps://host"
     for tls, mode in ((Tls(), ssl.CERT_REQUIRED), (Tls(verify=False), ssl.CERT_NONE)):
-        (parameters,) = RabbitMQ(url=url, tls=tls).parameters("test")  # type: ignore[arg-type]
+        (parameters,) = rabbit(url=url, tls=tls).parameters("test")
         assert parameters.ssl_options is not None
         assert parameters.ssl_options.context.verify_mode == mode
         assert parameters.ssl_options.context.check_hostname == tls.verify
 
 
 def test_external_login_uses_the_certificate() -> None:
-    (parameters,) = RabbitMQ(url="amqps://host", external=True).parameters("test")  # type: ignore[arg-type]
+    (parameters,) = rabbit(url="amqps://host", external=True).parameters("test")
     assert isinstance(parameters.credentials, pika.credentials.ExternalCredentials)
 
 
 def test_a_tap_on_what_is_no_address_is_rejected() -> None:
     with pytest.raises(Rejected):
-        adapter.tap(RabbitMQ(url="amqp://host"), "/nowhere")  # type: ignore[arg-type]
+        adapter.tap(rabbit(url="amqp://host"), "/nowhere")

@@ -1,0 +1,307 @@
+"""What every adapter does, in sentences. A new adapter adds itself to `STAGES` and passes them all."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from brokers.rabbitmq import wait_until
+
+from delaybridge.adapters import base, memory, rabbitmq
+from delaybridge.adapters.base import AdapterError, Batch, NotConnected, Outcome, Outgoing, Received, Sink, Source
+from delaybridge.core import fields
+from delaybridge.core.message import Message, Properties, message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+STAGES = ("memory", "rabbitmq")
+
+
+class Stage:
+    """One broker, a queue of its own on it, and the sources and sinks that a test opens there."""
+
+    def __init__(self, adapter: Any, options: Any) -> None:
+        self.adapter = adapter
+        self.options = options
+        self.queue = f"contract-{secrets.token_hex(6)}"
+        self.endpoint = adapter.endpoint(queue=self.queue)
+        self.outcomes: list[Outcome] = []
+        self._opened: list[Source | Sink] = []
+
+    def source(self) -> Source:
+        source: Source = self.adapter.source(self.options, self.endpoint)
+        source.connect()
+        self._opened.append(source)
+        return source
+
+    def tap(self, address: str) -> Source:
+        source: Source = self.adapter.tap(self.options, address)
+        source.connect()
+        self._opened.append(source)
+        return source
+
+    def sink(self) -> Sink:
+        sink: Sink = self.adapter.sink(self.options)
+        sink.connect(self.outcomes.extend)
+        self._opened.append(sink)
+        return sink
+
+    def send(self, *messages: Message) -> None:
+        """Publish to the queue, and wait until all are confirmed."""
+        sink = self.sink()
+        before = len(self.outcomes)
+        sink.publish([Outgoing(str(number).encode(), self.queue, one) for number, one in enumerate(messages)])
+        wait_until(lambda: len(self.outcomes) == before + len(messages), "confirms")
+        assert [error for _, error in self.outcomes[before:] if error] == []
+        sink.close()
+
+    def close(self) -> None:
+        for opened in self._opened:
+            opened.close()
+
+
+@pytest.fixture(params=STAGES)
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    if request.param == "memory":
+        one = Stage(memory.adapter, memory.Memory(name=secrets.token_hex(4)))
+    else:
+        one = Stage(rabbitmq.adapter, rabbitmq.RabbitMQ(url=request.getfixturevalue("rabbitmq").url, connection_timeout=15))
+    one.source().close()  # declares the queue
+    yield one
+    one.close()
+
+
+def receive(source: Source, count: int, limit: int = 500, *, ack: bool = False) -> list[Batch]:
+    """Batches that hold `count` messages together."""
+    batches: list[Batch] = []
+    deadline = time.monotonic() + 20
+    while (got := sum(len(batch.messages) for batch in batches)) < count:
+        assert time.monotonic() < deadline, f"{got} of {count} messages came"
+        batch = source.receive(min(limit, count - got), 1)
+        if batch is not None:
+            batches.append(batch)
+            if ack:
+                batch.ack()
+    return batches
+
+
+def received(source: Source, count: int) -> list[Received]:
+    """That many messages, acknowledged batch by batch."""
+    return [one for batch in receive(source, count, ack=True) for one in batch.messages]
+
+
+def numbered(count: int) -> list[Message]:
+    return [message(str(number).encode(), {"number": number}, Properties(delivery_mode=2)) for number in range(count)]
+
+
+def bodies(messages: Sequence[Received]) -> list[str]:
+    return [(one.message.body or b"").decode() for one in messages]
+
+
+def error_of(outcomes: Sequence[Outcome], tag: bytes) -> AdapterError | None:
+    (error,) = [error for heard, error in outcomes if heard == tag]
+    return error
+
+
+# --- messages ---
+
+BODIES = {
+    "empty": b"",
+    "text": "größe".encode(),
+    "binary with zeros": bytes(range(256)) * 3,
+    "a byte more than a frame": b"x" * (131064 + 1),
+    "5 MiB": secrets.token_bytes(5 << 20),
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_a_body_comes_out_as_it_went_in(stage: Stage, body: bytes) -> None:
+    stage.send(Message(body))
+    (one,) = received(stage.source(), 1)
+    assert one.message.body == body
+
+
+HEADERS: dict[str, fields.Value] = {
+    "none": None, "true": True, "false": False, "zero": 0, "negative": -(2**63), "large": 2**63 - 1, "float": 1.5, "text": "größe",
+    "empty": "", "bytes": b"\x00\xff", "": "no name", "n" * 255: "long name",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_keeps_its_type_and_value(stage: Stage, name: str) -> None:
+    sent = message(b"", {name: HEADERS[name]})
+    stage.send(sent)
+    (one,) = received(stage.source(), 1)
+    assert one.message.headers == sent.headers
+
+
+def test_all_properties_come_out_as_they_went_in(stage: Stage) -> None:
+    properties = Properties(
+        content_type=b"application/json", content_encoding=b"gzip", delivery_mode=2, priority=7, correlation_id=b"\xff\x00", reply_to=b"here",
+        expiration=b"60000000", message_id=b"m-1", timestamp=1_700_000_000, type=b"order", app_id=b"shop", cluster_id=b"c",
+    )  # fmt: skip
+    stage.send(message(b"body", {"a": 1}, properties))
+    (one,) = received(stage.source(), 1)
+    assert one.message == message(b"body", {"a": 1}, properties)
+    assert one.defect is None
+
+
+def test_a_message_that_came_straight_to_the_ingress_names_no_destination(stage: Stage) -> None:
+    stage.send(message(b""))
+    assert received(stage.source(), 1)[0].address == ""
+
+
+# --- receiving ---
+
+
+def test_messages_come_in_the_order_in_which_they_were_sent(stage: Stage) -> None:
+    stage.send(*numbered(3000))
+    assert bodies(received(stage.source(), 3000)) == [str(number) for number in range(3000)]
+
+
+def test_a_batch_holds_no_more_than_was_asked_for(stage: Stage) -> None:
+    stage.send(*numbered(50))
+    batches = receive(stage.source(), 50, limit=7)
+    assert max(len(batch.messages) for batch in batches) <= 7
+
+
+def test_nothing_to_receive_is_none_after_the_timeout(stage: Stage) -> None:
+    source = stage.source()
+    began = time.monotonic()
+    assert source.receive(10, 0.2) is None
+    assert 0.2 <= time.monotonic() - began < 5
+
+
+def test_a_message_that_arrives_during_the_wait_ends_it(stage: Stage) -> None:
+    source = stage.source()
+    began = time.monotonic()
+    stage.send(message(b"now"))
+    assert source.receive(10, 30) is not None
+    assert time.monotonic() - began < 10
+
+
+def test_what_was_acknowledged_never_comes_again(stage: Stage) -> None:
+    stage.send(*numbered(10))
+    source = stage.source()
+    received(source, 10)
+    source.connect()
+    assert source.receive(10, 0.5) is None
+
+
+def test_what_was_not_acknowledged_comes_again_in_order_and_is_recognised(stage: Stage) -> None:
+    stage.send(*numbered(10))
+    source = stage.source()
+    first = [one for batch in receive(source, 10) for one in batch.messages]
+    source.connect()
+    again = received(source, 10)
+    assert bodies(again) == bodies(first)
+    assert [one.token for one in again] == [one.token for one in first]
+    assert [one.message for one in again] == [one.message for one in first]
+    assert {one.redelivered for one in first} == {False}
+    assert {one.redelivered for one in again} == {True}
+
+
+def test_messages_that_differ_have_different_tokens(stage: Stage) -> None:
+    stage.send(*numbered(20), message(b"same", {"a": 1}), message(b"same", {"a": 2}), message(b"same", {}, Properties(message_id=b"1")))
+    assert len({one.token for one in received(stage.source(), 23)}) == 23
+
+
+def test_another_source_gets_what_a_closed_one_left(stage: Stage) -> None:
+    stage.send(*numbered(5))
+    source = stage.source()
+    receive(source, 5)
+    source.close()
+    assert bodies(received(stage.source(), 5)) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("order", [(1,), (2, 0), (1, 0), (0, 2)])
+def test_acknowledging_one_batch_acknowledges_no_other(stage: Stage, order: tuple[int, ...]) -> None:
+    stage.send(*numbered(9))
+    source = stage.source()
+    batches = [batch for _ in range(3) for batch in receive(source, 3)]
+    assert [len(batch.messages) for batch in batches] == [3, 3, 3]
+    for index in order:
+        batches[index].ack()
+    source.connect()
+    left = [str(number) for number in range(9) if number // 3 not in order]
+    assert bodies(received(source, len(left))) == left
+
+
+def test_an_acknowledgement_after_the_connection_is_gone_does_nothing(stage: Stage) -> None:
+    stage.send(*numbered(3))
+    source = stage.source()
+    (batch,) = receive(source, 3)
+    source.connect()
+    batch.ack()
+    source.connect()
+    assert bodies(received(source, 3)) == ["0", "1", "2"]
+
+
+def test_a_closed_source_is_not_connected_and_may_be_closed_again(stage: Stage) -> None:
+    source = stage.source()
+    source.close()
+    source.close()
+    with pytest.raises(NotConnected):
+        source.receive(1, 0)
+
+
+# --- publishing ---
+
+
+def test_each_message_is_confirmed_exactly_once(stage: Stage) -> None:
+    sink = stage.sink()
+    for start in range(0, 2000, 100):
+        sink.publish([Outgoing(str(start + number).encode(), stage.queue, message(b"")) for number in range(100)])
+    wait_until(lambda: len(stage.outcomes) >= 2000, "confirms")
+    sink.close()
+    assert Counter(tag for tag, _ in stage.outcomes) == Counter(str(number).encode() for number in range(2000))
+    assert {error for _, error in stage.outcomes} == {None}
+
+
+def test_messages_of_one_batch_go_out_in_their_order(stage: Stage) -> None:
+    sink = stage.sink()
+    for start in range(0, 300, 100):
+        sink.publish([Outgoing(b"", stage.queue, one) for one in numbered(300)[start : start + 100]])
+    assert bodies(received(stage.source(), 300)) == [str(number) for number in range(300)]
+
+
+def test_nothing_is_published_on_a_closed_sink_and_closing_twice_is_fine(stage: Stage) -> None:
+    sink = stage.sink()
+    sink.close()
+    sink.close()
+    with pytest.raises(NotConnected):
+        sink.publish([Outgoing(b"1", stage.queue, message(b""))])
+    assert stage.outcomes == []
+
+
+def test_after_closing_every_published_message_has_had_its_outcome(stage: Stage) -> None:
+    sink = stage.sink()
+    sink.publish([Outgoing(str(number).encode(), stage.queue, message(b"x" * 1000)) for number in range(500)])
+    sink.close()
+    assert Counter(tag for tag, _ in stage.outcomes) == Counter(str(number).encode() for number in range(500))
+    unknown = [error for _, error in stage.outcomes if error is not None]
+    assert {type(error) for error in unknown} <= {NotConnected}
+    assert len(received(stage.source(), 500 - len(unknown))) == 500 - len(unknown)
+
+
+def test_a_sink_works_again_after_connecting_again(stage: Stage) -> None:
+    sink = stage.sink()
+    sink.close()
+    sink.connect(stage.outcomes.extend)
+    sink.publish([Outgoing(b"1", stage.queue, message(b"back"))])
+    wait_until(lambda: len(stage.outcomes) == 1, "the confirm")
+    assert bodies(received(stage.source(), 1)) == ["back"]
+
+
+# --- listening ---
+
+
+def test_an_adapter_of_ours_can_listen_at_a_destination(stage: Stage) -> None:
+    assert isinstance(stage.adapter, base.Observable)
+    tap = stage.tap(stage.queue)
+    stage.send(message(b"heard"))
+    assert bodies(received(tap, 1)) == ["heard"]

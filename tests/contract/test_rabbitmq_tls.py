@@ -1,0 +1,87 @@
+"""RabbitMQ over TLS: a private broker that asks for client certificates."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from brokers.rabbitmq import SERVER, Native, free_port
+from pydantic import SecretStr
+
+from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
+from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, Tls, adapter
+from delaybridge.core.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from delaybridge.adapters.rabbitmq_source import RabbitSource
+
+
+@pytest.fixture(scope="module")
+def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """A private broker with a TLS listener, the folder of its certificates, and its port."""
+    openssl = shutil.which("openssl")
+    if not SERVER.exists() or openssl is None:
+        pytest.skip("needs openssl and the system's rabbitmq-server")
+    folder, port = tmp_path_factory.mktemp("tls"), free_port()
+    for name, extra in (("ca", []), ("server", ["-addext", "subjectAltName=DNS:localhost"]), ("client", [])):
+        signed = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key")] if name != "ca" else []
+        command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", *extra, *signed]
+        subprocess.run([*command, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True, capture_output=True)
+    config = (
+        f"listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {folder}/ca.pem\nssl_options.certfile = {folder}/server.pem\n"
+        f"ssl_options.keyfile = {folder}/server.key\nssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = true\n"
+    )
+    broker = Native(config)
+    try:
+        broker.start()
+        yield folder, port
+    finally:
+        broker.stop()
+
+
+def tls(folder: Path, **changes: Any) -> Tls:
+    return Tls(**{"ca_file": folder / "ca.pem", "cert_file": folder / "client.pem", "key_file": folder / "client.key"} | changes)
+
+
+def over_tls(port: int, settings: Tls, host: str = "localhost") -> RabbitSource:
+    options = RabbitMQ(url=SecretStr(f"amqps://guest:guest@{host}:{port}/%2F"), tls=settings, connection_timeout=5)
+    return adapter.source(options, Endpoint(queue="tls"))
+
+
+def test_tls_with_a_client_certificate_carries_messages(tls_broker: tuple[Path, int]) -> None:
+    folder, port = tls_broker
+    source = over_tls(port, tls(folder))
+    source.connect()
+    outcomes: list[Outcome] = []
+    sink = adapter.sink(RabbitMQ(url=SecretStr(f"amqps://guest:guest@localhost:{port}/%2F"), tls=tls(folder)))
+    sink.connect(outcomes.extend)
+    body = secrets.token_bytes(3_000_000)
+    sink.publish([Outgoing(b"1", "tls", Message(body))])
+    batch = source.receive(1, 30)
+    assert batch is not None
+    assert batch.messages[0].message.body == body
+    batch.ack()
+    source.close()
+    sink.close()
+
+
+@pytest.mark.parametrize("changes", [{"ca_file": None}, {"cert_file": None}], ids=["unknown authority", "no client certificate"])
+def test_a_certificate_that_one_side_does_not_accept_means_not_connected(tls_broker: tuple[Path, int], changes: dict[str, None]) -> None:
+    folder, port = tls_broker
+    with pytest.raises(NotConnected):
+        over_tls(port, tls(folder, **changes)).connect()
+
+
+def test_a_certificate_for_another_name_is_refused_unless_verification_is_off(tls_broker: tuple[Path, int]) -> None:
+    folder, port = tls_broker
+    with pytest.raises(NotConnected, match=r"(?i)certificate|mismatch"):
+        over_tls(port, tls(folder), host="127.0.0.1").connect()
+    source = over_tls(port, tls(folder, verify=False), host="127.0.0.1")
+    source.connect()
+    source.close()

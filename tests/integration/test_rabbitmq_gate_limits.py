@@ -1,0 +1,84 @@
+"""What cannot be gated, and what the gate needs the management API for, on a real RabbitMQ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from delaybridge.adapters.base import AdapterError, NotConnected
+
+if TYPE_CHECKING:
+    pass
+
+from integration.gate import BINDINGS, Stage, gated, problems
+
+# --- what cannot be gated ---
+
+
+def refused(stage: Stage, *exchanges: str) -> str:
+    """Why apply refuses; that it changed nothing is part of it."""
+    gate = stage.gate(*exchanges)
+    with pytest.raises(AdapterError) as refusal:
+        gate.apply()
+    assert not all(step.done for step in gate.plan())
+    assert problems(gate.check())
+    assert stage.http.get(f"/queues/%2F/{stage.ingress}").status_code == httpx.codes.NOT_FOUND
+    return str(refusal.value)
+
+
+def test_a_missing_exchange_is_not_invented(stage: Stage) -> None:
+    assert "does not exist" in refused(stage)
+
+
+def test_one_exchange_that_cannot_be_gated_stops_apply_before_any_other_is_touched(stage: Stage) -> None:
+    stage.build("topic")
+    assert "default exchange" in refused(stage, stage.exchange, "")
+    assert {destination for destination, _ in stage.bindings(stage.exchange)} == {stage.name(queue) for queue in BINDINGS["topic"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "reason"),
+    [
+        ("topic", {"auto_delete": True}, "auto-delete"),
+        ("topic", {"internal": True}, "internal"),
+        ("direct", {"arguments": {"alternate-exchange": "amq.fanout"}}, "alternate exchange, which wins over a policy"),
+    ],
+)
+def test_an_exchange_that_a_gate_would_break_is_refused(stage: Stage, kind: str, options: dict[str, Any], reason: str) -> None:
+    stage.declare(kind, **options)
+    assert reason in refused(stage)
+
+
+def test_exchanges_of_the_names_that_a_gate_needs_are_not_taken_over(stage: Stage) -> None:
+    stage.declare("topic")
+    stage.declare("fanout", f"{stage.exchange}.real")
+    stage.declare("fanout", f"{stage.exchange}.gate")
+    assert "is of type fanout, not topic" in refused(stage)
+
+
+# --- without the management API ---
+
+
+def test_a_plain_ingress_queue_needs_no_management_api(stage: Stage) -> None:
+    plain = gated(stage.url, None, stage.ingress)
+    assert [step.done for step in plain.plan()] == [False]
+    assert [step.done for step in plain.apply()] == [True]
+    assert problems(plain.check()) == [f"queue `{stage.ingress}` has no consumers"]
+
+
+def test_a_gate_without_the_management_api_says_what_it_needs(stage: Stage) -> None:
+    stage.build("topic")
+    gate = stage.gate(management=False)
+    assert [step.done for step in gate.plan()] == [False, False]
+    with pytest.raises(AdapterError, match="management_url"):
+        gate.apply()
+    assert any("management_url" in problem for problem in problems(gate.check()))
+
+
+def test_an_unreachable_management_api_is_a_finding_and_not_a_crash(stage: Stage) -> None:
+    gate = gated(stage.url, "http://127.0.0.1:1", stage.ingress, stage.exchange)
+    assert any("does not answer" in problem for problem in problems(gate.check()))
+    with pytest.raises(NotConnected):
+        gate.apply()

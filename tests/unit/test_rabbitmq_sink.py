@@ -1,0 +1,314 @@
+"""The sink's bookkeeping against a scripted broker: which message gets which outcome."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels, StreamLostError
+
+from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgoing, Rejected
+from delaybridge.adapters.rabbitmq_sink import _IDLE_ABOVE, _Publisher
+from delaybridge.adapters.rabbitmq_wire import Confirmed, Returned, encode
+from delaybridge.core import fields
+from delaybridge.core.message import NO_PROPERTIES, Properties, message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT = 131064
+
+
+class FakeChannel:
+    """Opens at once, and closes when the script says so."""
+
+    def __init__(self, wire: FakeWire, number: int) -> None:
+        self.wire = wire
+        self.channel_number = number
+        self.is_open = True
+        self.closed: Callable[[Any, Exception], None] = lambda *_: None
+
+    def add_on_close_callback(self, callback: Callable[[Any, Exception], None]) -> None:
+        self.closed = callback
+
+    def confirm_delivery(self, _: object) -> None: ...
+
+    def close(self) -> None:
+        self.breaks(AMQPError("closed by us"))
+
+    def breaks(self, reason: Exception) -> None:
+        self.is_open = False
+        del self.wire.open[self.channel_number]
+        self.closed(self, reason)
+
+
+class FakeWire:
+    """Counts what is published on each channel."""
+
+    is_open = True
+    payload_limit = LIMIT
+    channels_left = 2047
+
+    def __init__(self) -> None:
+        self.open: dict[int, FakeChannel] = {}
+        self.opened = 0
+        self.pending: Callable[[FakeChannel], None] | None = None
+        self.written: list[bytes] = []
+
+    def channel(self, on_open_callback: Callable[[FakeChannel], None]) -> FakeChannel:
+        if len(self.open) >= self.channels_left:
+            raise NoFreeChannels
+        self.opened += 1
+        channel = self.open[self.opened] = FakeChannel(self, self.opened)
+        on_open_callback(channel)
+        return channel
+
+    def write(self, pieces: list[bytes]) -> None:
+        self.written.append(b"".join(pieces))
+
+    @property
+    def published(self) -> int:
+        return sum(data.count(b"\x00\x3c\x00\x28") for data in self.written)
+
+
+class FakeLink:
+    def ready(self) -> None: ...
+
+    def post(self, call: Callable[[], None]) -> None:
+        call_later.append(call)
+
+
+call_later: list[Callable[[], None]] = []
+
+
+class Stage:
+    def __init__(self, user: bytes | None = b"guest") -> None:
+        self.heard: list[Outcome] = []
+        self.wire = FakeWire()
+        self.session = _Publisher(self.heard.extend, user)
+        self.session.opened(cast("Any", FakeLink()), cast("Any", self.wire))
+
+    def publish(self, *tags: str, address: str = "/exchanges/x/k", properties: Properties = NO_PROPERTIES, **headers: fields.Value) -> None:
+        self.session.submit([Outgoing(tag.encode(), address, message(tag.encode(), headers, properties)) for tag in tags])
+        self.run()
+
+    def run(self) -> None:
+        while call_later:
+            call_later.pop(0)()
+
+    def ack(self, number: int, *, multiple: bool = False, ok: bool = True, channel: int = 1) -> None:
+        self.session.heard([Confirmed(channel, number, multiple, ok)])
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        return {tag.decode(): _word(error) for tag, error in self.heard}
+
+
+def _word(error: AdapterError | None) -> str:
+    if error is None:
+        return "confirmed"
+    return error.reason if isinstance(error, BackOff | Rejected) else type(error).__name__
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_acks_confirm_single_messages_and_all_up_to_one(stage: Stage) -> None:
+    stage.publish(*"abcde")
+    stage.ack(2)
+    assert stage.outcomes == {"b": "confirmed"}
+    stage.ack(4, multiple=True)
+    assert [tag for tag, _ in stage.heard] == [b"b", b"a", b"c", b"d"]
+    stage.ack(5)
+    assert stage.outcomes == dict.fromkeys("abcde", "confirmed")
+
+
+@given(st.data())
+def test_each_message_has_one_outcome_whatever_the_order_of_the_acks(data: st.DataObject) -> None:
+    stage = Stage()
+    tags = [str(number) for number in range(1, data.draw(st.integers(1, 30)) + 1)]
+    stage.publish(*tags)
+    open_numbers: set[int] = set(range(1, len(tags) + 1))
+    more, one_or_all = st.booleans(), st.booleans()
+    while open_numbers:
+        if not data.draw(more):
+            break
+        number = data.draw(st.sampled_from(sorted(open_numbers)))
+        multiple = data.draw(one_or_all)
+        stage.ack(number, multiple=multiple)
+        open_numbers = {other for other in open_numbers if other > number} if multiple else open_numbers - {number}
+    stage.session.lost(NotConnected("gone"))
+    assert Counter(tag.decode() for tag, _ in stage.heard) == Counter(tags)
+    assert {tag for tag, word in stage.outcomes.items() if word == "NotConnected"} == {str(number) for number in open_numbers}
+
+
+def test_a_nack_means_refused_by_the_broker(stage: Stage) -> None:
+    stage.publish("a", "b")
+    stage.ack(2, multiple=True, ok=False)
+    assert stage.outcomes == {"a": "refused_by_broker", "b": "refused_by_broker"}
+
+
+def returned(tag: str, table: bytes = b"", key: bytes = b"k", channel: int = 1) -> Returned:
+    return Returned(channel, "NO_ROUTE", key, encode(NO_PROPERTIES, table), tag.encode())
+
+
+def test_a_returned_message_is_unroutable_and_its_neighbours_are_not(stage: Stage) -> None:
+    stage.publish("a", "b", "c")
+    stage.session.heard([returned("b"), Confirmed(1, 3, True, True)])
+    assert stage.outcomes == {"a": "confirmed", "b": "unroutable", "c": "confirmed"}
+
+
+def test_of_equal_bodies_the_one_with_the_returned_headers_is_unroutable(stage: Stage) -> None:
+    for tag, number in (("a", 1), ("b", 2)):
+        stage.session.submit([Outgoing(tag.encode(), "/exchanges/x/k", message(b"same", {"x-delay-occurrence": number}))])
+    stage.run()
+    stage.session.heard([returned("same", fields.entry("x-delay-occurrence", 2)), Confirmed(1, 2, True, True)])
+    assert stage.outcomes == {"a": "confirmed", "b": "unroutable"}
+
+
+def test_headers_that_the_broker_added_or_took_do_not_hide_a_returned_message(stage: Stage) -> None:
+    stage.publish("a", BCC="list", own=1)
+    stage.session.heard([returned("a", fields.table([("stamp", 5), ("own", 1)])), Confirmed(1, 1, False, True)])
+    assert stage.outcomes == {"a": "unroutable"}
+
+
+def test_every_one_of_many_returned_messages_is_found_once(stage: Stage) -> None:
+    stage.publish(*["same"] * 500)
+    stage.session.heard([*[returned("same")] * 499, Confirmed(1, 500, True, True)])
+    assert Counter(_word(error) for _, error in stage.heard) == {"unroutable": 499, "confirmed": 1}
+
+
+def test_a_return_of_something_unknown_ends_the_connection(stage: Stage) -> None:
+    stage.publish("a")
+    with pytest.raises(AMQPError, match="not under way"):
+        stage.session.heard([returned("other")])
+
+
+def close(stage: Stage, code: int, channel: int = 1) -> None:
+    stage.wire.open[channel].breaks(ChannelClosedByBroker(code, "the broker's words"))
+
+
+def test_a_missing_exchange_fails_its_own_messages_and_no_others(stage: Stage) -> None:
+    stage.publish("a", "b")
+    stage.publish("c", address="queue")
+    close(stage, 404)
+    assert stage.outcomes == {"a": "unroutable", "b": "unroutable"}
+    stage.ack(1, channel=2)
+    assert stage.outcomes["c"] == "confirmed"
+
+
+def test_a_missing_exchange_is_tried_again_when_something_is_published_to_it(stage: Stage) -> None:
+    stage.publish("a")
+    close(stage, 404)
+    stage.publish("b")
+    stage.ack(1, channel=2)
+    assert stage.outcomes == {"a": "unroutable", "b": "confirmed"}
+
+
+@pytest.mark.parametrize(("code", "word"), [(406, "rejected_by_broker"), (311, "rejected_by_broker"), (403, "refused_by_broker")])
+def test_the_culprit_that_closed_a_channel_is_found_by_publishing_one_at_a_time(stage: Stage, code: int, word: str) -> None:
+    stage.publish("good", "bad", "late")
+    close(stage, code)
+    assert stage.outcomes == {}
+    stage.publish("later")
+    stage.ack(1, channel=2)
+    assert stage.outcomes == {"good": "confirmed"}
+    close(stage, code, channel=2)
+    assert stage.outcomes == {"good": "confirmed", "bad": word}
+    stage.ack(1, channel=3)
+    stage.ack(2, channel=3)
+    assert stage.outcomes == {"good": "confirmed", "bad": word, "late": "confirmed", "later": "confirmed"}
+
+
+def test_after_the_culprit_messages_fly_together_again(stage: Stage) -> None:
+    stage.publish("bad", "late")
+    close(stage, 406)
+    close(stage, 406, channel=2)
+    stage.ack(1, channel=3)
+    before = stage.wire.published
+    stage.publish("x", "y", "z")
+    assert stage.wire.published == before + 3
+
+
+def test_a_channel_that_closes_with_nothing_under_way_is_not_opened_for_ever(stage: Stage) -> None:
+    stage.publish("a")
+    stage.ack(1)
+    close(stage, 406)
+    assert stage.wire.opened == 1
+
+
+def test_when_the_connection_breaks_every_message_is_unknown(stage: Stage) -> None:
+    stage.publish("a", "b")
+    stage.wire.open[1].breaks(StreamLostError("gone"))
+    stage.session.lost(NotConnected("gone"))
+    assert stage.outcomes == {"a": "NotConnected", "b": "NotConnected"}
+    with pytest.raises(NotConnected):
+        stage.publish("c")
+
+
+def test_what_was_handed_over_and_not_published_yet_is_unknown_as_well(stage: Stage) -> None:
+    stage.wire.is_open = False
+    stage.publish("a")
+    assert stage.outcomes == {}
+    stage.session.lost(NotConnected("gone"))
+    assert stage.outcomes == {"a": "NotConnected"}
+
+
+def test_without_a_free_channel_the_destination_is_held_back(stage: Stage) -> None:
+    stage.wire.channels_left = 1
+    stage.publish("a")
+    stage.publish("b", address="/exchanges/other/k")
+    assert stage.outcomes == {"b": "refused_by_broker"}
+
+
+def test_idle_channels_are_given_back_and_busy_ones_kept(stage: Stage) -> None:
+    stage.publish("busy", address="/exchanges/busy/k")
+    for number in range(_IDLE_ABOVE + 5):
+        stage.publish(str(number), address=f"/exchanges/{number}/k")
+        stage.ack(1, channel=stage.wire.opened)
+    assert len(stage.wire.open) <= _IDLE_ABOVE
+    stage.ack(1, channel=1)
+    assert stage.outcomes["busy"] == "confirmed"
+
+
+# --- what is not published at all ---
+
+
+def test_a_foreign_user_id_is_rejected_and_the_own_one_is_not(stage: Stage) -> None:
+    stage.publish("alien", properties=Properties(user_id=b"alice"))
+    stage.publish("own", properties=Properties(user_id=b"guest"))
+    stage.ack(1)
+    assert stage.outcomes == {"alien": "rejected_by_broker", "own": "confirmed"}
+
+
+def test_an_impersonator_may_publish_any_user_id() -> None:
+    stage = Stage(user=None)
+    stage.publish("alien", properties=Properties(user_id=b"alice"))
+    stage.ack(1)
+    assert stage.outcomes == {"alien": "confirmed"}
+
+
+def test_headers_must_fit_one_frame(stage: Stage) -> None:
+    spare = LIMIT - 12 - 2 - 4 - len(fields.entry("h", ""))
+    stage.publish("fits", h="x" * spare)
+    stage.publish("too large", h="x" * (spare + 1))
+    stage.ack(1)
+    assert stage.outcomes == {"fits": "confirmed", "too large": "too_large"}
+
+
+def test_what_cannot_be_published_holds_up_no_other_message_of_its_batch(stage: Stage) -> None:
+    stage.session.submit(
+        [
+            Outgoing(b"1", "/nowhere", message(b"")),
+            Outgoing(b"2", "q", message(b"")),
+            Outgoing(b"3", "q", message(b"", properties=Properties(priority=999))),
+        ]
+    )
+    stage.run()
+    stage.ack(1)
+    assert stage.outcomes == {"1": "bad_destination", "2": "confirmed", "3": "rejected_by_broker"}

@@ -1,0 +1,85 @@
+"""From a raw delivery to a message, without a broker."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from delaybridge.adapters.base import NotConnected, Received, Rejected
+from delaybridge.adapters.rabbitmq_source import Ingress, RabbitSource
+from delaybridge.adapters.rabbitmq_wire import Delivery, encode
+from delaybridge.core import fields
+from delaybridge.core.message import NO_PROPERTIES, Message, Properties
+
+PROPERTIES = Properties(content_type=b"t", delivery_mode=2, message_id=b"1")
+
+
+def received(
+    table: bytes = b"", *, properties: Properties = PROPERTIES, redelivered: bool = False, key: bytes = b"k", body: bytes = b"b"
+) -> Received:
+    return read(Delivery(1, redelivered, b"x", key, encode(properties, table), body))
+
+
+def read(delivery: Delivery) -> Received:
+    return RabbitSource(list, Ingress("q", create=True), prefetch=1, timeout=1, gated=["gated"])._received(delivery)
+
+
+def test_body_headers_and_properties_are_those_of_the_delivery() -> None:
+    table = fields.table([("a", 1), ("b", None)])
+    assert received(table).message == Message(b"b", table, PROPERTIES)
+    assert received(table).address == "/exchanges/x/k"
+
+
+def test_equal_deliveries_have_equal_tokens_and_any_difference_shows() -> None:
+    table = fields.entry("a", 1)
+    variants = [
+        received(table), received(fields.entry("a", 2)), received(table, key=b"other"), received(table, body=b"other"),
+        received(table, properties=NO_PROPERTIES), received(table, properties=Properties(content_type=b"t", delivery_mode=2, message_id=b"2")),
+    ]  # fmt: skip
+    assert len({one.token for one in variants}) == len(variants)
+    assert received(table).token == variants[0].token
+
+
+@pytest.mark.parametrize("name", ["x-delivery-count", "x-acquired-count"])
+@pytest.mark.parametrize("own", [b"", fields.entry("a", 1)], ids=["no headers", "headers"])
+def test_a_counter_that_a_redelivery_brought_is_taken_off_and_the_token_stays(name: str, own: bytes) -> None:
+    first, again = received(own), received(own + fields.entry(name, 1), redelivered=True)
+    assert again.message == first.message
+    assert again.token == first.token
+    assert (first.redelivered, again.redelivered) == (False, True)
+
+
+def test_a_counter_that_the_producer_sent_stays() -> None:
+    table = fields.entry("x-delivery-count", 7)
+    assert received(table).message.headers == table
+
+
+def test_a_name_within_a_value_is_no_stamp() -> None:
+    assert received(fields.entry("a", "timestamp_in_ms")).sent is None
+
+
+@pytest.mark.parametrize("table", [fields.entry("timestamp_in_ms", 5) + b"\x01", b"\x10x-delivery-countS\xff\xff\xff\xff"])
+def test_a_damaged_table_is_a_defect(table: bytes) -> None:
+    one = received(table)
+    assert isinstance(one.defect, Rejected)
+    assert one.defect.reason == "header_damaged"
+    assert one.message.body == b"b"
+
+
+def test_a_damaged_content_header_is_a_defect_with_a_token() -> None:
+    damaged = [read(Delivery(1, False, b"", b"q", b"\x00\x02", body)) for body in (b"1", b"2")]
+    assert [one.defect.reason for one in damaged if one.defect] == ["header_damaged"] * 2
+    assert damaged[0].token != damaged[1].token
+
+
+def test_a_table_nested_deep_is_no_defect() -> None:
+    inner = b"".join(b"\x01aF" + struct.pack(">I", 7 * level) for level in range(4999, -1, -1))
+    table = b"\x01nF" + struct.pack(">I", len(inner)) + inner
+    assert received(table).defect is None
+    assert received(table).message.headers == table
+
+
+def test_a_source_that_never_connected_is_not_connected() -> None:
+    with pytest.raises(NotConnected):
+        RabbitSource(list, Ingress("q", create=True), prefetch=1, timeout=1).receive(1, 0)

@@ -1,0 +1,289 @@
+"""What the time index promises beyond the store's contract: its ledger rows, its bounds, its threads."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, record, take
+from msgspec.structs import replace
+
+from delaybridge.core.schedule import Schedule
+from delaybridge.core.store import Page, Put, Query, Refuse, Settled, StoreError, Withdraw
+from delaybridge.core.time_index import TimeIndex, delivery, listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def open_index(tmp_path: Path) -> Iterator[Callable[[], TimeIndex]]:
+    """Opens the test's index; opening it again closes it first."""
+    opened: list[TimeIndex] = []
+
+    def open_it() -> TimeIndex:
+        if opened:
+            opened.pop().close()
+        opened.append(TimeIndex(tmp_path, bridge="b1", memory_ms=HOUR, min_free_disk=0, reserve_bytes=0))
+        return opened[0]
+
+    yield open_it
+    opened.pop().close()
+
+
+@pytest.fixture
+def index(open_index: Callable[[], TimeIndex]) -> TimeIndex:
+    return open_index()
+
+
+def test_each_thing_that_happens_is_one_ledger_row_with_the_next_number(index: TimeIndex) -> None:
+    give(index, replace(record("four", chosen_id="a", address="x"), dialect="x-delay", source_broker="kafka", source="in"), now=T0 - 10)
+    index.settle([Settled(due.key, "delivered", T0 + 7, attempts=3) for due in take(index)], T0 + 7)
+    give(index, record(chosen_id="b"), now=T0)
+    index.cancel("b", T0 + 1)
+
+    rows = index.outbox(10)
+    assert [(row.event, row.id, row.sequence, row.bridge) for row in rows] == [
+        ("scheduled", "a", 1, "b1"),
+        ("delivered", "a", 2, "b1"),
+        ("scheduled", "b", 3, "b1"),
+        ("cancelled", "b", 4, "b1"),
+    ]
+    first, second = rows[:2]
+    assert (first.event_time, first.due_time, first.lateness_ms, first.attempts, first.size_bytes) == (T0 - 10, T0, None, 0, 4)
+    assert (first.dialect, first.route, first.source_broker, first.source) == ("x-delay", "orders", "kafka", "in")
+    assert (first.destination_broker, first.destination, first.kind, first.occurrence) == ("rabbit", "x", "once", 1)
+    assert (second.event_time, second.lateness_ms, second.attempts) == (T0 + 7, 7, 3)
+
+
+def test_a_record_that_came_in_late_is_late_by_its_own_due_time(index: TimeIndex) -> None:
+    give(index, record("a", T0 - 50), now=T0)
+    delivered(index, take(index, T0), T0 + 1)
+
+    assert index.outbox(10)[1].lateness_ms == 51
+
+
+def test_a_refused_message_is_due_when_it_came_and_its_carrier_writes_no_rows(index: TimeIndex) -> None:
+    index.put([Refuse(record("?", T0 + HOUR), "bad_delay", "no number", forward=record("?", T0, address="dead"))], T0)
+    delivered(index, take(index))
+
+    assert [(row.event, row.due_time, row.kind, row.reason) for row in index.outbox(10)] == [
+        ("scheduled", T0, "refused", ""),
+        ("dead_lettered", T0, "refused", "bad_delay"),
+    ]
+    assert index.carriers() == 0
+
+
+def test_rows_stay_in_the_outbox_until_they_are_forgotten_whatever_the_batches_were(open_index: Callable[[], TimeIndex]) -> None:
+    index = open_index()
+    give(index, *(record(str(number)) for number in range(5)))
+    give(index, record("5"))
+
+    index.set_flush_intent(1, 3)
+    index = open_index()
+    assert index.flush_intent() == (1, 3)
+    assert [row.sequence for row in index.outbox(2)] == [1, 2]
+    index.forget_outbox(3)
+
+    index = open_index()
+    assert index.flush_intent() is None
+    assert index.outbox_backlog() == 3
+    assert [row.sequence for row in index.outbox(10)] == [4, 5, 6]
+    index.forget_outbox(6)
+    give(index, record("6"))
+    assert [row.sequence for row in index.outbox(10)] == [7]
+
+
+def test_a_restart_begins_near_the_first_record_that_waits_and_finds_what_came_before_it_since(
+    open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_CURSOR_EVERY", 2)
+    index = open_index()
+    give(index, record("1"), record("2"), record("last", T0 + HOUR))
+    delivered(index, take(index))
+    lane = index._state.lanes.by_name["rabbit"]
+    assert lane.cursor > index._state.lanes.by_name["rabbit"].start
+    give(index, record("between", T0 + 5))
+
+    index = open_index()
+
+    assert bodies(take(index, T0 + HOUR)) == ["between", "last"]
+
+
+def test_what_was_remembered_of_an_id_leaves_nothing_on_disk(index: TimeIndex) -> None:
+    for number in range(100):
+        give(index, record(chosen_id=f"id-{number}"))
+        index.put([Withdraw(f"never-{number}")], T0)
+    delivered(index, take(index))
+    later = T0 + HOUR + 1
+
+    for number in range(10):
+        give(index, record(chosen_id="still here"), now=later + number)
+
+    assert [key for key, _ in index._state.db.ids.items() if isinstance(key, bytes) and b"still here" not in key] == []
+
+
+def test_a_page_of_a_listing_looks_at_a_bounded_number_of_records(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "_EXAMINED", 10)
+    give(index, *(record(str(number), address="rare" if number == 15 else "common") for number in range(25)))
+
+    pages: list[Page] = []
+    cursor = ""
+    while cursor or not pages:
+        pages.append(index.list(Query(address="rare"), 5, cursor))
+        cursor = pages[-1].cursor
+
+    assert [len(page.items) for page in pages] == [0, 1, 0]
+
+
+def test_a_cursor_that_is_none_is_a_value_error(index: TimeIndex) -> None:
+    with pytest.raises(ValueError, match="hex"):
+        index.list(Query(), 5, "page two")
+
+
+def test_an_instant_beyond_the_keys_is_refused_and_changes_nothing(index: TimeIndex) -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        give(index, record("ok"), record("year 10889", 1 << 48))
+
+    assert index.counts().pending == 0
+    assert index.outbox(10) == []
+
+
+def test_the_counters_show_at_most_a_thousand_addresses_but_count_all(index: TimeIndex) -> None:
+    give(index, *(record(address=f"a{number}") for number in range(1_010)))
+
+    assert len(index.counts().by_address) == 1_000
+    assert index.counts().pending == 1_010
+
+
+def test_a_record_is_handed_out_only_after_it_is_safe_from_a_loss_of_power(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A put whose sync has not come back yet is seen by `due`; it must be synced before it goes out, or it could go out twice."""
+    state, synced = index._state, list[int]()
+    real = state.db.sync
+
+    def sync() -> None:
+        synced.append(state.numbers.arrival)
+        real()
+
+    monkeypatch.setattr(state.db, "sync", sync)
+    with monkeypatch.context() as another_thread_is_still_syncing:
+        another_thread_is_still_syncing.setattr(index, "_sync", lambda: None)
+        give(index, record("a"))
+    assert synced == []
+
+    assert bodies(take(index)) == ["a"]
+    assert synced == [2]
+
+
+def test_a_failed_sync_is_healed_by_opening_again_and_nothing_acknowledged_is_lost(
+    index: TimeIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(index, record("before"))
+    monkeypatch.setattr(index._state.db, "sync", _fail)
+    give(index, record("during"))
+
+    assert bodies(take(index)) == ["before", "during"]
+    assert index.counts().pending == 2
+
+
+def _fail() -> None:
+    raise StoreError("IO error: fsync")
+
+
+def test_a_store_whose_disk_lost_a_write_refuses_everything_from_then_on(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index._state.db, "sync", _fail)
+    monkeypatch.setattr(index._state, "_reopen", lambda: 0)
+
+    with pytest.raises(StoreError, match="did not take"):
+        give(index, record("a"))
+    with pytest.raises(StoreError, match="failed before"):
+        take(index)
+
+
+def test_a_closed_store_says_so(index: TimeIndex) -> None:
+    index.close()
+    index.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        index.counts()
+
+
+def test_intake_delivery_and_control_may_work_at_the_same_time(index: TimeIndex) -> None:  # noqa: C901 - three threads
+    """Every record goes out exactly once or is cancelled, and the counters agree."""
+    total, seen, cancelled, errors = 3_000, list[str](), list[str](), list[BaseException]()
+    done = threading.Event()
+
+    def guarded(work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - the test tells of it
+                errors.append(error)
+            finally:
+                done.set()
+
+        return run
+
+    def intake() -> None:
+        for first in range(0, total, 50):
+            give(
+                index,
+                *(record(f"{number}", T0 + number % 7, chosen_id=f"{number}" if number % 3 else "") for number in range(first, first + 50)),
+            )
+
+    def deliver() -> None:
+        while not (done.is_set() and index.next_due("rabbit") is None):
+            dues = take(index, T0 + MINUTE, limit=40)
+            index.put_back([due.key for due in dues[30:]])
+            delivered(index, dues[:30], T0 + MINUTE)
+            seen.extend(bodies(dues[:30]))
+
+    def control() -> None:
+        while not done.is_set():
+            for pending in index.list(Query(id_prefix="1"), 5).items:
+                if index.cancel(pending.record.id, T0).outcome == "done":
+                    cancelled.append(pending.record.id)
+
+    threads = [threading.Thread(target=work) for work in (guarded(intake), guarded(deliver), guarded(control))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert errors == []
+    assert sorted(seen + cancelled, key=int) == [str(number) for number in range(total)]
+    assert adds_up(index)
+    assert index.counts().pending == 0
+
+
+def test_a_write_that_rocksdb_would_stall_is_tried_again(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rocksdict would keep Python's global lock during the stall, and with it every thread of the bridge."""
+    give(index, record("first"))
+    root, calls = index._db._root, []
+
+    class Stalling:
+        def write(self, *given: Any) -> None:
+            calls.append(given)
+            if len(calls) == 1:
+                raise Exception("Result incomplete: Write stall")  # noqa: TRY002 - as rocksdict raises it
+            root.write(*given)
+
+        def flush_wal(self, sync: bool) -> None:
+            root.flush_wal(sync)
+
+    monkeypatch.setattr(index._db, "_root", Stalling())
+    give(index, record("a"))
+    monkeypatch.setattr(index._db, "_root", root)
+
+    assert len(calls) == 2
+    assert bodies(take(index)) == ["first", "a"]
+
+
+def test_a_schedule_far_in_the_future_keeps_its_place(index: TimeIndex) -> None:
+    far = Schedule(due=(1 << 48) - 1)
+    index.put([Put(replace(record("far"), schedule=far))], T0)
+
+    assert index.next_due("rabbit") == (1 << 48) - 1
+    assert take(index, T0 + HOUR) == []

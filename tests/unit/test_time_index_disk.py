@@ -1,0 +1,198 @@
+"""The time index and its disk: crashes, damage, two processes, no room, and space given back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from contract.stores import HOUR, T0, adds_up, bodies, delivered, give, record, take
+
+from delaybridge.core.store import StoreError, StoreFull, StoreLocked
+from delaybridge.core.time_index import TimeIndex
+from delaybridge.core.time_index.disk import Disk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MIB = 1 << 20
+
+# A process that puts ten batches, tells of each one that is durable, and is gone without a word.
+CRASH = """
+import os, sys
+from delaybridge.core.message import Message
+from delaybridge.core.schedule import Schedule
+from delaybridge.core.store import Put, Record
+from delaybridge.core.time_index import TimeIndex
+index = TimeIndex(sys.argv[1], bridge="b", min_free_disk=0, reserve_bytes=0)
+for number in range(10):
+    body = b"%d" % number + b"." * 2000
+    index.put([Put(Record(message=Message(body), schedule=Schedule(due=0), lane="rabbit", address="a"))], 0)
+print("ten", flush=True)
+os._exit(9)
+"""
+
+
+def opened(path: Path, **options: int) -> TimeIndex:
+    return TimeIndex(path, bridge="b", **({"min_free_disk": 0, "reserve_bytes": 0} | options))  # type: ignore[arg-type]  # numbers only
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """The newest log of a store whose process died."""
+    done = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("ten\n", 9), done.stderr
+    return max((tmp_path / "db").glob("*.log"), key=lambda log: log.stat().st_size)
+
+
+def firsts(path: Path) -> list[str]:
+    index = opened(path)
+    found = [body.rstrip(".") for body in bodies(take(index))]
+    assert adds_up(index)
+    index.close()
+    return found
+
+
+def test_everything_that_was_put_is_there_after_the_process_was_killed(crashed: Path) -> None:
+    assert firsts(crashed.parents[1]) == [str(number) for number in range(10)]
+
+
+@pytest.mark.parametrize("cut", [1, 100, 1_500])
+def test_a_torn_end_of_the_log_costs_only_the_write_that_was_torn(crashed: Path, cut: int) -> None:
+    os.truncate(crashed, crashed.stat().st_size - cut)
+
+    assert firsts(crashed.parents[1]) == [str(number) for number in range(9)]
+
+
+def test_zeros_at_the_end_of_the_log_are_no_record(crashed: Path) -> None:
+    with crashed.open("ab") as log:
+        log.write(bytes(5_000))
+
+    assert firsts(crashed.parents[1]) == [str(number) for number in range(10)]
+
+
+def test_damage_within_the_log_is_an_error_and_not_a_silent_loss(crashed: Path) -> None:
+    raw = bytearray(crashed.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    crashed.write_bytes(raw)
+
+    with pytest.raises(StoreError, match="Corruption"):
+        opened(crashed.parents[1])
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    with pytest.raises(StoreLocked):
+        opened(tmp_path)
+    second = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], capture_output=True, text=True, check=False)
+    index.close()
+
+    assert "StoreLocked" in second.stderr
+
+
+def test_a_store_of_another_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index._state.db.write({}, {}, {b"f": b"\x63"})
+    index.close()
+
+    for _ in range(2):
+        with pytest.raises(StoreError, match="format 99"):
+            opened(tmp_path)
+
+
+def test_intake_stops_below_the_limit_and_begins_again_a_quarter_above_it(tmp_path: Path) -> None:
+    free = 1000
+    index = TimeIndex(tmp_path, bridge="b", min_free_disk=100, reserve_bytes=0, free_bytes=lambda: free)
+    give(index, record("a"))
+    for free, room in ((100, True), (99, False), (124, False), (125, True), (100, True)):  # noqa: B007 - the disk reads it
+        assert index.room() == room
+
+    free = 99
+    with pytest.raises(StoreFull):
+        give(index, record("b"))
+    delivered(index, take(index))
+    assert index.counts().pending == 0
+    index.close()
+
+
+def test_the_reserve_holds_real_blocks_and_is_given_up_when_space_runs_out(tmp_path: Path) -> None:
+    free = 10 * MIB
+    reserve = tmp_path / "reserve"
+    disk = Disk(reserve, MIB, 2 * MIB, lambda: free)
+    assert reserve.stat().st_blocks * 512 >= MIB
+
+    free = MIB - 1
+    assert not disk.room()
+    assert not reserve.exists()
+    free = 2 * MIB + MIB // 2
+    assert disk.room()
+    assert not reserve.exists()
+    free = 3 * MIB
+    assert disk.room()
+    assert reserve.exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 200 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system needs root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a file system here: {mounted.stderr.strip()}")
+    yield tmp_path
+    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def fill(index: TimeIndex) -> int:
+    """Put until the disk is full; returns how many were taken."""
+    body, taken = os.urandom(5_000).hex(), 0
+    with pytest.raises(StoreFull):  # noqa: PT012 - nobody knows which put it will be
+        while True:
+            give(index, *(record(body) for _ in range(100)))
+            taken += 100
+    return taken
+
+
+def test_a_full_disk_refuses_puts_keeps_all_that_it_took_drains_and_fills_again(small_disk: Path) -> None:
+    index = opened(small_disk, reserve_bytes=64 * MIB)
+    taken = fill(index)
+    assert index.counts().pending == taken
+
+    for _ in range(taken // 200):
+        delivered(index, take(index, limit=100))
+    index.forget_outbox(1 << 40)
+    index.close()
+    index = opened(small_disk, reserve_bytes=64 * MIB)
+    assert index.counts().pending == taken - taken // 200 * 100
+    while dues := take(index, limit=100):
+        delivered(index, dues)
+    assert adds_up(index)
+
+    index.forget_outbox(1 << 40)
+    index.maintain(T0)
+    index.maintain(T0 + HOUR)
+    assert index.room()
+    assert fill(index) > taken * 0.8
+    index.close()
+
+
+def test_disk_space_comes_back_when_the_backlog_is_drained(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    for _ in range(150):
+        give(index, *(record(os.urandom(1_000).hex(), T0 + HOUR) for _ in range(100)))
+    full = index.size_bytes()
+    while dues := take(index, T0 + HOUR):
+        delivered(index, dues, T0 + HOUR)
+    index.forget_outbox(1 << 40)
+
+    assert not index.maintain(T0)
+    assert index.maintain(T0 + HOUR)
+
+    assert index.size_bytes() < full / 10
+    index.close()
