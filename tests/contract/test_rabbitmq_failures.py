@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from brokers.rabbitmq import Broker
 
-    from delaybridge.adapters.rabbitmq_sink import RabbitSink
-    from delaybridge.adapters.rabbitmq_source import RabbitSource
+    from delaybridge.adapters.rabbitmq.sink import RabbitSink
+    from delaybridge.adapters.rabbitmq.source import RabbitSource
 
 
 def named(kind: str) -> str:

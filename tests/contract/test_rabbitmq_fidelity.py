@@ -14,8 +14,8 @@ from pika.exceptions import AMQPError
 
 from delaybridge.adapters.base import Outcome, Outgoing, Received, Rejected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
-from delaybridge.adapters.rabbitmq_address import queue_address
-from delaybridge.adapters.rabbitmq_source import Ingress, RabbitSource, _Subscriber
+from delaybridge.adapters.rabbitmq.address import queue_address
+from delaybridge.adapters.rabbitmq.source import Ingress, RabbitSource, _Subscriber
 from delaybridge.core import fields
 from delaybridge.core.message import Properties
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from brokers.rabbitmq import Broker
 
-    from delaybridge.adapters.rabbitmq_wire import Delivery
+    from delaybridge.adapters.rabbitmq.wire import Delivery
 
 
 class Raw:

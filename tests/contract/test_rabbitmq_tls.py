@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from delaybridge.adapters.rabbitmq_source import RabbitSource
+    from delaybridge.adapters.rabbitmq.source import RabbitSource
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pika.adapters.blocking_connection import BlockingChannel
 
-    from delaybridge.adapters.rabbitmq_gate import RabbitGate
+    from delaybridge.adapters.rabbitmq.gate import RabbitGate
 
 
 TYPES = ("direct", "topic", "fanout", "headers")

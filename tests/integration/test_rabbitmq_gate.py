@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from delaybridge.adapters import rabbitmq_probe
-from delaybridge.adapters.rabbitmq_management import Call, Management
+from delaybridge.adapters.rabbitmq import probe as rabbitmq_probe
+from delaybridge.adapters.rabbitmq.management import Call, Management
 from delaybridge.core.headers import DELAY_NAMES
 
 if TYPE_CHECKING:

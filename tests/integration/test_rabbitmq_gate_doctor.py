@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from brokers.rabbitmq import wait_until
 
-from delaybridge.adapters import rabbitmq_probe
 from delaybridge.adapters.base import AdapterError
+from delaybridge.adapters.rabbitmq import probe as rabbitmq_probe
 from delaybridge.core.headers import DELAY_NAMES
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaybridge.adapters.base import Rejected
-from delaybridge.adapters.rabbitmq_address import Target, exchange_address, gate_of, parse, queue_address, real_of
+from delaybridge.adapters.rabbitmq.address import Target, exchange_address, gate_of, parse, queue_address, real_of
 
 READINGS = [
     ("orders", Target(b"", b"orders")),

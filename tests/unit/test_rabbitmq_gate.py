@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from delaybridge.adapters.rabbitmq_management import Binding, Broker, Call, Calls, Exchange, Policy, Queue
-from delaybridge.adapters.rabbitmq_topology import Gate, version
+from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue
+from delaybridge.adapters.rabbitmq.topology import Gate, version
 
 CALLS = Calls("/")
 TYPES = ("direct", "topic", "fanout", "headers")

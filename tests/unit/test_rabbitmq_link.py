@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from delaybridge.adapters.base import NotConnected, Rejected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, Tls, adapter
-from delaybridge.adapters.rabbitmq_link import not_connected, translated
+from delaybridge.adapters.rabbitmq.link import not_connected, translated
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels, StreamLostError
 
 from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgoing, Rejected
-from delaybridge.adapters.rabbitmq_sink import _IDLE_ABOVE, _Publisher
-from delaybridge.adapters.rabbitmq_wire import Confirmed, Returned, encode
+from delaybridge.adapters.rabbitmq.sink import _IDLE_ABOVE, _Publisher
+from delaybridge.adapters.rabbitmq.wire import Confirmed, Returned, encode
 from delaybridge.core import fields
 from delaybridge.core.message import NO_PROPERTIES, Properties, message
 

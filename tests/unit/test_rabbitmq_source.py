@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from delaybridge.adapters.base import NotConnected, Received, Rejected
-from delaybridge.adapters.rabbitmq_source import Ingress, RabbitSource
-from delaybridge.adapters.rabbitmq_wire import Delivery, encode
+from delaybridge.adapters.rabbitmq.source import Ingress, RabbitSource
+from delaybridge.adapters.rabbitmq.wire import Delivery, encode
 from delaybridge.core import fields
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties
 

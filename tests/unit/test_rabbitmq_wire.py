@@ -17,7 +17,7 @@ from pika.adapters.utils.io_services_utils import _AsyncTransportBase
 from pika.connection import Connection
 from pika.exceptions import InvalidFrameError, UnexpectedFrameError
 
-from delaybridge.adapters.rabbitmq_wire import Confirmed, Delivery, Event, Returned, Wire, content_frames, decode, encode, publish_frame
+from delaybridge.adapters.rabbitmq.wire import Confirmed, Delivery, Event, Returned, Wire, content_frames, decode, encode, publish_frame
 from delaybridge.core import fields
 from delaybridge.core.fields import MalformedTableError
 from delaybridge.core.message import NO_PROPERTIES, Properties

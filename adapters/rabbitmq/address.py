@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from .base import Rejected
+from ..base import Rejected
 
 GATE_SUFFIX = ".gate"
 REAL_SUFFIX = ".real"

@@ -14,8 +14,8 @@ from pika.adapters.select_connection import IOLoop
 from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException, AMQPConnectorPhaseErrorBase
 from pika.exceptions import AMQPError, ChannelClosed, ChannelError, ConnectionClosed, ReentrancyError
 
-from .base import NotConnected
-from .rabbitmq_wire import Event, Wire
+from ..base import NotConnected
+from .wire import Event, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

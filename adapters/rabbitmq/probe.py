@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pika
 import pika.exceptions
 
-from .base import AdapterError, Finding, NotConnected
-from .rabbitmq_address import queue_address
+from ..base import AdapterError, Finding, NotConnected
+from .address import queue_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
     from pika.connection import Parameters
 
-    from .rabbitmq_management import Binding
+    from .management import Binding
 
 DELAY = 300
 """Milliseconds that a probe asks for: long enough to tell a delay from none."""

@@ -20,8 +20,8 @@ from pika import SelectConnection
 from pika.exceptions import InvalidFrameError, StreamLostError, UnexpectedFrameError
 from pika.frame import decode_frame
 
-from ..core.fields import MalformedTableError
-from ..core.message import Properties
+from ...core.fields import MalformedTableError
+from ...core.message import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

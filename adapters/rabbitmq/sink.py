@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels
 
-from ..core.fields import fields
-from .base import AdapterError, BackOff, NotConnected, Rejected
-from .rabbitmq_address import Target, parse
-from .rabbitmq_link import Link, not_connected
-from .rabbitmq_wire import CONTENT_OVERHEAD, Confirmed, Returned, content_frames, decode, encode, publish_frame
+from ...core.fields import fields
+from ..base import AdapterError, BackOff, NotConnected, Rejected
+from .address import Target, parse
+from .link import Link, not_connected
+from .wire import CONTENT_OVERHEAD, Confirmed, Returned, content_frames, decode, encode, publish_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pika.channel import Channel
     from pika.connection import Parameters
 
-    from .base import Confirm, Outcome, Outgoing
-    from .rabbitmq_wire import Event, Wire
+    from ..base import Confirm, Outcome, Outgoing
+    from .wire import Event, Wire
 
 _NOT_FOUND, _ACCESS_REFUSED = 404, 403
 _WRITE = 65536  # bytes handed to the socket at once

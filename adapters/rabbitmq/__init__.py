@@ -23,17 +23,17 @@ from urllib.parse import urlsplit, urlunsplit
 import pika
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from .rabbitmq_address import parse, queue_address
-from .rabbitmq_link import translated
-from .rabbitmq_sink import RabbitSink
-from .rabbitmq_source import Ingress, RabbitSource, Tap
+from .address import parse, queue_address
+from .link import translated
+from .sink import RabbitSink
+from .source import Ingress, RabbitSource, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pika.connection import Parameters
 
-    from .rabbitmq_gate import RabbitGate
+    from .gate import RabbitGate
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
@@ -186,7 +186,7 @@ class RabbitAdapter:
 
     def interception(self, options: RabbitMQ, routes: Sequence[Endpoint]) -> RabbitGate:
         """See base.Intercepting. Raises AdapterError where two routes gate one exchange."""
-        from .rabbitmq_gate import RabbitGate  # noqa: PLC0415 - the daemon's hot path needs no HTTP client
+        from .gate import RabbitGate  # noqa: PLC0415 - the daemon's hot path needs no HTTP client
 
         return RabbitGate(options, routes)
 

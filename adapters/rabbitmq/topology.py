@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .rabbitmq_address import gate_of, real_of
-from .rabbitmq_management import Arguments, Binding, Broker, Call, Calls, Exchange, Policy
+from .address import gate_of, real_of
+from .management import Arguments, Binding, Broker, Call, Calls, Exchange, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pika.exceptions import ChannelClosedByBroker
 
-from ..core.fields import Field, MalformedTableError, fields, value_of, without
-from ..core.message import NO_PROPERTIES, Message
-from .base import Batch, NotConnected, Received, Rejected
-from .rabbitmq_address import exchange_address, real_of
-from .rabbitmq_link import Link
-from .rabbitmq_wire import Delivery, decode, encode
+from ...core.fields import Field, MalformedTableError, fields, value_of, without
+from ...core.message import NO_PROPERTIES, Message
+from ..base import Batch, NotConnected, Received, Rejected
+from .address import exchange_address, real_of
+from .link import Link
+from .wire import Delivery, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pika.channel import Channel
     from pika.connection import Parameters
 
-    from .rabbitmq_wire import Event, Wire
+    from .wire import Event, Wire
 
 _NOT_FOUND = 404
 _BATCH_BYTES = 16 << 20  # a batch that has this much is not made longer

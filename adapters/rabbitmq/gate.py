@@ -7,20 +7,20 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ..core.headers import DELAY_NAMES
-from . import rabbitmq_probe as amqp
-from .base import AdapterError, Finding, NotConnected, Step
-from .rabbitmq_address import real_of
-from .rabbitmq_management import Call, Management
-from .rabbitmq_topology import GUIDE, PLUGIN, Change, Gate
+from ...core.headers import DELAY_NAMES
+from ..base import AdapterError, Finding, NotConnected, Step
+from . import probe as amqp
+from .address import real_of
+from .management import Call, Management
+from .topology import GUIDE, PLUGIN, Change, Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pika.connection import Parameters
 
-    from .rabbitmq import Endpoint, RabbitMQ
-    from .rabbitmq_management import Binding, Broker
+    from . import Endpoint, RabbitMQ
+    from .management import Binding, Broker
 
 HEADERS = sorted(name.decode() for name in DELAY_NAMES)
 ROUNDS = 4

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import httpx
 import msgspec
 
-from .base import AdapterError, NotConnected
+from ..base import AdapterError, NotConnected
 
 if TYPE_CHECKING:
     import ssl
