@@ -31,6 +31,8 @@ class LedgerWorker(Worker):
 
     def run(self) -> None:
         """Flush until stopped."""
+        import pyarrow.parquet  # noqa: F401, PLC0415 - a tenth of a second that must not fall into a moment when messages are due
+
         while not self.stopping.wait(self._interval):
             self._flush()
             self._store.maintain(self._clock())

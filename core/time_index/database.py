@@ -7,11 +7,14 @@ stops no other thread this way, and one fsync serves all writes before it.
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from rocksdict import (
     BlockBasedOptions,
+    BottommostLevelCompaction,
     Cache,
+    CompactOptions,
     DBCompressionType,
     DBRecoveryMode,
     Options,
@@ -36,6 +39,9 @@ _BLOCK_CACHE = 32 * _MIB
 _LOG_LIMIT = 48 * _MIB
 """Bounds the write-ahead log, and with it the time that a restart takes."""
 _OPEN_FILES = 512
+_STALL_SECONDS = 0.002
+_WORTH_COLLECTING = 64 * _MIB
+_COLLECTED_AT_ONCE = 512 * _MIB
 _FAMILIES = {"due": 16 * _MIB, "ids": 8 * _MIB, "meta": 8 * _MIB}
 _BLOB_FROM = {"due": 512, "ids": 0, "meta": 4096}
 """Values from this size on live in blob files, which compaction does not copy; 0 for none. Measured: see docs/store.md."""
@@ -61,6 +67,10 @@ def _family(name: str, cache: Cache) -> Options:
     options = Options(raw_mode=True)
     options.set_write_buffer_size(_FAMILIES[name])
     options.set_max_write_buffer_number(4)
+    # Tables are small, because bodies are elsewhere: merging them into the index of all that waits can wait for more of them.
+    options.set_level_zero_file_num_compaction_trigger(8)
+    options.set_level_zero_slowdown_writes_trigger(40)
+    options.set_level_zero_stop_writes_trigger(60)
     options.set_compression_type(DBCompressionType.lz4())
     table = BlockBasedOptions()
     table.set_block_cache(cache)
@@ -74,7 +84,13 @@ def _family(name: str, cache: Cache) -> Options:
         options.set_enable_blob_files(True)
         options.set_min_blob_size(_BLOB_FROM[name])
         options.set_blob_file_size(64 * _MIB)
-        options.set_enable_blob_gc(True)
+        options.set_enable_blob_gc(False)  # every compaction would copy the oldest quarter of all bodies: see `collect`
+    return options
+
+
+def _compaction() -> CompactOptions:
+    options = CompactOptions()
+    options.set_exclusive_manual_compaction(False)  # or flushed tables would pile up meanwhile, and writes stall
     return options
 
 
@@ -137,7 +153,7 @@ class Database:
                 except Exception as error:
                     if "Write stall" not in str(error):
                         raise
-                    self.due.flush(True)  # waits for the flush without Python's global lock, which a stalled write would keep
+                    time.sleep(_STALL_SECONDS)  # without Python's global lock, which a stalled write would keep, and with it every thread
                 else:
                     return
 
@@ -157,19 +173,55 @@ class Database:
             for family in (self.due, self.ids, self.meta):
                 family.flush(True)
 
+    def size(self) -> int:
+        """Bytes of the table and blob files."""
+        return sum(
+            self._number(family, name)
+            for family in (self.due, self.ids, self.meta)
+            for name in ("live-sst-files-size", "live-blob-file-size")
+        )
+
+    @staticmethod
+    def _number(family: Rdict, name: str) -> int:
+        return family.property_int_value(f"rocksdb.{name}") or 0
+
+    def compact(self, family: Rdict, first: bytes, end: bytes) -> None:
+        """Drop what was deleted in a range; a blob file goes when nothing in it is wanted any more."""
+        with told():
+            family.compact_range(first, end, _compaction())
+
+    def collect(self, family: Rdict) -> None:
+        """Where a third of the blob files is garbage, copy what is left in them elsewhere.
+
+        In a large store the oldest quarter of the files each time: the copies need room.
+        """
+        with told():
+            size, garbage = (self._number(family, f"live-blob-file-{what}") for what in ("size", "garbage-size"))
+            if garbage < max(_WORTH_COLLECTING, size // 3):
+                return
+            share = 1.0 if size <= _COLLECTED_AT_ONCE else 0.25
+            options = _compaction()
+            options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
+            family.set_options({"enable_blob_garbage_collection": "true", "blob_garbage_collection_age_cutoff": str(share)})
+            try:
+                family.compact_range(None, None, options)
+            finally:
+                family.set_options({"enable_blob_garbage_collection": "false"})
+
     def reopen(self) -> None:
         """Close and open: the only way out of RocksDB's read-only state after a failed write."""
-        with told():
-            self.close()
+        self._handles.clear()  # a handle keeps the database open
+        for family in (self.due, self.ids, self.meta, self._root):
+            with contextlib.suppress(Exception):  # closing tells once more of the failed write
+                family.close()
         self._open()
 
     def close(self) -> None:
         """Release the files and the lock."""
-        self._handles.clear()  # a handle that is still held keeps the database, and its lock, open
-        self.due.close()
-        self.ids.close()
-        self.meta.close()
-        self._root.close()
+        self._handles.clear()
+        with told():
+            for family in (self.due, self.ids, self.meta, self._root):
+                family.close()
 
 
 def between(first: bytes, end: bytes) -> ReadOptions:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,14 +48,17 @@ class TimeIndex:
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        self._space_lock = threading.Lock()
         self._failure: StoreError | None = None
+        self._closed = False
         self._db = Database(self.path / "db")
         self._free_bytes = free_bytes or (lambda: shutil.disk_usage(self.path).free)
         self._disk = Disk(self.path / "reserve", reserve_bytes, min_free_disk, free_bytes or (lambda: shutil.disk_usage(self.path).free))
-        with told():
-            self._state = State(self._db, self._disk, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens)
+        try:
+            with told():
+                self._state = State(self._db, self._disk, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens)
+        except BaseException:
+            self._db.close()
+            raise
         self._intake = Intake(self._state)
         self._delivery = Delivery(self._state)
         self._control = Control(self._state)
@@ -66,7 +68,7 @@ class TimeIndex:
     @contextlib.contextmanager
     def _entered(self, now: int = 0) -> Iterator[State]:
         """Take the lock; after a failure nothing works any more, because nobody knows what of it is on disk."""
-        with self._lock:
+        with self._state.lock:
             if self._failure is not None:
                 raise StoreError(f"the store failed before: {self._failure}") from self._failure
             self._state.ids.now = max(self._state.ids.now, now)
@@ -251,17 +253,19 @@ class TimeIndex:
 
     def maintain(self, now: int) -> bool:
         """Give disk space back if it is worth it, and tell whether it was. Call it about every second, from a thread that may wait."""
-        with self._space_lock:
-            with self._entered(now):
-                if not self._space.worth(now):
-                    return False
-                lanes, outbox = self._space.drained()
-            compact(self._db, lanes, outbox)
+        with self._entered(now) as state:
+            if not self._space.worth(now):
+                return False
+            lanes, outbox = self._space.drained()
+        with state.compacting, contextlib.suppress(StoreFull):  # the next write tells of a full disk, and deals with it
+            if self._failure is None:
+                compact(self._db, lanes, outbox)
         return True
 
     def close(self) -> None:
         """See `Store.close`. Idempotent."""
-        with self._space_lock, self._lock:
-            if self._failure is None:
-                self._failure = StoreError("the store is closed")
-                self._state.close()
+        with self._state.lock:
+            if not self._closed:
+                broken, self._closed, self._failure = self._failure, True, StoreError("the store is closed")
+                with contextlib.suppress(*([StoreError] if broken else [])):  # it was told already
+                    self._state.close()

@@ -32,7 +32,6 @@ INSTANT_LIMIT = 1 << 48
 
 due_key = struct.Struct(">QQ").pack
 """A due key from `lane base | instant` and the arrival number."""
-_parts = struct.Struct(">QQ").unpack
 pack64 = struct.Struct(">Q").pack
 _pack16 = struct.Struct(">H").pack
 _pack32 = struct.Struct(">I").pack
@@ -41,7 +40,6 @@ FORMAT_KEY = b"f"
 NUMBERS_KEY = b"n"
 INTENT_KEY = b"w"
 LANES = b"l"
-COUNTS = b"c"
 COUNT_ADDRESS = b"ca"
 COUNT_HOUR = b"ch"
 COUNT_TOTAL = b"ct"

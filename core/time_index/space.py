@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import keys
-from .database import Database, told
 
 if TYPE_CHECKING:
+    from .database import Database
     from .state import State
 
 _WORTH_BYTES = 64 << 20
@@ -18,7 +18,10 @@ Range = tuple[bytes, bytes]
 
 
 class Space:
-    """Compacts what lies behind the cursors: when much has gone since the last time, or when something has and nothing more goes."""
+    """Compacts what lies behind the cursors: when an eighth of the store has gone, or a thirty-second has and nothing more goes.
+
+    In parts of the store, because a compaction reads the index of all that waits: its cost for each delivered message stays the same.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -27,10 +30,11 @@ class Space:
 
     def worth(self, now: int) -> bool:
         """Whether a compaction would give back much."""
-        gone = self._state.gone_bytes
+        gone, size = self._state.gone_bytes, self._state.db.size()
         if gone != self._seen:
             self._seen, self._since = gone, now
-        return gone >= _WORTH_BYTES or (gone >= _WORTH_WHEN_QUIET and now - self._since >= _QUIET_MS)
+        quiet = now - self._since >= _QUIET_MS
+        return gone >= max(_WORTH_BYTES, size // 8) or (quiet and gone >= max(_WORTH_WHEN_QUIET, size // 32))
 
     def drained(self) -> tuple[list[Range], Range]:
         """The ranges that hold next to nothing any more: one for each lane, and the outbox's."""
@@ -41,9 +45,10 @@ class Space:
 
 
 def compact(db: Database, lanes: list[Range], outbox: Range) -> None:
-    """Give the space of drained ranges back. Takes as long as they are large, but keeps nobody from reading or writing meanwhile."""
-    with told():
-        db.flush()
-        for first, end in lanes:
-            db.due.compact_range(first, end)
-        db.meta.compact_range(*outbox)
+    """Give the space of drained ranges back. Takes as long as the index is large, but keeps nobody from reading or writing meanwhile."""
+    db.flush()
+    for first, end in lanes:
+        db.compact(db.due, first, end)
+    db.compact(db.meta, *outbox)
+    for family in (db.due, db.meta):
+        db.collect(family)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ class State:
         self.recent = Recent(db, recent_tokens)
         self.shelf = Shelf(db)
         self.doomed = self._stored_doomed()
+        self.lock = threading.Lock()
+        self.compacting = threading.Lock()
         self._sync_lock = threading.Lock()
         self._durable = self.numbers
         self.gone_bytes = 0
@@ -174,15 +177,19 @@ class State:
         try:
             self.db.write(change.due, change.ids, change.meta)
         except StoreFull:
-            self.disk.release()
-            with self._sync_lock:
-                self.db.reopen()
-                self._durable = self.numbers
-            if Numbers.unpacked(self.db.meta.get(keys.NUMBERS_KEY)).write == change.numbers.write:
+            if self._reopen() == change.numbers.write:
                 return
             if not spend_reserve:
                 raise
             self.db.write(change.due, change.ids, change.meta)
+
+    def _reopen(self) -> int:
+        """After a failed write or sync, with the lock held: make room and open again. What was written is durable then; returns how many writes."""
+        self.disk.release()
+        with self.compacting, self._sync_lock:
+            self.db.reopen()
+            self._durable = self.numbers
+        return Numbers.unpacked(self.db.meta.get(keys.NUMBERS_KEY)).write
 
     def _learn(self, change: Change, counted: dict[bytes, int]) -> None:
         self.numbers = change.numbers
@@ -202,17 +209,26 @@ class State:
         return self._durable is not self.numbers and any(due.key[8:] >= first for due in handed_out)
 
     def sync(self) -> None:
-        """Make all that was written so far durable. One call serves every write before it, and needs no other lock."""
-        aim = self.numbers
+        """Make all that was written so far durable. One call serves every write before it, and needs no other lock.
+
+        Where the log cannot be synced, because the disk failed or was full for a write after ours, opening the store again writes what it
+        holds to new files; only if that fails too, or does not hold our write, the error is raised.
+        """
+        aim = self.numbers.write
         with self._sync_lock:
-            if self._durable.write >= aim.write:
+            if self._durable.write >= aim:
                 return
             reached = self.numbers
-            self.db.sync()
-            self._durable = reached
+            with contextlib.suppress(StoreError):
+                self.db.sync()
+                self._durable = reached
+                return
+        with self.lock:
+            if self._durable.write < aim and self._reopen() < aim:
+                raise StoreError("the disk lost what was written and not synced yet")
 
     def close(self) -> None:
         """Sync and release the database."""
-        with self._sync_lock:
+        with self.compacting, self._sync_lock:
             self.db.sync()
             self.db.close()

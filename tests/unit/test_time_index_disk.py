@@ -11,7 +11,7 @@ import pytest
 from contract.stores import HOUR, T0, adds_up, bodies, delivered, give, record, take
 
 from delaybridge.core.store import StoreError, StoreFull, StoreLocked
-from delaybridge.core.time_index import TimeIndex
+from delaybridge.core.time_index import TimeIndex, database
 from delaybridge.core.time_index.disk import Disk
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ import os, sys
 from delaybridge.core.message import Message
 from delaybridge.core.schedule import Schedule
 from delaybridge.core.store import Put, Record
-from delaybridge.core.time_index import TimeIndex
+from delaybridge.core.time_index import TimeIndex, database
 index = TimeIndex(sys.argv[1], bridge="b", min_free_disk=0, reserve_bytes=0)
 for number in range(10):
     body = b"%d" % number + b"." * 2000
@@ -179,6 +179,28 @@ def test_a_full_disk_refuses_puts_keeps_all_that_it_took_drains_and_fills_again(
     index.maintain(T0 + HOUR)
     assert index.room()
     assert fill(index) > taken * 0.8
+    index.close()
+
+
+def test_disk_space_comes_back_although_what_waits_on_lay_between_what_was_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_WORTH_COLLECTING", MIB)
+    index = opened(tmp_path)
+    for _ in range(150):
+        give(index, *(record(os.urandom(1_000).hex(), T0 if number % 10 else T0 + HOUR) for number in range(100)))
+    full = index.size_bytes()
+    while dues := take(index):
+        delivered(index, dues)
+    index.forget_outbox(1 << 40)
+
+    for quiet in range(6):
+        index.maintain(T0 + quiet * HOUR)
+        index._state.gone_bytes = 1 << 30
+
+    assert index.counts().pending == 1_500
+    assert index.size_bytes() < full / 3
+    assert len(take(index, T0 + HOUR, limit=2_000)) == 1_500
     index.close()
 
 
