@@ -1,9 +1,9 @@
 """The daemon: intake, lanes, ledger, control, HTTP, command line. The only place with threads, retries, sleep and a clock.
 
-    daemon      signals and exit codes around an ...
-    engine      one store, an intake per route, a lane per destination broker, built from a `config`
-    workers     the threads: connect, drive, connect again
-    intake      source -> `planner` -> store -> acknowledge
-    lane        store -> sink -> settle, with `holds` for destinations that do not take messages now
-    control     what people ask of it, by `http` and `cli`
+- `daemon`: signals and exit codes, around an
+- `engine`: one store, an intake per route, a lane per destination broker, built from a `config`.
+- `workers`: the threads; they connect, drive, and connect again.
+- `intake`: source, `planner`, store, acknowledge.
+- `lane`: store, sink, settle; `holds` for destinations that do not take messages now.
+- `control`: what people ask of it, through `http` and `cli`.
 """
