@@ -156,7 +156,9 @@ class Demo:
 
     def _progress(self, began: float) -> Group:
         counts = self.engine.store.counts()
-        table = Table(title=f"delaybridge demo, second {time.monotonic() - began:.0f} of {SECONDS}", title_justify="left", box=SIMPLE)
+        table = Table(
+            title=f"delaybridge demo, second {time.monotonic() - began:.0f} of {SECONDS}", title_justify="left", box=SIMPLE, pad_edge=False
+        )
         for name in ("sent", "waiting", "arrived", "dead-lettered", "cancelled", "replaced"):
             table.add_column(name, justify="right")
         events: dict[Event, int] = counts.events
@@ -172,20 +174,22 @@ class Demo:
 
     def _report(self, pending: int) -> int:
         ledger = read_ledger(self.config.ledger_path)
-        table = Table(title="What was sent, and what arrived", title_justify="left", box=SIMPLE)
+        table = Table(
+            title="What was sent, and what arrived", caption="lateness in milliseconds", title_justify="left", box=SIMPLE, pad_edge=False
+        )
+        table.add_column("dialect", no_wrap=True)
         for column in (
-            "dialect",
             "sent",
-            "delivered",
-            "cancelled",
-            "replaced",
-            "dead-lettered",
-            "late p50 ms",
-            "p99 ms",
-            "max ms",
+            "deliv-\nered",
+            "can-\ncelled",
+            "re-\nplaced",
+            "dead\nletters",
+            "late\np50",
+            "late\np99",
+            "late\nmax",
             "early",
         ):
-            table.add_column(column, justify="left" if column == "dialect" else "right")
+            table.add_column(column, justify="right", no_wrap=True)
         for group in self.sent:
             table.add_row(group, str(self.sent[group]), *self._group_cells(group))
         self.console.print(table)
@@ -226,7 +230,7 @@ class Demo:
             + f" + {pending} pending": events["scheduled"] == sum(closed.values()) + pending,
         }
         for sentence, holds in checks.items():
-            self.console.print(f"[green]✓[/] {sentence}" if holds else f"[red]✗ {sentence}")
+            self.console.print(f"[green]✓[/] {sentence}" if holds else f"[red]✗ {sentence}", soft_wrap=True)
         return 0 if all(checks.values()) else 1
 
 
