@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE
+from rich.box import SIMPLE, SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -175,7 +175,7 @@ class Demo:
     def _report(self, pending: int) -> int:
         ledger = read_ledger(self.config.ledger_path)
         table = Table(
-            title="What was sent, and what arrived", caption="lateness in milliseconds", title_justify="left", box=SIMPLE, pad_edge=False
+            title="What was sent, and what arrived", caption="late: milliseconds", title_justify="left", box=SIMPLE_HEAD, padding=0
         )
         table.add_column("dialect", no_wrap=True)
         for column in (
