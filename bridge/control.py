@@ -11,6 +11,7 @@ from ..adapters.base import AdapterError, NotConnected, Observable, Outcome, Out
 from ..core.recurrence import following
 from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record
 from . import plugins
+from .holds import NEVER
 from .ledger_files import HOUR_MS
 from .views import (
     AddressStatus,
@@ -105,7 +106,10 @@ class Control:
 
     def _lane_status(self, worker: LaneWorker) -> LaneStatus:
         lane = worker.lane
-        held = [HeldStatus(address, hold.attempts, hold.error, hold.retry_at) for address, hold in list(lane.holds.addresses.items())]
+        held = [
+            HeldStatus(address, hold.attempts, hold.error, None if hold.retry_at == NEVER else hold.retry_at)
+            for address, hold in list(lane.holds.addresses.items())
+        ]
         return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held)
 
     def alive(self) -> bool:
@@ -170,7 +174,12 @@ class Control:
         return self._store.dead_letters(limit, after)
 
     def retry_dead_letter(self, number: int) -> bool:
-        """Schedule a shelved message again, due now."""
+        """Schedule a shelved message again, due now. Raises NotPossibleError for one that was refused as it came: nothing says where it goes."""
+        letter = next(iter(self._store.dead_letters(1, number - 1)), None)
+        if letter is not None and letter.number == number and not letter.record.address:
+            raise NotPossibleError(
+                f"it was refused as it came ({letter.reason}) and has no destination: send it again, corrected, and drop this one"
+            )
         done = self._store.retry_dead_letter(number, self._clock())
         for worker in self._lanes.values():
             worker.poke()

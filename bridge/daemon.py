@@ -49,18 +49,18 @@ class Daemon:
         try:
             self.engine = Engine(self.config, wall_clock, self._metrics, self._failed)
         except StoreLocked as error:
-            log.exception(
+            log.error(  # noqa: TRY400 - the sentence says it all
                 "store_locked",
                 path=str(self.config.store.path),
                 error=str(error),
                 fix="stop the other bridge, or give each its own store.path",
             )
             return STORE_LOCKED
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             log.exception("store_failed", path=str(self.config.store.path), error=str(error))
             return STORE_IO
         except UnusableAdapter as error:
-            log.exception("adapter_unusable", error=str(error))
+            log.error("adapter_unusable", error=str(error))  # noqa: TRY400 - the sentence says it all
             return BAD_CONFIG
         return self._serve()
 
@@ -117,7 +117,7 @@ class Daemon:
         try:
             config = load(self.config.file)
         except ConfigError as error:
-            log.exception("reload_refused", error=str(error), action="the old configuration stays in force")
+            log.error("reload_refused", error=str(error), action="the old configuration stays in force")  # noqa: TRY400 - likewise
             return
         reloadable, needs_restart = changes(self.config, config)
         if needs_restart:

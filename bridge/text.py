@@ -1,7 +1,8 @@
-"""Text from outside made safe to print: control characters escaped, so that an id or a header can neither forge a line nor drive a terminal."""
+"""Text for people: times, and what came from outside made safe to print, so that an id or a header can neither forge a line nor drive a terminal."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,3 +14,13 @@ def printable(text: str, kept: Container[str] = ()) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text)
+
+
+def instant(ms: int | None) -> str:
+    """Epoch milliseconds as RFC 3339 in UTC."""
+    if ms is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"

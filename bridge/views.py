@@ -37,12 +37,12 @@ class RouteStatus(msgspec.Struct, frozen=True):
 
 
 class HeldStatus(msgspec.Struct, frozen=True):
-    """A destination that takes no messages now: how often its first one was tried, why that failed, when the next try is (epoch ms)."""
+    """A destination that takes no messages now: how often its first one was tried, why that failed, when the next try is (epoch ms), if by itself."""
 
     address: str
     attempts: int
     error: str
-    retry_at: int
+    retry_at: int | None
 
 
 class LaneStatus(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ class ControlPort(Protocol):
         ...
 
     def retry_dead_letter(self, number: int) -> bool:
-        """False where there is none of that number."""
+        """False where there is none of that number. Raises NotPossibleError where it has no destination."""
         ...
 
     def drop_dead_letter(self, number: int) -> bool:

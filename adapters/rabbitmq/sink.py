@@ -150,7 +150,7 @@ class _Outlet:
         if message is None:
             return
         if not ok:
-            message.failure = BackOff("refused_by_broker", f"RabbitMQ did not take it (basic.nack) for {self.exchange!r}")
+            message.failure = BackOff("refused_by_broker", f"RabbitMQ did not take it (basic.nack) for exchange {_name(self.exchange)}")
         self._careful = max(0, self._careful - 1)
         self._session.outcome(message, message.failure)
 
@@ -160,10 +160,12 @@ class _Outlet:
         for number in range(max(first, self._return_after + 1), self._number + 1):
             message = self._flying.get(number)
             if message is not None and _same(message, event):
-                message.failure = BackOff("unroutable", f"{event.reason}: key {event.routing_key!r} at exchange {self.exchange!r}")
+                message.failure = BackOff(
+                    "unroutable", f"{event.reason}: key {_name(event.routing_key)} at exchange {_name(self.exchange)}"
+                )
                 self._return_after = number
                 return
-        raise AMQPError(f"RabbitMQ returned a message that is not under way: key {event.routing_key!r}")
+        raise AMQPError(f"RabbitMQ returned a message that is not under way: key {_name(event.routing_key)}")
 
     def _closed(self, channel: Channel, reason: Exception) -> None:
         self._session.channels.pop(channel.channel_number, None)
@@ -312,6 +314,11 @@ class _Publisher:
             self.give_up(outlet, reason)
         self._outcomes.extend((outgoing.tag, reason) for outgoing in self._take())
         self.report()
+
+
+def _name(raw: bytes) -> str:
+    """An exchange or a key, for people."""
+    return repr(raw.decode(errors="replace"))
 
 
 class RabbitSink:

@@ -199,10 +199,7 @@ class Gate:
         own = [msgspec.structs.replace(each, source=self.real) for each in self._movable()]
         incoming = [msgspec.structs.replace(each, destination=self.real) for each in self._bindings_to(self.name)]
         return [
-            *(
-                self._make(each, f"`{self.real}` has the binding of `{self.name}` to {each.destination_type} `{each.destination}`")
-                for each in own
-            ),
+            *(self._make(each, f"`{self.real}` has the binding of `{self.name}` to {_target(each)}") for each in own),
             *(self._make(each, f"`{each.source}` leads to `{self.real}` as it leads to `{self.name}`") for each in incoming),
         ]
 
@@ -280,7 +277,7 @@ class Gate:
         """The first path again: `name` and its sources lead where `.real` and its sources lead."""
         own = [msgspec.structs.replace(each, source=self.name) for each in self.consumers()]
         incoming = [msgspec.structs.replace(each, destination=self.name) for each in self._sources_of_real()]
-        return [self._make(each, f"`{each.source}` leads to {each.destination_type} `{each.destination}`") for each in (*own, *incoming)]
+        return [self._make(each, f"`{each.source}` leads to {_target(each)}") for each in (*own, *incoming)]
 
     def move_back(self, calls: Calls) -> list[Change]:
         """The ways to the gate, to be removed when `build_back` is complete. `.real` keeps its bindings: what waits in the bridge goes there."""
@@ -298,8 +295,12 @@ class Gate:
 
 def remove(binding: Binding, calls: Calls) -> Change:
     """Take one binding away."""
+    return Change(f"`{binding.source}` no longer leads to {_target(binding)}", calls.unbind(binding))
+
+
+def _target(binding: Binding) -> str:
     key = f" ({binding.routing_key})" if binding.routing_key else ""
-    return Change(f"`{binding.source}` no longer leads to {binding.destination_type} `{binding.destination}`{key}", calls.unbind(binding))
+    return f"{binding.destination_type} `{binding.destination}`{key}"
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -21,14 +21,14 @@ def demo() -> None:
 
 @commands.command(epilog="Example: delaybridge version --output json")
 def version(output: OutputOption = Output.TABLE) -> None:
-    """Show versions. Of delaybridge, Python, the platform and the brokers' client libraries."""
+    """Show versions. Of delaybridge, Python, the platform, the store's engine and the brokers' client libraries."""
     import platform
     from importlib import metadata
 
     from .tables import show_one
 
     versions = {"delaybridge": metadata.version("delaybridge"), "python": platform.python_version(), "platform": platform.platform()}
-    versions |= {name: _installed(name) for name in _optional()}
+    versions |= {name: _installed(name) for name in ("rocksdict", *_optional())}
     show_one(versions, versions, output)
 
 

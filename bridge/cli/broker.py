@@ -24,7 +24,7 @@ BrokerOption = Annotated[list[str] | None, typer.Option("--broker", help="Only t
 
 @commands.command(epilog="Example: delaybridge plan --broker rabbit")
 def plan(config: ConfigOption = None, broker: BrokerOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Print what the brokers still need. So much is needed that a header is enough; changes nothing."""
+    """Print what the brokers still need. Each step with a command to paste; changes nothing."""
     _show(_steps(config, broker, lambda prepared: prepared.plan()), output)
 
 

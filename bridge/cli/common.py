@@ -14,8 +14,12 @@ import typer
 if TYPE_CHECKING:
     from ..client import Client
 
-FAILED, UNAVAILABLE, STORE_IO, STORE_LOCKED, BAD_CONFIG = 1, 69, 74, 75, 78
-"""Exit codes beside 0 (ok) and 2 (usage); the numbers of sysexits.h."""
+FAILED, USAGE, UNAVAILABLE, STORE_IO, STORE_LOCKED, BAD_CONFIG = 1, 2, 69, 74, 75, 78
+"""Exit codes beside 0 (ok); the numbers of sysexits.h."""
+
+
+_API = {"bad_request": USAGE, "not_connected": UNAVAILABLE}
+"""What the daemon answers to wrong usage, and where its broker is away."""
 
 
 class Output(StrEnum):
@@ -77,4 +81,6 @@ def exit_code(error: Exception) -> int | None:
     }
     if isinstance(error, BrokenPipeError):  # who reads our output has gone: not worth a sentence
         return None
+    if isinstance(error, ApiError) and error.code in _API:
+        return _API[error.code]
     return next((code for kind, code in codes.items() if isinstance(error, kind)), None)

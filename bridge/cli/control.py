@@ -75,7 +75,7 @@ def _ask(client: Client, verb: str, id_: str, body: dict[str, Any] | None, outpu
 
 
 def _sentence(answer: dict[str, Any]) -> str:
-    from .tables import instant
+    from ..text import instant
 
     if answer["outcome"] == "too_late" and answer.get("event"):
         return f"too_late: {answer['event']} at {instant(answer['at'])}"

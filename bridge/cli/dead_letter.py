@@ -29,9 +29,10 @@ def list_dead_letters(
     token_file: TokenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the shelf, oldest first, with the reason code of each (docs/headers.md)."""
+    """List the shelf. Oldest first, with the reason code of each (docs/headers.md)."""
+    from ..text import instant
     from .inspect import place
-    from .tables import instant, show_rows
+    from .tables import show_rows
 
     columns = {
         "NUMBER": lambda row: row["number"],

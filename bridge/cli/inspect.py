@@ -26,7 +26,7 @@ def status(config: ConfigOption = None, url: UrlOption = None, token_file: Token
         show_one(found, {}, output)
 
 
-@commands.command("list", epilog="Example: delaybridge list --address orders.* --due-to 1h --limit 20")
+@commands.command("list", epilog="Example: delaybridge list --address orders --due-to 1h --limit 20")
 def list_messages(
     broker: Annotated[str | None, typer.Option(help="Only those for this broker.")] = None,
     address: Annotated[str | None, typer.Option(help="Only those for this destination address.")] = None,
@@ -40,7 +40,8 @@ def list_messages(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List what is pending, by due time."""
-    from .tables import instant, show_rows
+    from ..text import instant
+    from .tables import show_rows
 
     client = connect(config, url, token_file)
     found = client.messages(limit, broker=broker, address=address, id_prefix=id_prefix, due_from=due_from, due_to=due_to)
@@ -74,18 +75,16 @@ def show(
 
 def place(where: dict[str, str]) -> str:
     """A destination or source, for people."""
-    return f"{where['broker']}: {where['address']}"
+    return f"{where['broker']}: {where['address']}" if where["address"] else where["broker"]
 
 
 def _details(found: dict[str, Any]) -> dict[str, Any]:
-    from .tables import instant
+    from ..text import instant
 
     plain = {
         name: found.get(name) for name in ("id", "occurrence", "kind", "dialect", "route", "state", "attempts", "error", "size", "misfire")
     }
-    nested = {
-        f"{part} {name}": value for part in ("headers", "properties", "recurrence") for name, value in (found.get(part) or {}).items()
-    }
+    nested = {f"{part} {name}": value for part in ("headers", "properties") for name, value in (found.get(part) or {}).items()}
     return {
         **plain,
         "from": place(found["source"]),
@@ -94,4 +93,17 @@ def _details(found: dict[str, Any]) -> dict[str, Any]:
         "ends": instant(found.get("ends")),
         "next": "\n".join(map(instant, found.get("next", ()))),
         **nested,
+        **_recurrence(found.get("recurrence") or {}),
     }
+
+
+def _recurrence(found: dict[str, Any]) -> dict[str, Any]:
+    """What of a recurrence says something: a period has no zone, a cron no start."""
+    from .tables import duration
+
+    shown: dict[str, Any] = {f"recurrence {name}": duration(found[name]) for name in ("delay", "period") if found.get(name)}
+    if found.get("repeat"):
+        shown["recurrence repeat"] = found["repeat"]
+    if found.get("cron"):
+        shown |= {"recurrence cron": found["cron"], "recurrence zone": found.get("zone")}
+    return shown

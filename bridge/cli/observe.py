@@ -110,8 +110,8 @@ def _until_interrupted(arrivals: Iterable[list[dict[str, Any]]]) -> Iterator[lis
 
 
 def _print(deliveries: Iterable[dict[str, Any]], output: Output) -> None:
-    from ..text import printable
-    from .tables import instant, show_rows
+    from ..text import instant, printable
+    from .tables import show_rows
 
     if output is not Output.TABLE:
         show_rows(deliveries, {}, output)

@@ -73,9 +73,9 @@ def explain(
 
 
 def _explained(found: Explanation, now: int) -> dict[str, Any]:
-    from .tables import duration, instant
+    from ..text import instant
 
-    deliveries = [f"{instant(each.due)}  in {duration(each.due - now)}" for each in found.deliveries]
+    deliveries = [f"{instant(each.due)}  {_from(now, each.due)}" for each in found.deliveries]
     left = found.headers if found.verdict != "refused" else {}
     return {
         "verdict": {"pass_through": "passed through at once"}.get(found.verdict, found.verdict),
@@ -89,6 +89,12 @@ def _explained(found: Explanation, now: int) -> dict[str, Any]:
         "misfire": found.misfire if found.verdict == "delayed" else "",
         "headers left": "\n".join(f"{name}: {value!r}" for name, value in left.items()),
     }
+
+
+def _from(now: int, due: int) -> str:
+    from .tables import duration
+
+    return f"in {duration(due - now)}" if due > now else f"at once, {duration(now - due)} late"
 
 
 @commands.command(epilog="Example: delaybridge send --route orders --header x-delay=5000 hello")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tables import duration, instant, table
+from ..text import instant
+from .tables import duration, table
 
 _HOURS = 12
 _ADDRESSES = 20

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from ..text import printable
@@ -69,16 +68,6 @@ def table(headings: Iterable[str], rows: Sequence[Sequence[Any]], empty: str = "
 
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def instant(ms: int | None) -> str:
-    """Epoch milliseconds as RFC 3339 in UTC."""
-    if ms is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):
-        return f"{ms} ms"
 
 
 def duration(ms: int) -> str:

@@ -33,6 +33,7 @@ _TEXTS = {
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
     "bool_parsing": "must be true or false",
+    "path_type": "must be a path, as text",
     "dict_type": "must be a mapping of `key: value` lines",
     "model_type": "must be a mapping of `key: value` lines",
     "model_attributes_type": "must be a mapping of `key: value` lines",

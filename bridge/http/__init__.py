@@ -141,9 +141,9 @@ def _listener(bind: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen()
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise OSError(f"http cannot listen on {bind}:{port}: {error.strerror}; set another http.port or http.bind") from error
     return listener
 
 

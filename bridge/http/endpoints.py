@@ -15,6 +15,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...core.store import Pending, Query
+from ..text import instant
 from ..views import Status
 from . import shapes
 from .convert import MESSAGE_LIMIT, dead_letter_view, epoch_ms, message_detail, message_of, message_view
@@ -195,7 +196,7 @@ def _done(answer: Answer) -> shapes.Done:
 def _refusal(answer: Answer, status: int) -> Problem:
     """Why a message cannot be had, as an error."""
     words = {
-        "too_late": f"It is too late: already {answer.event}."
+        "too_late": f"It is too late: {answer.event} at {instant(answer.at)}."
         if answer.event
         else "It is too late; what happened is no longer remembered.",
         "in_flight": "It is being published right now; ask again.",
@@ -226,7 +227,7 @@ ENDPOINTS = (
     ),
     Endpoint(method="POST", path=f"{_ID}/release", handler=release_message, answers=shapes.Done, errors=(404, 409)),
     Endpoint(method="GET", path=_LETTERS, handler=list_dead_letters, asks=shapes.DeadLettersQuery, answers=shapes.DeadLetterPage),
-    Endpoint(method="POST", path=f"{_LETTERS}/{{number:int}}/retry", handler=retry_dead_letter, answers=shapes.Done, errors=(404,)),
+    Endpoint(method="POST", path=f"{_LETTERS}/{{number:int}}/retry", handler=retry_dead_letter, answers=shapes.Done, errors=(404, 409)),
     Endpoint(method="DELETE", path=f"{_LETTERS}/{{number:int}}", handler=drop_dead_letter, answers=shapes.Done, errors=(404,)),
     Endpoint(method="POST", path="/api/v1/routes/{name}/pause", handler=pause_route, answers=shapes.Done, errors=(404,)),
     Endpoint(method="POST", path="/api/v1/routes/{name}/resume", handler=resume_route, answers=shapes.Done, errors=(404,)),

@@ -52,7 +52,7 @@ class Guard:
         scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and hmac.compare_digest(given, self._token):
             return None
-        return problem(401, "unauthorized", "A bearer token is needed: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
+        return problem(401, "unauthorized", "A bearer token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
 
 
 def _names_loopback(host: str) -> bool:

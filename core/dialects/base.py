@@ -70,6 +70,8 @@ def scalar(field: Field) -> int | str:
     payload = field.payload
     if field.tag == "x" and len(payload) in {4, 8} and not (payload.isascii() and payload.decode().isprintable()):
         return int.from_bytes(payload, signed=True)
+    if field.tag not in "Sx":
+        raise wrong_type(field, "a number or text")
     written = text(field)
     return int(written) if INTEGER.fullmatch(written) else written
 

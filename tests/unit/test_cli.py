@@ -151,6 +151,12 @@ def test_explain_tells_why_a_message_is_refused_with_status_1() -> None:
     assert "refused" in told.stdout
 
 
+def test_explain_tells_how_late_an_instant_is_that_has_passed() -> None:
+    told = call("explain", "x-delay-until=2026-11-20T11:00:00Z", "--at", "2026-11-20T12:00:00Z")
+
+    assert "2026-11-20T11:00:00.000Z  at once, 1h late" in told.stdout
+
+
 def test_explain_follows_the_configured_limits(tmp_path: Path) -> None:
     (tmp_path / "delaybridge.yaml").write_text("limits: {max_delay: 1h}")
 

@@ -104,6 +104,18 @@ def test_show_tells_headers_and_the_next_due_times(daemon: Daemon) -> None:
     assert "2026-11-25T08:00:00.000Z" in told
 
 
+def test_show_tells_a_period_in_words_and_nothing_of_what_is_not_set(daemon: Daemon) -> None:
+    recurrence = {"start": 1_795_507_200_000, "delay": 0, "period": 600_000, "repeat": 3, "cron": "", "zone": "UTC"}
+    daemon.on("GET /api/v1/messages/a", MESSAGE | {"recurrence": recurrence})
+
+    told = call("show", "a").stdout
+
+    assert "recurrence period  10m" in told
+    assert "recurrence repeat  3" in told
+    assert "UTC" not in told
+    assert "recurrence start" not in told
+
+
 def test_show_of_an_unknown_id_fails(daemon: Daemon) -> None:
     daemon.error("GET /api/v1/messages/x", 404, "unknown")
 
@@ -178,6 +190,13 @@ def test_a_message_is_sent_with_typed_headers(daemon: Daemon) -> None:
 @pytest.mark.parametrize("header", ["nothing", "x:={", "x:=[1]", "=v"])
 def test_what_is_no_header_is_a_usage_error(header: str) -> None:
     assert call("send", "-H", header, "body").exit_code == 2
+
+
+@pytest.mark.parametrize(("status", "code", "exit_code"), [(503, "not_connected", 69), (400, "bad_request", 2), (422, "unroutable", 1)])
+def test_a_message_that_was_not_sent_ends_with_the_reasons_own_status(daemon: Daemon, status: int, code: str, exit_code: int) -> None:
+    daemon.error("POST /api/v1/messages", status, code)
+
+    assert call("send", "body").exit_code == exit_code
 
 
 # --- the shelf ---
