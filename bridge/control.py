@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..adapters.base import AdapterError, NotConnected, Observable, Outcome, Outgoing, Received, Source
 from ..core.recurrence import following
-from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record
+from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record, Refuse
 from . import plugins
 from .holds import NEVER
 from .ledger_files import HOUR_MS
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .config import Config, Route
     from .pauses import Pauses
+    from .planner import Planner
     from .workers import IntakeWorker, LaneWorker
 
 IN_FLIGHT_PATIENCE = 5.0
@@ -174,16 +175,33 @@ class Control:
         return self._store.dead_letters(limit, after)
 
     def retry_dead_letter(self, number: int) -> bool:
-        """Schedule a shelved message again, due now. Raises NotPossibleError for one that was refused as it came: nothing says where it goes."""
+        """Schedule a shelved message again: due now, or, where it was refused as it came, as its headers say under the rules of today.
+
+        Raises NotPossibleError where it would be refused again.
+        """
         letter = next(iter(self._store.dead_letters(1, number - 1)), None)
-        if letter is not None and letter.number == number and not letter.record.address:
-            raise NotPossibleError(
-                f"it was refused as it came ({letter.reason}) and has no destination: send it again, corrected, and drop this one"
-            )
-        done = self._store.retry_dead_letter(number, self._clock())
-        for worker in self._lanes.values():
-            worker.poke()
-        return done
+        if letter is None or letter.number != number:
+            return False
+        worker = self._intakes.get(letter.record.route)
+        if letter.record.kind != "refused" or (
+            worker is not None and letter.record.address == worker.intake.planner.route.dead_letter != ""
+        ):
+            self._store.retry_dead_letter(number, self._clock())
+        elif worker is None:
+            raise NotPossibleError(f"its route {letter.record.route!r} is no longer configured")
+        else:
+            self._plan_again(worker.intake.planner, letter)
+        for lane in self._lanes.values():
+            lane.poke()
+        return True
+
+    def _plan_again(self, planner: Planner, letter: DeadLetter) -> None:
+        """Stored first and dropped then: a crash in between leaves it on the shelf as well."""
+        change = planner.plan_again(letter.record, self._clock())
+        if isinstance(change, Refuse):
+            raise NotPossibleError(f"it would be refused again: {change.reason}: {change.detail}")
+        self._store.put([change], self._clock())
+        self._store.drop_dead_letter(letter.number, self._clock())
 
     def drop_dead_letter(self, number: int) -> bool:
         """Forget a shelved message."""

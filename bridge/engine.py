@@ -16,7 +16,7 @@ from .lane import Lane, LaneSettings
 from .ledger_worker import LedgerWorker
 from .pauses import Pauses
 from .planner import Planner, Route
-from .workers import IntakeWorker, LaneWorker, Worker
+from .workers import IntakeWorker, LaneWorker, SyncWorker, Worker
 
 if TYPE_CHECKING:
     from ..adapters.base import Sink, Source
@@ -43,6 +43,7 @@ class Engine:
         self._clock = clock
         self._stopping = False
         self.store = open_store(config)
+        self.sync = SyncWorker(self.store.sync, failed)
         self.pauses = Pauses(config.store.path / "paused.json", self._resumed)
         self._holds: dict[str, Holds] = {}
         self._dead_letters = {route.name: route.dead_letter or "" for route in config.routes}
@@ -56,7 +57,17 @@ class Engine:
     def _lane(self, name: str, failed: Failed) -> LaneWorker:
         config = self.config
         holds = self._holds[name] = Holds(Backoff(config.retry.first / 1000, config.retry.cap / 1000))
-        lane = Lane(name, self.store, holds, self._dead_letters, self.pauses.routes, self.started, lane_settings(config), self.metrics)
+        lane = Lane(
+            name,
+            self.store,
+            holds,
+            self._dead_letters,
+            self.pauses.routes,
+            self.started,
+            lane_settings(config),
+            self.metrics,
+            self.sync.ask,
+        )
         return LaneWorker(lane, self._sink(name), self._clock, self.metrics, failed, drain_for=config.shutdown_timeout / 1000 / 2)
 
     def _sink(self, broker: str) -> Sink:
@@ -81,7 +92,7 @@ class Engine:
     @property
     def workers(self) -> list[Worker]:
         """All threads, in the order in which they are stopped."""
-        return [*self.intakes.values(), *self.lanes.values(), self.ledger]
+        return [*self.intakes.values(), *self.lanes.values(), self.sync, self.ledger]
 
     def start(self) -> None:
         """Start all threads; connecting goes on in them."""
@@ -103,7 +114,7 @@ class Engine:
         self._stopping = True
         deadline = time.monotonic() + timeout
         ended = True
-        for group in (list(self.intakes.values()), list(self.lanes.values()), [self.ledger]):
+        for group in (list(self.intakes.values()), list(self.lanes.values()), [self.sync, self.ledger]):
             for worker in group:
                 worker.stop()
             for worker in group:

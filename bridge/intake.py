@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import structlog
+
 from ..core.store import Change, Put, Refuse, Store
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .metrics import Metrics
     from .planner import Planner
+
+log = structlog.get_logger()
 
 Wake = Callable[[str, int], None]
 """Tells a lane (by name) that something for it is due at that time."""
@@ -95,6 +99,7 @@ class Intake:
         self._metrics.intake_batch(received)
         earliest: dict[str, int] = {}
         delays = []
+        refused: Counter[str] = Counter()
         for change in changes:
             if type(change) is Put:
                 record = change.record
@@ -104,8 +109,11 @@ class Intake:
                     earliest[record.lane] = due
             elif type(change) is Refuse:
                 self._metrics.dead_letter(change.reason, 1)
+                refused[str(change.reason)] += 1
                 if change.forward is not None:
                     earliest[change.forward.lane] = now
         self._metrics.requested_delay(delays)
+        for reason, count in refused.items():
+            log.warning("refused", route=self.name, reason=reason, messages=count)
         for lane, due in earliest.items():
             self._wake(lane, due)

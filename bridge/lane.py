@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
 from msgspec.structs import replace
 
 from ..adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Rejected
@@ -23,6 +24,8 @@ from .planner import carrier
 
 if TYPE_CHECKING:
     from .metrics import Metrics, Published
+
+log = structlog.get_logger()
 
 Publish = Callable[[Sequence[Outgoing]], None]
 
@@ -57,7 +60,10 @@ class LaneSettings:
 
 
 class Lane:
-    """One destination broker. `dead_letters` gives the dead-letter address of each route, empty for the shelf; `paused` names routes that wait."""
+    """One destination broker. `dead_letters` gives the dead-letter address of each route, empty for the shelf; `paused` names routes that wait.
+
+    `on_settle` is called when something was settled that should soon be made durable.
+    """
 
     def __init__(
         self,
@@ -69,12 +75,14 @@ class Lane:
         started: int,
         settings: LaneSettings,
         metrics: Metrics,
+        on_settle: Callable[[], None],
     ) -> None:
         self.name = name
         self.store = store
         self.holds = holds
         self.settings = settings
         self.paused = paused
+        self._on_settle = on_settle
         self.published = 0
         self._dead_letters = dead_letters
         self._started = started
@@ -143,6 +151,7 @@ class Lane:
                 self._dispatch(batch, now, publish, address)
             elif not hold.in_flight:
                 del self.holds.addresses[address]
+                log.info("destination_free", lane=self.name, address=address)
 
     def _held(self, address: str, limit: int, now: int) -> list[Due]:
         """What is held behind an address. Empty means that nothing is, settled or not: only then may others pass."""
@@ -268,6 +277,10 @@ class Lane:
         return None if upcoming is None else replace(due.record, schedule=upcoming)
 
     def _fail(self, due: Due, error: AdapterError, now: int) -> Held:
+        if due.record.address not in self.holds.addresses:
+            log.warning(
+                "destination_held", lane=self.name, address=due.record.address, error=str(error), action="tried again with growing waits"
+            )
         self.holds.fail(due.record.address, str(error), now)
         return Held(due.key, due.attempts + 1, str(error))
 
@@ -276,6 +289,7 @@ class Lane:
         address = "" if record.kind == "refused" else self._dead_letters.get(record.route, "")
         forward = carrier(record, address, now, reason, detail) if address else None
         self._metrics.dead_letter(reason, 1)
+        log.warning("dead_lettered", route=record.route, id=record.id, address=record.address, reason=reason, detail=detail)
         self._close(
             Settled(due.key, "dead_lettered", now, reason, detail, due.attempts + 1, next=self._next(due, now), forward=forward), now
         )
@@ -301,6 +315,7 @@ class Lane:
         if self._settled:
             settled, self._settled = self._settled, []
             self.store.settle(settled, now)
+            self._on_settle()
         for (route, answer), count in self._answers.items():
             self._metrics.published(route, answer, count)
         self._answers.clear()

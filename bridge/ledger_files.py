@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-ROWS_PER_FLUSH = 100_000
-"""Bounds the memory that one flush takes; what is left goes with the next."""
+ROWS_PER_FLUSH = 20_000
+"""Bounds the memory that one flush takes, and the time for which it holds everybody else up; what is left goes with the next.
+
+Measured after a burst of 200,000 messages: 79 MiB over idle, and 184 MiB with 100,000 rows.
+"""
 
 HOUR_MS = 3_600_000
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..adapters.base import Received
 from ..core import fields, headers
 from ..core.message import Message
 from ..core.schedule import Cancel, Limits, PassThrough, Refused, Request, Schedule
 from ..core.store import Change, Put, Record, Refuse, Withdraw
-
-if TYPE_CHECKING:
-    from ..adapters.base import Received
 
 MAX_HOPS = 16
 """How often a message may pass the bridge undelayed with an earlier delivery's headers on it before that is called a loop."""
@@ -102,9 +99,13 @@ class Planner:
 
     def refuse(self, received: Received, now: int, reason: str, detail: str, dialect: str = "") -> Refuse:
         """The message as it came, for the shelf, or for the route's dead-letter destination with the reason in two headers."""
+        record = self._record(received, received.message.headers, Schedule(due=now), received.address, now, "", "refused", dialect)
         address = self.route.dead_letter
-        record = self._record(received, received.message.headers, Schedule(due=now), address, now, "", "refused", dialect)
         return Refuse(record, reason, detail, carrier(record, address, now, reason, detail) if address else None)
+
+    def plan_again(self, refused: Record, now: int) -> Change:
+        """What a message on the shelf, kept as it came, asks for under the rules of today."""
+        return self.plan(Received(refused.message, refused.address, b""), now)
 
 
 def kind_of(schedule: Schedule) -> str:

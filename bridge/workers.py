@@ -28,6 +28,9 @@ LONGEST_WAIT = 10.0
 RECEIVE_TIMEOUT = 0.5
 """Seconds that a receive waits for a first message before it looks whether the daemon is stopping."""
 
+SMALL_BATCH, PACE = 100, 0.005
+"""After a batch of fewer messages the intake waits for so many seconds: what comes meanwhile shares one durable write. A first message never waits."""
+
 
 class Worker:
     """A thread with a name that stops when asked, and reports what it dies of to `failed`."""
@@ -142,7 +145,8 @@ class IntakeWorker(Worker):
     def _receive(self) -> None:
         while not self.stopping.is_set():
             if self._room():
-                self.intake.step(RECEIVE_TIMEOUT)
+                if 0 < self.intake.step(RECEIVE_TIMEOUT) < SMALL_BATCH:
+                    self.stopping.wait(PACE)
             else:
                 log.error("disk_low", worker=self.name, action="intake waits until there is room; delivery goes on")
                 self._wait_for_room()
@@ -152,6 +156,31 @@ class IntakeWorker(Worker):
             if self._room():
                 log.info("disk_has_room", worker=self.name)
                 return
+
+
+class SyncWorker(Worker):
+    """Makes durable what lanes settled, so that no delivery waits for a disk. One fsync serves all that was settled before it."""
+
+    def __init__(self, sync: Callable[[], None], failed: Callable[[str, BaseException], None]) -> None:
+        super().__init__("sync", failed)
+        self._sync = sync
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        """Something was settled. Any thread."""
+        self._asked.set()
+
+    def stop(self) -> None:
+        """Ask the thread to end after one more sync."""
+        super().stop()
+        self._asked.set()
+
+    def run(self) -> None:
+        """Sync whenever asked."""
+        while not self.stopping.is_set():
+            self._asked.wait()
+            self._asked.clear()
+            self._sync()
 
 
 class LaneWorker(Worker):
@@ -186,8 +215,7 @@ class LaneWorker(Worker):
     def confirm(self, outcomes: Sequence[Outcome]) -> None:
         """The sink's `Confirm`. Any thread."""
         self.lane.confirm(outcomes)
-        if not self._wake.is_set():
-            self._wake.set()
+        self.wake(self._clock() + self.lane.settings.settle_after)
 
     def run(self) -> None:
         """Tick until stopped, then drain."""

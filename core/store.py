@@ -204,7 +204,14 @@ class Store(Protocol):
         ...
 
     def settle(self, outcomes: Sequence[Settled], now: int) -> None:
-        """Record outcomes, next occurrences and ledger rows in one fsynced write."""
+        """Record outcomes, next occurrences and ledger rows in one write, which survives a killed process at once, and a loss of power after `sync`.
+
+        What is lost with the machine's power before that is delivered again, with the same id and occurrence. So no delivery waits for a disk.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make all that was settled so far survive a loss of power. Blocks for one fsync, and no other call meanwhile."""
         ...
 
     def hold(self, failed: Sequence[Held], now: int) -> None:

@@ -126,6 +126,9 @@ class TimeIndex:
         """See `Store.settle`. What is not in flight but still waits is settled too; what is gone is passed over."""
         with self._entered(now):
             self._delivery.settle(outcomes, now)
+
+    def sync(self) -> None:
+        """See `Store.sync`."""
         self._sync()
 
     def hold(self, failed: Sequence[Held], now: int) -> None:

@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 from contract.stores import T0, record
+from msgspec.structs import replace
 
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import NotPossibleError
-from delaybridge.core.store import Refuse
+from delaybridge.core.message import message
+from delaybridge.core.store import Put, Query, Refuse, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from delaybridge.core.fields import Value
 
 
 @pytest.fixture
@@ -26,8 +30,13 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     made.store.close()
 
 
-def test_a_refused_message_that_goes_nowhere_is_not_sent_to_nowhere_by_a_retry(engine: Engine) -> None:
-    engine.store.put([Refuse(record("a", address="", kind="refused"), "bad_duration", "x-delay: 'soon' is no duration")], T0)
+def _refused(reason: str, headers: dict[str, Value], address: str = "") -> Refuse:
+    kept = replace(record("a", address=address, kind="refused"), message=message(b"body", headers), route="default")
+    return Refuse(kept, reason, "as it came")
+
+
+def test_a_refused_message_that_would_be_refused_again_stays_on_the_shelf(engine: Engine) -> None:
+    engine.store.put([_refused("bad_duration", {"x-delay": "soon"}, "orders")], T0)
 
     with pytest.raises(NotPossibleError, match="bad_duration"):
         engine.control.retry_dead_letter(1)
@@ -36,8 +45,21 @@ def test_a_refused_message_that_goes_nowhere_is_not_sent_to_nowhere_by_a_retry(e
     assert engine.store.counts().pending == 0
 
 
-def test_a_dead_letter_that_has_a_destination_is_scheduled_again(engine: Engine) -> None:
-    engine.store.put([Refuse(record("a", address="orders", kind="refused"), "bad_duration", "")], T0)
+def test_a_refused_message_is_planned_again_by_the_rules_of_today(engine: Engine) -> None:
+    """The operator has allowed the destination meanwhile, say."""
+    engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
+
+    assert engine.control.retry_dead_letter(1)
+
+    (pending,) = engine.control.messages(Query(), 10, "").items
+    assert (pending.record.address, pending.record.schedule.due) == ("orders", T0 + 90_000)
+    assert engine.control.dead_letters(10, 0) == []
+
+
+def test_a_message_that_could_not_be_delivered_is_scheduled_again_at_once(engine: Engine) -> None:
+    engine.store.put([Put(record("a", address="orders", lane="memory"))], T0)
+    (due,) = engine.store.due("memory", T0 + 86_400_000, 1, 1 << 20)
+    engine.store.settle([Settled(due.key, "dead_lettered", T0, "too_large")], T0)
 
     assert engine.control.retry_dead_letter(1)
     assert not engine.control.retry_dead_letter(2)

@@ -37,7 +37,17 @@ class Bench:
         self.wire: list[Outgoing] = []
 
     def new_lane(self, started: int) -> Lane:
-        return Lane("rabbit", self.store, self.holds, {"orders": self.dead_letter}, self.paused, started, self.settings, Metrics("test"))
+        return Lane(
+            "rabbit",
+            self.store,
+            self.holds,
+            {"orders": self.dead_letter},
+            self.paused,
+            started,
+            self.settings,
+            Metrics("test"),
+            lambda: None,
+        )
 
     def put(self, name: str, due: int, address: str = "a", now: int = T0, **schedule: object) -> None:
         record = Record(
