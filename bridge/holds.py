@@ -1,6 +1,6 @@
 """Which addresses of a lane are held back, and when each is tried again. Plain bookkeeping: no store, no clock.
 
-One thread drives a lane and its holds; `pause` and `resume` may come from another.
+One thread drives a lane and its holds; `resume` may come from another.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Holds:
 
     backoff: Backoff
     addresses: dict[str, Hold] = field(default_factory=dict)
+    _resumed: bool = False
 
     def fail(self, address: str, error: str, now: int) -> Hold:
         """A delivery there failed: hold it, or hold it for longer."""
@@ -50,11 +51,25 @@ class Holds:
         hold.error = error
         return hold
 
-    def pause(self, address: str, until: int = NEVER) -> Hold:
-        """Hold an address that did not fail: a paused route, or a destination whose confirms are slow. Any thread."""
-        hold = self.addresses.setdefault(address, Hold(0, "paused", 0, until))
-        hold.attempts, hold.retry_at = 0, until
-        return hold
+    def pause(self, address: str) -> None:
+        """Hold an address that did not fail, for a paused route, until `resume`."""
+        hold = self.addresses.setdefault(address, Hold(0, "paused", 0, NEVER))
+        hold.attempts, hold.retry_at = 0, NEVER
+
+    def slow(self, address: str, until: int) -> None:
+        """Hold an address that did not fail, for a while: its confirms do not come."""
+        self.addresses.setdefault(address, Hold(0, "slow", until, until)).retry_at = until
+
+    def turn(self, address: str) -> None:
+        """Let the other addresses go before this one the next time."""
+        self.addresses[address] = self.addresses.pop(address)
+
+    def set_back(self, by: int) -> None:
+        """The clock was set back by so many milliseconds."""
+        for hold in self.addresses.values():
+            hold.since -= by
+            if hold.retry_at != NEVER:
+                hold.retry_at -= by
 
     def works(self, address: str, now: int) -> None:
         """A delivery there succeeded: the rest may follow."""
@@ -64,17 +79,18 @@ class Holds:
             hold.retry_at = now
 
     def resume(self) -> None:
-        """End every pause: what waited goes out first. Any thread."""
-        for hold in list(self.addresses.values()):
-            if hold.retry_at == NEVER:
-                hold.retry_at = 0
+        """End every pause with the next `ready`: what waited goes out first. Any thread; a pause that is just being noted ends as well."""
+        self._resumed = True
 
     def ready(self, now: int) -> list[tuple[str, Hold]]:
         """The addresses to try now: a probing one only while nothing of it is in flight."""
-        return [
-            (name, hold) for name, hold in list(self.addresses.items()) if hold.retry_at <= now and not (hold.probing and hold.in_flight)
-        ]
+        if self._resumed:
+            self._resumed = False
+            for hold in self.addresses.values():
+                if hold.retry_at == NEVER:
+                    hold.retry_at = now
+        return [(name, hold) for name, hold in self.addresses.items() if hold.retry_at <= now and not (hold.probing and hold.in_flight)]
 
     def next_retry(self) -> int:
         """When `ready` will next have something to say, as far as time alone decides."""
-        return min((hold.retry_at for hold in list(self.addresses.values()) if not hold.in_flight), default=NEVER)
+        return min((hold.retry_at for hold in self.addresses.values() if not hold.in_flight), default=NEVER)

@@ -45,7 +45,8 @@ class LaneSettings:
     """Bounds of one lane. Times in milliseconds.
 
     window, window_bytes    unconfirmed messages, and their bytes, at most
-    share                   of the window for one destination once its confirms are older than `slow_after`
+    slow_after              a destination whose oldest message is unconfirmed for longer is stuck
+    share                   what a stuck destination may have unconfirmed, and how much goes beyond the window meanwhile, for the others
     settle_after            a confirmed message is settled at the latest after this long; in between, confirms share one fsync
     give_up_after           a destination that refused for so long gets its overdue messages dead-lettered; 0: never
     """
@@ -93,7 +94,8 @@ class Lane:
         self._per_address: dict[str, int] = {}
         self._settled: list[Settled] = []
         self._settle_by = NEVER
-        self._answers: Counter[tuple[str, Published]] = Counter()
+        self._stuck = ""
+        self._now = started
         for address, (attempts, error) in store.held(name).items():
             holds.addresses[address] = Hold(max(1, attempts), error, started, started)
 
@@ -111,13 +113,31 @@ class Lane:
 
         Raises NotConnected when the sink cannot publish; what it was given is due again.
         """
+        self._keep_time(now)
         self._absorb(now)
+        self._stuck = self._stuck_address(now)
         self._send_held(now, publish)
         full = self._send_due(now, publish)
         if now >= self._settle_by or len(self._settled) >= self.settings.batch:
             self._settle(now)
-        next_due = None if full else self.store.next_due(self.name)
-        return max(0, min(self._settle_by, self.holds.next_retry(), NEVER if next_due is None else next_due) - now)
+        return max(0, min(self._settle_by, self._next_chance(full)) - now)
+
+    def _keep_time(self, now: int) -> None:
+        """Where the wall clock was set back, all that was planned by it moves along, and nothing that falls due from now on was missed."""
+        if now < self._now:
+            self._started = min(self._started, now)
+            self._settle_by = min(self._settle_by, now)
+            self.holds.set_back(self._now - now)
+            for flight in self._flights.values():
+                flight.since -= self._now - now
+        self._now = now
+
+    def _next_chance(self, full: bool) -> int:
+        """When time alone lets something go out. Without room only an outcome does, or that a destination turns out to be stuck."""
+        if full:
+            return NEVER if self._stuck else self._oldest_since() + self.settings.slow_after + 1
+        next_due = self.store.next_due(self.name)
+        return min(self.holds.next_retry(), NEVER if next_due is None else next_due)
 
     def drain(self, now: int) -> bool:
         """Settle what was confirmed, publish nothing; True when nothing is in flight any more."""
@@ -128,8 +148,7 @@ class Lane:
     def _send_due(self, now: int, publish: Publish) -> bool:
         """Publish what is due; True when the window is full."""
         while True:
-            room = self.settings.window - len(self._flights)
-            space = self.settings.window_bytes - self._flying_bytes
+            room, space = self._room()
             if room <= 0 or space <= 0:
                 return True
             batch = self.store.due(self.name, now, min(room, self.settings.batch), space)
@@ -143,22 +162,35 @@ class Lane:
         for address, hold in self.holds.ready(now):
             if self._gives_up(hold, now):
                 self._give_up(address, hold, now)
-            limit = 1 if hold.probing else min(self.settings.share, self.settings.window - len(self._flights))
-            if limit <= 0:
+            room, space = self._room()
+            if room <= 0 or space <= 0:
+                return
+            if self._stuck and self._crowds(address):
+                self.holds.slow(address, now + self.settings.slow_after // 10)
                 continue
-            batch = self._held(address, limit, now)
+            batch = self._held(address, 1 if hold.probing else (room + 1) // 2, space, now)  # the other half is for what falls due
             if batch:
+                self.holds.turn(address)
                 self._dispatch(batch, now, publish, address)
             elif not hold.in_flight:
                 del self.holds.addresses[address]
                 log.info("destination_free", lane=self.name, address=address)
 
-    def _held(self, address: str, limit: int, now: int) -> list[Due]:
+    def _room(self) -> tuple[int, int]:
+        """How many more messages, and bytes, may be in flight."""
+        settings = self.settings
+        beyond = settings.share if self._stuck else 0
+        return (
+            settings.window + beyond - len(self._flights),
+            settings.window_bytes + settings.window_bytes * beyond // settings.window - self._flying_bytes,
+        )
+
+    def _held(self, address: str, limit: int, space: int, now: int) -> list[Due]:
         """What is held behind an address. Empty means that nothing is, settled or not: only then may others pass."""
-        batch = self.store.due(self.name, now, limit, self.settings.window_bytes, held=address)
+        batch = self.store.due(self.name, now, limit, space, held=address)
         if not batch and self._settled:
             self._settle(now)
-            batch = self.store.due(self.name, now, limit, self.settings.window_bytes, held=address)
+            batch = self.store.due(self.name, now, limit, space, held=address)
         return batch
 
     def _dispatch(self, batch: Sequence[Due], now: int, publish: Publish, held: str | None) -> None:
@@ -187,15 +219,25 @@ class Lane:
             return "paused"
         if self.holds.addresses and address != held and address in self.holds.addresses:
             return due.error
-        if self._per_address.get(address, 0) >= self.settings.share and self._is_slow(now):
-            self.holds.pause(address, now + self.settings.slow_after)
+        if self._stuck and self._crowds(address):
+            self.holds.slow(address, now + self.settings.slow_after // 10)
             return "slow: earlier messages are not confirmed yet"
         return None
 
-    def _is_slow(self, now: int) -> bool:
-        """Whether the oldest unconfirmed message has waited too long: then one destination may not fill the window alone."""
-        oldest = next(iter(self._flights.values()), None)
-        return oldest is not None and now - oldest.since > self.settings.slow_after
+    def _oldest_since(self) -> int:
+        return next(iter(self._flights.values())).since
+
+    def _stuck_address(self, now: int) -> str:
+        """The destination whose message has been unconfirmed for longest, if that is too long."""
+        if not self._flights or now - self._oldest_since() <= self.settings.slow_after:
+            return ""
+        return next(iter(self._flights.values())).due.record.address
+
+    def _crowds(self, address: str) -> bool:
+        """While a destination is stuck it keeps to its share, and any other to what leaves as much free again, so that there is room for a next one."""
+        room, space = self._room()
+        flying = self._per_address.get(address, 0)
+        return flying >= room or (address == self._stuck and (flying >= self.settings.share or space <= self.settings.window_bytes // 2))
 
     def _closed_without_delivery(self, due: Due, now: int) -> bool:
         """Expire a record whose end has passed, or that was missed while the bridge was down and is to be skipped."""
@@ -237,13 +279,14 @@ class Lane:
     def _absorb(self, now: int) -> None:
         """Sort the outcomes that came in: delivered, dead, to be held, or unknown (due again)."""
         inbox, lateness = self._inbox, []
+        answers: Counter[tuple[str, Published]] = Counter()
         failed: list[Held] = []
         unknown: list[bytes] = []
         while inbox:
             for key, error in inbox.popleft():
                 flight = self._land(key)
                 due = flight.due
-                self._answers[due.record.route, _answer(error)] += 1
+                answers[due.record.route, _answer(error)] += 1
                 if error is None:
                     lateness.append(now - due.record.schedule.due)
                     self._close(Settled(key, "delivered", now, "", "", due.attempts + 1, self._next(due, now)), now)
@@ -251,6 +294,8 @@ class Lane:
                         self.holds.works(flight.held, now)
                 else:
                     self._undelivered(due, error, now, failed, unknown)
+        for (route, answer), count in answers.items():
+            self._metrics.published(route, answer, count)
         if lateness:
             self.published += len(lateness)
             self._metrics.lateness(self.name, lateness)
@@ -316,9 +361,6 @@ class Lane:
             settled, self._settled = self._settled, []
             self.store.settle(settled, now)
             self._on_settle()
-        for (route, answer), count in self._answers.items():
-            self._metrics.published(route, answer, count)
-        self._answers.clear()
         self._settle_by = NEVER
 
 

@@ -31,6 +31,9 @@ RECEIVE_TIMEOUT = 0.5
 SMALL_BATCH, PACE = 100, 0.005
 """After a batch of fewer messages the intake waits for so many seconds: what comes meanwhile shares one durable write. A first message never waits."""
 
+SYNC_PACE = 0.05
+"""Seconds for which settled deliveries gather for one sync; often an intake's write has synced them by then."""
+
 
 class Worker:
     """A thread with a name that stops when asked, and reports what it dies of to `failed`."""
@@ -179,6 +182,7 @@ class SyncWorker(Worker):
         """Sync whenever asked."""
         while not self.stopping.is_set():
             self._asked.wait()
+            self.stopping.wait(SYNC_PACE)
             self._asked.clear()
             self._sync()
 

@@ -242,6 +242,14 @@ def scan(family: Rdict, first: bytes, end: bytes, *, values: bool = True) -> Ite
     found.status()
 
 
+def last_up_to(family: Rdict, key: bytes) -> bytes:
+    """The last key that does not lie behind `key`, empty where there is none. No bounds: beside a lower one, seek_for_prev finds keys below it."""
+    found = family.iter(ReadOptions())
+    found.seek_for_prev(key)
+    found.status()
+    return found.key() if found.valid() else b""
+
+
 def scan_prefix(family: Rdict, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     """All keys that start with `prefix`, and their values."""
     return scan(family, prefix, after(prefix))

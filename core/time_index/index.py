@@ -204,10 +204,10 @@ class TimeIndex:
         with self._entered() as state:
             return state.counters.totals["carriers"]
 
-    def outbox(self, limit: int) -> builtins.list[ledger.Row]:
-        """The oldest ledger rows that are in no ledger file yet, at most `limit`."""
+    def outbox(self, limit: int, start: int = 0) -> builtins.list[ledger.Row]:
+        """The oldest ledger rows that are in no ledger file yet, from sequence number `start` on, at most `limit`."""
         with self._entered() as state:
-            rows = state.outbox.rows(limit)
+            rows = state.outbox.rows(limit, start)
         self._sync()
         return rows
 

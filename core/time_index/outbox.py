@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr
 
 from .. import ledger
 from . import keys
-from .database import Database, scan
+from .database import Database, last_up_to, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,14 +41,20 @@ class Outbox:
         for key, value in scan(self._db.meta, start, keys.after(keys.OUTBOX)):
             yield int.from_bytes(key[1:], "big"), value
 
-    def rows(self, limit: int) -> list[ledger.Row]:
-        """The oldest rows, at most `limit`."""
+    def rows(self, limit: int, start: int = 0) -> list[ledger.Row]:
+        """The oldest rows from number `start` on, at most `limit`."""
+        start = max(self.first, start)
         found: list[ledger.Row] = []
-        for number, value in self._values(self.first):
-            found += _numbered(value, number)[: limit - len(found)]
+        for number, value in self._values(self._holding(start)):
+            found += _numbered(value, number)[max(0, start - number) :][: limit - len(found)]
             if len(found) >= limit:
                 break
         return found
+
+    def _holding(self, row: int) -> int:
+        """The first row of the write that this one is in."""
+        key = last_up_to(self._db.meta, keys.outbox_key(row))
+        return int.from_bytes(key[1:], "big") if key.startswith(keys.OUTBOX) else row
 
     def forget(self, change: Change, up_to: int) -> None:
         """Drop the rows up to a number, and the intent to write them; the rows behind it in the same write stay."""

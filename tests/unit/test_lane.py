@@ -5,82 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from unit.lane_bench import T0, Bench, bodies
 
-from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Outgoing, Rejected
-from delaybridge.bridge.backoff import Backoff
-from delaybridge.bridge.holds import NEVER, Holds
-from delaybridge.bridge.lane import Lane, LaneSettings
-from delaybridge.bridge.metrics import Metrics
+from delaybridge.adapters.base import BackOff, NotConnected, Rejected
+from delaybridge.bridge.holds import NEVER
+from delaybridge.bridge.lane import LaneSettings
 from delaybridge.core.fields import plain
-from delaybridge.core.message import message
-from delaybridge.core.schedule import Recurrence, Schedule
-from delaybridge.core.store import Pending, Put, Record
-from delaybridge.core.time_index import TimeIndex
+from delaybridge.core.schedule import Recurrence
+from delaybridge.core.store import Pending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
-
-T0 = 1_750_000_000_000
-
-
-class Bench:
-    """A lane with its store, and a sink that keeps what was published until the test answers."""
-
-    def __init__(self, path: Path, settings: LaneSettings, dead_letter: str = "") -> None:
-        self.store = TimeIndex(path, bridge="test")
-        self.holds = Holds(Backoff(first=1.0, cap=1.0))
-        self.dead_letter = dead_letter
-        self.settings = settings
-        self.paused: set[str] = set()
-        self.lane = self.new_lane(T0)
-        self.wire: list[Outgoing] = []
-
-    def new_lane(self, started: int) -> Lane:
-        return Lane(
-            "rabbit",
-            self.store,
-            self.holds,
-            {"orders": self.dead_letter},
-            self.paused,
-            started,
-            self.settings,
-            Metrics("test"),
-            lambda: None,
-        )
-
-    def put(self, name: str, due: int, address: str = "a", now: int = T0, **schedule: object) -> None:
-        record = Record(
-            message=message(name.encode()),
-            schedule=Schedule(due=due, **schedule),  # type: ignore[arg-type]  # what each test gives
-            lane="rabbit",
-            address=address,
-            id=name,
-            route="orders",
-            taken=now,
-        )
-        self.store.put([Put(record)], now)
-
-    def tick(self, now: int) -> int:
-        return self.lane.tick(now, self.wire.extend)
-
-    def answer(self, error: AdapterError | Callable[[Outgoing], AdapterError | None] | None = None) -> list[str]:
-        """Answer all that is on the wire; returns the bodies."""
-        answered, self.wire = self.wire, []
-        self.lane.confirm([(sent.tag, error(sent) if callable(error) else error) for sent in answered])
-        return _bodies(answered)
-
-    def deliver(self, now: int) -> list[str]:
-        """Tick, confirm and settle until nothing more comes at this instant."""
-        delivered = []
-        while self.tick(now) >= 0 and self.wire:
-            delivered += self.answer()
-        self.tick(now + self.settings.settle_after)
-        return delivered
-
-
-def _bodies(sent: Sequence[Outgoing]) -> list[str]:
-    return [(out.message.body or b"").decode() for out in sent]
 
 
 @pytest.fixture
@@ -96,7 +32,7 @@ def test_nothing_is_published_before_its_due_time(bench: Bench) -> None:
     assert bench.tick(T0 + 999) == 1
     assert bench.wire == []
     bench.tick(T0 + 1000)
-    assert _bodies(bench.wire) == ["later"]
+    assert bodies(bench.wire) == ["later"]
 
 
 def test_the_tick_returns_the_wait_until_the_next_due_time(bench: Bench) -> None:
@@ -165,7 +101,7 @@ def test_a_lost_connection_makes_everything_unconfirmed_due_again(bench: Bench) 
     bench.answer(NotConnected("reset"))
     bench.tick(T0 + 1)
 
-    assert _bodies(bench.wire) == ["order-1"]
+    assert bodies(bench.wire) == ["order-1"]
 
 
 def test_a_refusing_destination_delays_no_message_for_another(bench: Bench) -> None:
@@ -356,4 +292,4 @@ def test_a_destination_whose_confirms_do_not_come_leaves_room_for_the_others(ben
     for later in range(1500, 1600, 10):
         bench.tick(T0 + later)
 
-    assert "quick" in _bodies(bench.wire)
+    assert "quick" in bodies(bench.wire)

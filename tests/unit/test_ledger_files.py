@@ -8,6 +8,7 @@ import msgspec
 import pyarrow.dataset as ds
 import pytest
 
+from delaybridge.bridge import ledger_files
 from delaybridge.bridge.ledger_files import LedgerFiles, arrow_schema
 from delaybridge.core.ledger import COLUMNS, Row
 
@@ -40,8 +41,8 @@ class Outbox:
     def set_flush_intent(self, first: int, last: int) -> None:
         self.intent = first, last
 
-    def outbox(self, limit: int) -> list[Row]:
-        return self.rows[:limit]
+    def outbox(self, limit: int, start: int = 0) -> list[Row]:
+        return [row for row in self.rows if row.sequence >= start][:limit]
 
     def forget_outbox(self, up_to: int) -> None:
         if self.crash_before_forgetting:
@@ -92,6 +93,31 @@ def test_a_crash_between_writing_and_forgetting_leaves_each_row_once(tmp_path: P
     LedgerFiles(tmp_path, outbox, "b").flush_all()
 
     assert _sequences(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_rows_are_read_a_page_at_a_time_and_files_end_where_they_are_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_files, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(ledger_files, "ROWS_PER_FLUSH", 5)
+    outbox = Outbox([_row(number, T0) for number in range(1, 8)])
+
+    assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 7
+
+    assert [path.name for path in sorted(tmp_path.rglob("*.parquet"))] == [
+        "b-000000000001-000000000005.parquet",
+        "b-000000000006-000000000007.parquet",
+    ]
+    assert _sequences(tmp_path) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_noted_range_is_written_whole_even_where_files_are_smaller_by_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_files, "ROWS_PER_FLUSH", 2)
+    outbox = Outbox([_row(number, T0) for number in range(1, 6)])
+    outbox.intent = 1, 4
+
+    assert LedgerFiles(tmp_path, outbox, "b").flush() == 4
+
+    assert _sequences(tmp_path) == [1, 2, 3, 4]
+    assert [row.sequence for row in outbox.rows] == [5]
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,9 @@ def test_rows_stay_in_the_outbox_until_they_are_forgotten_whatever_the_batches_w
     index = open_index()
     assert index.flush_intent() == (1, 3)
     assert [row.sequence for row in index.outbox(2)] == [1, 2]
+    assert [row.sequence for row in index.outbox(2, 4)] == [4, 5]
+    assert [row.sequence for row in index.outbox(2, 6)] == [6]
+    assert index.outbox(2, 7) == []
     index.forget_outbox(3)
 
     index = open_index()

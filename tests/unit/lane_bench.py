@@ -1,0 +1,81 @@
+"""A lane with a real store, and a sink that does what each test says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delaybridge.adapters.base import AdapterError, Outgoing
+from delaybridge.bridge.backoff import Backoff
+from delaybridge.bridge.holds import Holds
+from delaybridge.bridge.lane import Lane, LaneSettings
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.message import message
+from delaybridge.core.schedule import Schedule
+from delaybridge.core.store import Put, Record
+from delaybridge.core.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+T0 = 1_750_000_000_000
+
+
+class Bench:
+    """A lane with its store, and a sink that keeps what was published until the test answers."""
+
+    def __init__(self, path: Path, settings: LaneSettings, dead_letter: str = "") -> None:
+        self.store = TimeIndex(path, bridge="test")
+        self.holds = Holds(Backoff(first=1.0, cap=1.0))
+        self.dead_letter = dead_letter
+        self.settings = settings
+        self.paused: set[str] = set()
+        self.lane = self.new_lane(T0)
+        self.wire: list[Outgoing] = []
+
+    def new_lane(self, started: int) -> Lane:
+        return Lane(
+            "rabbit",
+            self.store,
+            self.holds,
+            {"orders": self.dead_letter},
+            self.paused,
+            started,
+            self.settings,
+            Metrics("test"),
+            lambda: None,
+        )
+
+    def put(self, name: str, due: int, address: str = "a", now: int = T0, **schedule: object) -> None:
+        record = Record(
+            message=message(name.encode()),
+            schedule=Schedule(due=due, **schedule),  # type: ignore[arg-type]  # what each test gives
+            lane="rabbit",
+            address=address,
+            id=name,
+            route="orders",
+            taken=now,
+        )
+        self.store.put([Put(record)], now)
+
+    def tick(self, now: int) -> int:
+        return self.lane.tick(now, self.wire.extend)
+
+    def answer(self, error: AdapterError | Callable[[Outgoing], AdapterError | None] | None = None) -> list[str]:
+        """Answer all that is on the wire; returns the bodies."""
+        answered, self.wire = self.wire, []
+        self.lane.confirm([(sent.tag, error(sent) if callable(error) else error) for sent in answered])
+        return bodies(answered)
+
+    def deliver(self, now: int) -> list[str]:
+        """Tick, confirm and settle until nothing more comes at this instant."""
+        delivered = []
+        while self.tick(now) >= 0 and self.wire:
+            delivered += self.answer()
+        self.tick(now + self.settings.settle_after)
+        return delivered
+
+
+def bodies(sent: Sequence[Outgoing]) -> list[str]:
+    """The texts that were published."""
+    return [(out.message.body or b"").decode() for out in sent]

@@ -1,0 +1,90 @@
+"""The wall clock is set back, or forth, while a lane runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from unit.lane_bench import T0, Bench, bodies
+
+from delaybridge.adapters.base import BackOff
+from delaybridge.bridge.lane import LaneSettings
+from delaybridge.core.fields import plain
+from delaybridge.core.schedule import Recurrence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A lane that was started while the clock was an hour ahead."""
+    bench = Bench(tmp_path / "store", LaneSettings(window=10, share=5, batch=5))
+    bench.lane = bench.new_lane(started=T0 + HOUR)
+    bench.tick(T0 + HOUR)
+    yield bench
+    bench.store.close()
+
+
+def test_what_falls_due_after_the_clock_was_set_back_was_not_missed(bench: Bench) -> None:
+    bench.tick(T0)
+    bench.put("on time", T0 + 1000, misfire="skip")
+
+    assert bench.deliver(T0 + 1000) == ["on time"]
+
+
+def test_a_repeat_goes_on_after_the_clock_was_set_back(bench: Bench) -> None:
+    bench.tick(T0)
+    bench.put("beat", T0 + 1000, recurrence=Recurrence(start=T0, delay=1000, period=1000, repeat=99))
+
+    dues = []
+    for now in (T0 + 1000, T0 + 2000, T0 + 3000):
+        bench.tick(now)
+        dues += [plain(out.message.headers)["x-delay-due"] for out in bench.wire]
+        bench.deliver(now)
+
+    assert dues == [T0 + 1000, T0 + 2000, T0 + 3000]
+
+
+def test_what_was_confirmed_before_the_clock_was_set_back_is_settled(bench: Bench) -> None:
+    bench.put("order-1", T0 + HOUR, now=T0 + HOUR)
+    bench.tick(T0 + HOUR)
+    bench.answer()
+    bench.tick(T0 + HOUR)
+
+    bench.tick(T0)
+
+    assert bench.store.counts().pending == 0
+
+
+def test_a_held_destination_is_tried_again_soon_after_the_clock_was_set_back(bench: Bench) -> None:
+    bench.put("order-1", T0 + HOUR, now=T0 + HOUR)
+    bench.tick(T0 + HOUR)
+    bench.answer(BackOff("full", "no room"))
+    bench.tick(T0 + HOUR)
+
+    bench.tick(T0)
+
+    assert bench.deliver(T0 + 2000) == ["order-1"]
+
+
+def test_a_stuck_destination_is_recognised_after_the_clock_was_set_back(bench: Bench) -> None:
+    for number in range(20):
+        bench.put(f"stuck {number}", T0 + HOUR, address="stuck", now=T0 + HOUR)
+    bench.tick(T0 + HOUR)
+    bench.put("quick", T0 + 10, address="quick")
+
+    bench.tick(T0)
+    bench.tick(T0 + 1100)
+
+    assert bodies(bench.wire)[-1] == "quick"
+
+
+def test_nothing_goes_out_early_when_the_clock_is_set_back(bench: Bench) -> None:
+    bench.put("later", T0 + HOUR - 1000)
+    bench.tick(T0)
+
+    assert bench.wire == []

@@ -1,0 +1,181 @@
+"""No destination waits for another: not for one that is stuck, not for one that catches up, not for a route that is paused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from unit.lane_bench import T0, Bench, bodies
+
+from delaybridge.adapters.base import BackOff
+from delaybridge.bridge.holds import NEVER
+from delaybridge.bridge.lane import LaneSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from delaybridge.adapters.base import Outgoing
+
+SETTINGS = LaneSettings(window=10, share=5, batch=5)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path / "store", SETTINGS)
+    yield bench
+    bench.store.close()
+
+
+def _fill(bench: Bench, address: str, messages: int = 40) -> None:
+    for number in range(messages):
+        bench.put(f"{address} {number}", T0, address=address)
+
+
+def _tick_until_idle(bench: Bench, now: int) -> int:
+    """Ticks without any outcome until the lane wants to sleep; the wait. A lane that never does is caught."""
+    for _ in range(200):
+        if (wait := bench.tick(now)) > 0:
+            return wait
+    raise AssertionError("the lane ticks on and on, though only an outcome can help")
+
+
+def test_a_destination_that_confirms_nothing_at_all_does_not_keep_the_window_for_itself(bench: Bench) -> None:
+    _fill(bench, "stuck")
+    _tick_until_idle(bench, T0)
+    stuck = len(bench.wire)
+
+    bench.put("quick", T0 + 500, address="quick")
+    _tick_until_idle(bench, T0 + 1500)
+
+    assert stuck == SETTINGS.window
+    assert bodies(bench.wire[stuck:]) == ["quick"]
+
+
+def test_a_full_window_is_looked_at_again_when_its_oldest_message_becomes_slow(bench: Bench) -> None:
+    _fill(bench, "stuck")
+
+    wait = _tick_until_idle(bench, T0)
+
+    assert wait == SETTINGS.slow_after + 1
+
+
+def test_each_further_stuck_destination_leaves_room_for_the_next(bench: Bench) -> None:
+    for number in range(3):
+        _fill(bench, f"stuck {number}")
+    for later in range(0, 6000, 500):
+        _tick_until_idle(bench, T0 + later)
+
+    bench.put("quick", T0 + 6000, address="quick")
+    _tick_until_idle(bench, T0 + 6000)
+
+    assert bodies(bench.wire)[-1] == "quick"
+    assert bench.lane.in_flight <= SETTINGS.window + SETTINGS.share
+
+
+def test_a_stuck_destination_gets_the_rest_in_order_when_its_confirms_come(bench: Bench) -> None:
+    _fill(bench, "stuck")
+    for later in range(0, 5000, 250):
+        _tick_until_idle(bench, T0 + later)
+
+    delivered = bench.answer()
+    for later in range(5000, 12_000, 250):
+        delivered += bench.deliver(T0 + later)
+
+    assert delivered == [f"stuck {number}" for number in range(40)]
+
+
+def test_a_lane_whose_window_is_full_sleeps_until_an_outcome_comes(bench: Bench) -> None:
+    """A held destination that may be tried is no reason to tick: there is no room for it."""
+    bench.paused.add("orders")
+    bench.put("order-1", T0, address="paused")
+    bench.tick(T0)
+    bench.paused.clear()
+    _fill(bench, "stuck")
+    bench.tick(T0)
+
+    bench.holds.resume()
+
+    assert _tick_until_idle(bench, T0) > 0
+
+
+def test_a_destination_that_catches_up_leaves_half_of_the_room_to_what_falls_due(bench: Bench) -> None:
+    _fill(bench, "back", 200)
+    bench.tick(T0)
+    bench.answer(BackOff("full", "no room"))
+    while bench.store.counts().held < 200:
+        bench.tick(T0)
+        bench.answer(BackOff("full", "no room"))
+    for _ in range(4):
+        bench.tick(T0 + 2010)
+        bench.answer()
+    for _ in range(4):
+        bench.tick(T0 + 2010)
+    bench.put("quick", T0 + 2010, address="quick")
+
+    gone: list[str] = []
+    while "quick" not in gone:
+        bench.tick(T0 + 2010)
+        first, bench.wire = bench.wire[:2], bench.wire[2:]
+        bench.lane.confirm([(out.tag, None) for out in first])
+        gone += bodies(first)
+
+    assert len(gone) < 4 * SETTINGS.window
+
+
+def test_destinations_that_catch_up_take_turns(bench: Bench) -> None:
+    for address in ("a", "b", "c", "d", "e", "f"):
+        _fill(bench, address, 30)
+    while bench.store.counts().held < 180:
+        bench.tick(T0)
+        bench.answer(BackOff("full", "no room"))
+
+    gone: list[str] = []
+    for _ in range(6):
+        bench.tick(T0 + 2000)
+        gone += bench.answer()
+
+    assert min(sum(name[0] == address for name in gone) for address in "abcdef") > 2  # beyond its probe
+
+
+def test_held_destinations_respect_the_window(bench: Bench) -> None:
+    """Each is probed by one message: that are many where many destinations are gone."""
+
+    def refused(out: Outgoing) -> BackOff | None:
+        return BackOff("unroutable", "gone") if out.address.startswith("gone") else None
+
+    for number in range(50):
+        bench.put(f"m {number}", T0, address=f"gone {number}")
+    while bench.store.counts().held < 50:
+        bench.tick(T0)
+        bench.answer(refused)
+
+    bench.tick(T0 + 2000)
+
+    assert 0 < len(bench.wire) <= SETTINGS.window
+
+
+def test_a_route_that_is_resumed_while_its_message_is_being_held_back_goes_on(bench: Bench) -> None:
+    """The lane has seen the pause, then the pause ends, then the lane holds the message back."""
+
+    class Resumed(set[str]):
+        def __contains__(self, route: object) -> bool:
+            found = super().__contains__(route)
+            if found:
+                self.clear()
+                bench.holds.resume()
+            return found
+
+    bench.lane.paused = Resumed({"orders"})
+    bench.put("order-1", T0)
+    bench.tick(T0)
+
+    assert bench.deliver(T0) == ["order-1"]
+    assert bench.holds.addresses == {}
+
+
+def test_a_pause_wakes_nobody(bench: Bench) -> None:
+    bench.paused.add("orders")
+    bench.put("order-1", T0)
+
+    assert _tick_until_idle(bench, T0) == NEVER - T0

@@ -1,0 +1,101 @@
+"""The daemon's threads when their broker goes away. Tests wait for conditions, never for time."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from unit.lane_bench import T0, Bench
+
+from delaybridge.adapters.base import NotConnected, Outgoing
+from delaybridge.bridge.lane import LaneSettings
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.bridge.workers import LaneWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from delaybridge.adapters.base import Confirm
+
+PATIENCE = 10.0
+
+
+class Flaky:
+    """A sink whose connections confirm the first message of the first batch, and break with the second; after some of them nobody answers."""
+
+    def __init__(self, connections: int) -> None:
+        self.connections = connections
+        self.attempts = 0
+        self.published = threading.Event()
+        self.refused = threading.Event()
+        self._unconfirmed: Sequence[Outgoing] = ()
+
+    def connect(self, confirm: Confirm) -> None:
+        self.attempts += 1
+        if self.attempts > self.connections:
+            self.refused.set()
+            raise NotConnected("nobody answers")
+        self._confirm = confirm
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        if self._unconfirmed:
+            raise NotConnected("reset")
+        self._unconfirmed = messages[1:]
+        self._confirm([(messages[0].tag, None)])
+        self.published.set()
+
+    def close(self) -> None:
+        unconfirmed, self._unconfirmed = self._unconfirmed, ()
+        if unconfirmed:
+            self._confirm([(sent.tag, NotConnected("closed")) for sent in unconfirmed])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path / "store", LaneSettings(settle_after=3_600_000))
+    yield bench
+    bench.store.close()
+
+
+def _worker(bench: Bench, sink: Flaky, failures: list[BaseException]) -> LaneWorker:
+    return LaneWorker(bench.lane, sink, lambda: T0, Metrics("test"), lambda _, error: failures.append(error), drain_for=0.1)
+
+
+def test_while_a_broker_is_away_nothing_is_in_flight_and_what_it_confirmed_is_settled(bench: Bench) -> None:
+    """It may be away for hours: a crash meanwhile must double nothing, and a cancellation must not be told to wait."""
+    for name in ("confirmed", "unknown", "unknown too"):
+        bench.put(name, T0)
+    sink, failures = Flaky(connections=1), []  # type: tuple[Flaky, list[BaseException]]
+    worker = _worker(bench, sink, failures)
+
+    worker.start()
+    try:
+        assert sink.published.wait(PATIENCE)
+        bench.put("later", T0)
+        worker.poke()
+        assert sink.refused.wait(PATIENCE)
+
+        assert bench.store.counts().events["delivered"] == 1
+        assert bench.store.cancel("unknown", T0).outcome == "done"
+    finally:
+        worker.stop()
+        assert worker.join(PATIENCE)
+    assert failures == []
+
+
+def test_a_lane_stops_in_time_though_the_wall_clock_stands_still(bench: Bench) -> None:
+    """As it seems to while it is being set back."""
+    bench.put("confirmed", T0)
+    bench.put("never confirmed", T0)
+    sink, failures = Flaky(connections=1), []  # type: tuple[Flaky, list[BaseException]]
+    worker = _worker(bench, sink, failures)
+    worker.start()
+    assert sink.published.wait(PATIENCE)
+
+    worker.stop()
+
+    assert worker.join(PATIENCE)
+    assert failures == []
+    assert bench.store.counts().events["delivered"] == 1
