@@ -1,0 +1,122 @@
+"""An ordinary producer and an ordinary consumer, each a process of its own with plain pika, and the lateness that they see."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pika
+
+from .figures import percentile
+from .messages import bodies
+
+GRACE = 10.0
+"""Seconds that a message may come late before it is called missing."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What is sent: so many messages per second, evenly, for so long at most, each with a random delay (ms) from a range."""
+
+    rate: int
+    seconds: int
+    delays: tuple[int, int]
+
+    @property
+    def count(self) -> int:
+        return self.rate * self.seconds
+
+
+Arrival = tuple[int, float]
+"""When a message was due (epoch ms), and how many milliseconds after that it arrived."""
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Of some arrivals, in milliseconds."""
+
+    p50: float
+    p99: float
+    worst: float
+    early: int
+
+    @classmethod
+    def of(cls, arrivals: list[Arrival]) -> Lateness:
+        late = [lateness for _, lateness in arrivals]
+        return cls(percentile(late, 50), percentile(late, 99), max(late), sum(lateness < 0 for lateness in late))
+
+
+def produce(url: str, queue: str, traffic: Traffic, stop: Path) -> tuple[int, float]:
+    """Send until it is all sent or the file `stop` is there; returns how many, and the rate that was reached."""
+    pick = random.Random(traffic.rate)  # the same delays in each run
+    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        channel = connection.channel()
+        began, sent = time.perf_counter(), 0
+        for body in itertools.islice(bodies(), traffic.count):
+            ahead = began + sent / traffic.rate - time.perf_counter()
+            if ahead > 0:
+                connection.sleep(ahead)
+            headers = {"x-delay": pick.randint(*traffic.delays)}
+            channel.basic_publish("", queue, body, pika.BasicProperties(headers=headers, delivery_mode=2))
+            sent += 1
+            if stop.exists():
+                break
+        connection.process_data_events()
+        return sent, sent / (time.perf_counter() - began)
+
+
+def consume(url: str, queue: str, traffic: Traffic) -> list[Arrival]:
+    """Take all messages; ends as well where none came for longer than any delay."""
+    arrivals: list[Arrival] = []
+    patience = traffic.delays[1] / 1000 + GRACE
+    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        for _, properties, _ in connection.channel().consume(queue, auto_ack=True, inactivity_timeout=patience):
+            now = time.time_ns() / 1_000_000
+            if properties is None:
+                break
+            due = properties.headers["x-delay-due"]
+            arrivals.append((due, now - due))
+            if len(arrivals) == traffic.count:
+                break
+    return arrivals
+
+
+class Flow:
+    """Traffic under way between two queues."""
+
+    def __init__(self, pool: ProcessPoolExecutor, url: str, source: str, destination: str, traffic: Traffic, stop: Path) -> None:
+        self._stop = stop
+        self._traffic = traffic
+        self._arrivals = pool.submit(consume, url, destination, traffic)
+        self._sent = pool.submit(produce, url, source, traffic, stop)
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._stop.touch()
+
+    def arrivals(self) -> list[Arrival]:
+        """All of them, once the last has come. Raises AssertionError where one is missing or the producer fell behind."""
+        sent, rate = self._sent.result()
+        arrivals = self._arrivals.result()
+        assert rate >= 0.98 * self._traffic.rate, f"the producer reached {rate:.0f} messages/s only"
+        assert len(arrivals) == sent, f"{len(arrivals)} of {sent} messages arrived"
+        return arrivals
+
+
+@contextlib.contextmanager
+def flowing(url: str, source: str, destination: str, traffic: Traffic) -> Iterator[Flow]:
+    """Traffic for the length of the `with` block."""
+    with tempfile.TemporaryDirectory() as directory, ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        flow = Flow(pool, url, source, destination, traffic, Path(directory) / "stop")
+        try:
+            yield flow
+        finally:
+            flow.stop()
