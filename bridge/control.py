@@ -220,7 +220,8 @@ class Control:
         return known
 
     def _known(self, route: str) -> bool:
-        return any(known.name == route for known in self.config.routes)
+        """A paused route is known though it is no longer configured: what it left behind waits for `resume`."""
+        return route in self._pauses.routes or any(known.name == route for known in self.config.routes)
 
     def send(self, route: str | None, message: Message, address: str) -> None:
         """Publish to a route's source, as a producer would, and wait for the broker's confirmation."""

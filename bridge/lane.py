@@ -146,8 +146,8 @@ class Lane:
         return not self._flights
 
     def _send_due(self, now: int, publish: Publish) -> bool:
-        """Publish what is due; True when the window is full."""
-        while True:
+        """Publish what is due, about a window of it: outcomes must not wait for what expires or is held back. True when the window is full."""
+        for _ in range(1 + self.settings.window // self.settings.batch):
             room, space = self._room()
             if room <= 0 or space <= 0:
                 return True
@@ -155,6 +155,7 @@ class Lane:
             if not batch:
                 return False
             self._dispatch(batch, now, publish, None)
+        return False
 
     def _send_held(self, now: int, publish: Publish) -> None:
         if not self.holds.addresses:

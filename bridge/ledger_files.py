@@ -90,11 +90,11 @@ class LedgerFiles:
             start = rows[-1].sequence + 1
 
     def flush_all(self) -> int:
-        """Write everything; returns the number of rows."""
-        total = 0
-        while written := self.flush():
+        """Write everything that is there when it begins; returns the number of rows. What comes meanwhile would make many small files."""
+        total = self.flush() if self._outbox.flush_intent() else 0
+        while (written := self.flush()) >= ROWS_PER_FLUSH:
             total += written
-        return total
+        return total + written
 
     def _write(self, folder: Path, name: str, tables: Sequence[pa.Table]) -> None:
         import pyarrow as pa  # noqa: PLC0415 - a third of a second that the start need not wait for

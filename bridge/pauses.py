@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,9 @@ class Pauses:
 
     def _save(self) -> None:
         unfinished = self._file.with_suffix(".tmp")
-        unfinished.write_bytes(msgspec.json.encode(sorted(self.routes)))
+        with unfinished.open("wb") as file:
+            file.write(msgspec.json.encode(sorted(self.routes)))
+            file.flush()
+            os.fsync(file.fileno())
         unfinished.replace(self._file)
         sync_directory(self._file.parent)

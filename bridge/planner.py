@@ -43,7 +43,7 @@ class Planner:
         """The change that this message asks for; never raises, whatever the message bears."""
         if received.defect is not None:
             return self.refuse(received, now, received.defect.reason, received.defect.detail)
-        reading = headers.read(received.message.headers, now if received.sent is None else received.sent, self.limits)
+        reading = headers.read(received.message.headers, self._sent(received, now), self.limits)
         if type(reading) is Cancel:
             return Withdraw(reading.id)
         if type(reading) is Refused:
@@ -58,6 +58,11 @@ class Planner:
         return Put(
             self._record(received, reading.headers, reading.schedule, address, now, reading.id, kind_of(reading.schedule), reading.dialect)
         )
+
+    def _sent(self, received: Received, now: int) -> int:
+        """When the delay began. A stamp from the future, or older than any delay, is none of the broker's: a producer can write one as well."""
+        sent = received.sent
+        return sent if sent is not None and now - self.limits.max_delay <= sent <= now else now
 
     def _destination(self, received: Received, to: str) -> tuple[str, tuple[str, str] | None]:
         if to:

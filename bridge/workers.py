@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -10,6 +11,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_us
 
 from ..adapters.base import NotConnected, Outcome, Sink
 from ..core.store import StoreFull
+from .backoff import Backoff
 from .holds import NEVER
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ log = structlog.get_logger()
 
 LONGEST_WAIT = 10.0
 """Seconds. The wall clock may be set while a thread waits for an instant of it: a longer wait is taken in pieces."""
+
+LASTING = 10.0
+"""Seconds. After two connections in a row that lasted less, the next one waits: a broker that takes connections and drops them is not stormed."""
 
 RECEIVE_TIMEOUT = 0.5
 """Seconds that a receive waits for a first message before it looks whether the daemon is stopping."""
@@ -42,6 +47,9 @@ class Worker:
         self.name = name
         self.stopping = threading.Event()
         self.connected = False
+        self.backoff = Backoff(first=0.2, cap=5.0)
+        self._connected_at = float("-inf")
+        self._short_lived = 0
         self._failed = failed
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
 
@@ -96,11 +104,20 @@ class Worker:
             before_sleep=tell,
             retry_error_callback=lambda _: False,
         )
+        self._rest()
         self.connected = bool(retrying(connect_unless_stopping))
+        self._connected_at = time.monotonic()
         metrics.connected(broker, self.connected, self.name)
         if self.connected:
             log.info("connected", worker=self.name, broker=broker)
         return self.connected
+
+    def _rest(self) -> None:
+        """Wait before connecting again where connections do not last, whatever ends them."""
+        lasted = time.monotonic() - self._connected_at
+        self._short_lived = self._short_lived + 1 if lasted < LASTING else 0
+        if self._short_lived > 1:
+            self.stopping.wait(self.backoff.seconds(self._short_lived))
 
     def _lost(self, error: NotConnected, broker: str, metrics: Metrics) -> None:
         self.connected = False
@@ -231,6 +248,7 @@ class LaneWorker(Worker):
                 except NotConnected as error:
                     self._lost(error, self.lane.name, self._metrics)
                     self._sink.close()
+                    self.lane.drain(self._clock())  # what was confirmed is settled, and the rest can be cancelled, while nobody answers
                 if self.stopping.is_set():
                     break
         finally:
@@ -252,7 +270,7 @@ class LaneWorker(Worker):
 
     def _drain(self) -> None:
         """Wait, for a while, for the answers to what is in flight."""
-        deadline = self._clock() + round(self._drain_for * 1000)
-        while not self.lane.drain(self._clock()) and (left := deadline - self._clock()) > 0:
+        deadline = time.monotonic() + self._drain_for
+        while not self.lane.drain(self._clock()) and (left := deadline - time.monotonic()) > 0:
             self._wake.clear()
-            self._wake.wait(min(left / 1000, 0.1))
+            self._wake.wait(min(left, 0.1))

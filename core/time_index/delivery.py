@@ -77,21 +77,27 @@ class Delivery:
                 held.add(change, lane, record.address, key, (0, ""))
         self._state.commit(change)
 
-    def due_held(self, lane: Lane, address: str, limit: int, max_bytes: int) -> list[Due]:
-        """Hand out what is held back behind an address, in order."""
+    def due_held(self, lane: Lane, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
+        """Hand out what is held back behind an address, in order. A record that was doomed before a restart ends here."""
         state, lanes = self._state, self._state.lanes
         found: list[Due] = []
+        doomed: list[tuple[bytes, Record]] = []
         waiting = (one for one in state.held.waiting(lane, address) if one[0] not in lanes.claimed)
         while max_bytes > 0 and (some := list(islice(waiting, min(_READ_AT_ONCE, limit - len(found))))):
             for (key, attempts, error), raw in zip(some, state.db.get_many(state.db.due, [key for key, _, _ in some]), strict=True):
                 if max_bytes <= 0 or raw is None:
                     break
                 record, named = state.decoded(key, raw)
+                if key in state.doomed:
+                    doomed.append((key, record))
+                    continue
                 lanes.claim(key, record, named=named)
                 lanes.from_held.add(key)
                 state.held.handed_out(lane, address, key)
                 found.append(Due(key, record, attempts, error))
                 max_bytes -= len(raw)
+        if doomed:
+            self._set_aside(lane, doomed, now)
         return found
 
     def next_due(self, lane: Lane) -> int | None:

@@ -110,7 +110,7 @@ class TimeIndex:
             if place is None:
                 return []
             delivery = self._delivery
-            found = delivery.due(place, now, limit, max_bytes) if held is None else delivery.due_held(place, held, limit, max_bytes)
+            found = delivery.due(place, now, limit, max_bytes) if held is None else delivery.due_held(place, held, now, limit, max_bytes)
             unsynced = state.unsynced(found)
         if unsynced:  # what the machine may still lose must not go out: it would go out twice
             self._sync()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import multiprocessing
 import random
@@ -56,6 +57,7 @@ class Lateness:
 
 def produce(url: str, queue: str, traffic: Traffic, stop: Path) -> tuple[int, float]:
     """Send until it is all sent or the file `stop` is there; returns how many, and the rate that was reached."""
+    gc.disable()  # a full collection takes 80 ms in a process that has imported this much, and would be blamed on the bridge
     pick = random.Random(traffic.rate)  # the same delays in each run
     with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
         channel = connection.channel()
@@ -75,6 +77,7 @@ def produce(url: str, queue: str, traffic: Traffic, stop: Path) -> tuple[int, fl
 
 def consume(url: str, queue: str, traffic: Traffic) -> list[Arrival]:
     """Take all messages; ends as well where none came for longer than any delay."""
+    gc.disable()  # as above
     arrivals: list[Arrival] = []
     patience = traffic.delays[1] / 1000 + GRACE
     with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:

@@ -169,13 +169,13 @@ class Consumer(threading.Thread):
         connection = pika.BlockingConnection(pika.URLParameters(self._url))
         channel = connection.channel()
         channel.basic_qos(prefetch_count=1000)
-        unacknowledged = 0
+        unacknowledged = latest = 0
         for method, properties, body in channel.consume(self._queue, inactivity_timeout=0.1):
             if method is not None:
                 self._note(method, properties, body)
-                unacknowledged += 1
+                unacknowledged, latest = unacknowledged + 1, method.delivery_tag
             if unacknowledged and (method is None or unacknowledged == 100):
-                channel.basic_ack(0, multiple=True)  # 0: all so far
+                channel.basic_ack(latest, multiple=True)  # not 0: that acknowledges what pika has read ahead as well
                 unacknowledged = 0
             if method is None and self._stopping.is_set():
                 break

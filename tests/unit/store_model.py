@@ -145,13 +145,17 @@ class Model:
                 found.append(item)
         return found
 
-    def due_held(self, lane: str, address: str, limit: int) -> list[Item]:
-        found = [
-            item for item in self.items if (item.record.lane, item.record.address) == (lane, address) and item.held and not item.flying
-        ]
-        found = sorted(found, key=lambda item: item.place)[:limit]
-        for item in found:
-            item.flying = True
+    def due_held(self, lane: str, address: str, now: int, limit: int) -> list[Item]:
+        held = [item for item in self.items if (item.record.lane, item.record.address) == (lane, address) and item.held and not item.flying]
+        found = list[Item]()
+        for item in sorted(held, key=lambda item: item.place):
+            if len(found) == limit:
+                break
+            if item.doomed:
+                self.end(item, item.doomed, now)
+            else:
+                item.flying = True
+                found.append(item)
         return found
 
     def settle(self, item: Item, outcome: Settled, now: int) -> None:

@@ -77,3 +77,15 @@ def test_a_destination_that_waits_for_resume_has_no_next_try(engine: Engine) -> 
     assert tries["orders"] is None
     assert tries["billing"] is not None
     assert tries["billing"] > T0
+
+
+def test_a_paused_route_can_be_resumed_though_it_is_no_longer_configured(tmp_path: Path) -> None:
+    """Else what it left behind would wait for ever."""
+    (tmp_path / "paused.json").write_text('["retired"]')
+    made = Engine(Config.model_validate({"store": {"path": tmp_path}}), lambda: T0, Metrics("0.1.0"), lambda *_: None)
+
+    assert made.control.resume("retired")
+
+    assert made.pauses.routes == set()
+    assert not made.control.resume("retired")
+    made.store.close()

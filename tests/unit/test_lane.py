@@ -12,10 +12,10 @@ from delaybridge.bridge.holds import NEVER
 from delaybridge.bridge.lane import LaneSettings
 from delaybridge.core.fields import plain
 from delaybridge.core.schedule import Recurrence
-from delaybridge.core.store import Pending
+from delaybridge.core.store import Pending, Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -278,6 +278,28 @@ def test_a_message_past_its_end_is_not_delivered(bench: Bench) -> None:
 
     assert bench.deliver(T0 + 5001) == []
     assert bench.store.counts().events["expired"] == 1
+
+
+def test_one_tick_takes_a_bounded_number_of_records_whatever_becomes_of_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or outcomes would wait, and memory grow, while a million missed messages expire."""
+    for number in range(100):
+        bench.put(f"missed {number}", T0, ends=T0 + 10)
+    sizes: list[int] = []
+    settle = bench.store.settle
+
+    def note(settled: Sequence[Settled], now: int) -> None:
+        sizes.append(len(settled))
+        settle(settled, now)
+
+    monkeypatch.setattr(bench.store, "settle", note)
+
+    assert bench.tick(T0 + 1000) == 0
+    while bench.tick(T0 + 1000) == 0:
+        pass
+    bench.tick(T0 + 1000 + bench.settings.settle_after)
+
+    assert bench.store.counts().events["expired"] == 100
+    assert max(sizes) <= bench.settings.window + bench.settings.batch
 
 
 def test_a_destination_whose_confirms_do_not_come_leaves_room_for_the_others(bench: Bench) -> None:

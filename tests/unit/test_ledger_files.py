@@ -137,3 +137,25 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_without_rows_nothing_is_written(tmp_path: Path) -> None:
     assert LedgerFiles(tmp_path, Outbox([]), "b").flush_all() == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_come_while_a_flush_is_under_way_wait_for_the_next(tmp_path: Path) -> None:
+    """Else a busy bridge writes one small file after another without end, and nothing else gets its turn."""
+
+    class Busy(Outbox):
+        def forget_outbox(self, up_to: int) -> None:
+            super().forget_outbox(up_to)
+            assert up_to < 100, "there is no end of it"
+            self.rows.append(_row(up_to + 1, T0))
+
+    outbox = Busy([_row(1, T0)])
+
+    assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 1
+    assert [row.sequence for row in outbox.rows] == [2]
+
+
+def test_what_a_crash_left_is_followed_by_the_rest_at_once(tmp_path: Path) -> None:
+    outbox = Outbox([_row(number, T0) for number in range(1, 6)])
+    outbox.intent = (1, 2)
+
+    assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 5

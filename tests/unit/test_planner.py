@@ -131,3 +131,11 @@ def test_a_message_that_keeps_coming_back_undelayed_is_a_loop(passes: int, outco
             received = Received(message(b"body", dict(plain(table))), "/exchanges/e/k", b"token")
 
     assert type(change) is outcome
+
+
+@pytest.mark.parametrize("stamp", [2**60, NOW + 1, NOW // 1000, 0, -5])
+def test_a_stamp_that_no_broker_can_have_given_is_not_believed(stamp: int) -> None:
+    """Where the broker stamps nothing, the header is a producer's: it must neither stop the bridge nor make a message early."""
+    change = _put(Planner(_route(), Limits()).plan(_received({"x-delay": 5000}, "/queues/a", sent=stamp), NOW))
+
+    assert change.record.schedule.due == NOW + 5000

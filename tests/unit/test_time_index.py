@@ -10,7 +10,7 @@ from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, 
 from msgspec.structs import replace
 
 from delaybridge.core.schedule import Schedule
-from delaybridge.core.store import Page, Put, Query, Refuse, Settled, StoreError, Withdraw
+from delaybridge.core.store import Change, Held, Page, Put, Query, Refuse, Settled, StoreError, Withdraw
 from delaybridge.core.time_index import TimeIndex, delivery, listing
 
 if TYPE_CHECKING:
@@ -290,3 +290,20 @@ def test_a_schedule_far_in_the_future_keeps_its_place(index: TimeIndex) -> None:
 
     assert index.next_due("rabbit") == (1 << 48) - 1
     assert take(index, T0 + HOUR) == []
+
+
+@pytest.mark.parametrize("again", ["withdrawn", "replaced"])
+def test_a_held_record_that_was_withdrawn_in_flight_does_not_go_out_after_a_crash(open_index: Callable[[], TimeIndex], again: str) -> None:
+    """It was out for another try when its end was asked for, and the bridge died before the answer."""
+    index = open_index()
+    give(index, record("a", chosen_id="a", address="x"), record("b", chosen_id="b", address="x"))
+    index.hold([Held(due.key, 1, "full") for due in take(index)], T0)
+    assert bodies(index.due("rabbit", T0, 1, 1 << 20, held="x")) == ["a"]
+    end: Change = Withdraw("a") if again == "withdrawn" else Put(record("a", T0 + HOUR, chosen_id="a", address="y"))
+    index.put([end], T0)
+
+    index = open_index()
+
+    assert bodies(index.due("rabbit", T0, 10, 1 << 20, held="x")) == ["b"]
+    assert index.counts().held == 1
+    assert adds_up(index)

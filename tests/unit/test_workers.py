@@ -9,6 +9,7 @@ import pytest
 from unit.lane_bench import T0, Bench
 
 from delaybridge.adapters.base import NotConnected, Outgoing
+from delaybridge.bridge.backoff import Backoff
 from delaybridge.bridge.lane import LaneSettings
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.workers import LaneWorker
@@ -41,7 +42,7 @@ class Flaky:
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
         if self._unconfirmed:
-            raise NotConnected("reset")
+            raise NotConnected(f"reset by {len(messages)} messages")
         self._unconfirmed = messages[1:]
         self._confirm([(messages[0].tag, None)])
         self.published.set()
@@ -99,3 +100,30 @@ def test_a_lane_stops_in_time_though_the_wall_clock_stands_still(bench: Bench) -
     assert worker.join(PATIENCE)
     assert failures == []
     assert bench.store.counts().events["delivered"] == 1
+
+
+def test_a_broker_that_drops_every_connection_is_not_stormed(bench: Bench) -> None:
+    bench.put("order-1", T0)
+    waits: list[int] = []
+
+    class Recorder(Backoff):
+        def seconds(self, attempt: int) -> float:
+            waits.append(attempt)
+            return 0.0
+
+    class Dropping(Flaky):
+        def publish(self, messages: Sequence[Outgoing]) -> None:
+            raise NotConnected(f"reset by {len(messages)} messages")
+
+    sink, failures = Dropping(connections=5), []  # type: tuple[Flaky, list[BaseException]]
+    worker = _worker(bench, sink, failures)
+    worker.backoff = Recorder()
+    worker.start()
+    try:
+        assert sink.refused.wait(PATIENCE)
+    finally:
+        worker.stop()
+        assert worker.join(PATIENCE)
+
+    assert waits == [2, 3, 4, 5]
+    assert failures == []
