@@ -245,6 +245,6 @@ def read_ledger(path: Path) -> list[dict[str, object]]:
 
 def demo() -> int:
     """Run the demo in a temporary directory; returns the exit code."""
-    configure(Logs(level="warning"))
+    configure(Logs(level="error"))
     with tempfile.TemporaryDirectory(prefix="delaybridge-demo-") as directory:
         return Demo(Path(directory), Console()).run()
