@@ -36,7 +36,7 @@ RECEIVE_TIMEOUT = 0.5
 SMALL_BATCH, PACE = 100, 0.005
 """After a batch of fewer messages the intake waits for so many seconds: what comes meanwhile shares one durable write. A first message never waits."""
 
-SYNC_PACE = 0.05
+SYNC_PACE = 0.02
 """Seconds for which settled deliveries gather for one sync; often an intake's write has synced them by then."""
 
 
@@ -260,11 +260,11 @@ class LaneWorker(Worker):
         while not self.stopping.is_set():
             self._wake.clear()
             self._until = NEVER  # until the tick has looked at the store, everything new must wake it
-            now = self._clock()
+            began, now = time.monotonic(), self._clock()
             wait = self.lane.tick(now, self._sink.publish)
             if wait > 0:
                 self._until = now + wait
-                timeout = min(wait / 1000, LONGEST_WAIT)
+                timeout = min(max(0.0, wait / 1000 - (time.monotonic() - began)), LONGEST_WAIT)  # the tick itself took some of it
                 if not self._wake.wait(timeout) and timeout == LONGEST_WAIT:
                     self._sink.publish(())  # raises where the connection died while there was nothing to do
 
