@@ -153,7 +153,7 @@ class ControlPort(Protocol):
         ...
 
     def retry_dead_letter(self, number: int) -> bool:
-        """False where there is none of that number. Raises NotPossibleError where it has no destination."""
+        """False where there is none of that number. Raises NotPossibleError where it would be refused again, or its route is gone."""
         ...
 
     def drop_dead_letter(self, number: int) -> bool:

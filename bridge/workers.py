@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import structlog
@@ -40,7 +41,7 @@ SYNC_PACE = 0.02
 """Seconds for which settled deliveries gather for one sync; often an intake's write has synced them by then."""
 
 
-class Worker:
+class Worker(ABC):
     """A thread with a name that stops when asked, and reports what it dies of to `failed`."""
 
     def __init__(self, name: str, failed: Callable[[str, BaseException], None]) -> None:
@@ -71,9 +72,9 @@ class Worker:
         """Whether the thread runs."""
         return self._thread.is_alive()
 
+    @abstractmethod
     def run(self) -> None:
         """The thread's work."""
-        raise NotImplementedError
 
     def _guarded(self) -> None:
         try:

@@ -55,7 +55,7 @@ def retry(
     url: UrlOption = None,
     token_file: TokenOption = None,
 ) -> None:
-    """Schedule shelved messages again, due now."""
+    """Schedule shelved messages again. Those that were refused are read again, by the rules in force now; the others are due at once."""
     client = connect(config, url, token_file)
     _each(_chosen(client, numbers, everything=everything), client.retry_dead_letter, "scheduled again")
 
