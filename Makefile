@@ -6,10 +6,10 @@ BIN     := $(VENV)/bin
 MODULES := $(shell { find __init__.py adapters bridge core spark_jobs -name '*.py' | sort; cat pyproject.toml; } | cksum | cut -d' ' -f1)
 READY   := $(VENV)/.ready-$(MODULES)
 
-.PHONY: help setup brokers demo test check bench clean
+.PHONY: help setup install-brokers brokers brokers-stop demo test check bench clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
 setup: $(READY)  ## make the virtual environment
 
@@ -17,17 +17,23 @@ $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "delaybridge needs Python 3.11 or later: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing delaybridge and its dependencies into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rabbitmq,dev]' --config-settings editable_mode=strict
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rabbitmq,kafka,activemq,spark,dev]' --config-settings editable_mode=strict
 	@rm -f $(VENV)/.ready-* && touch $@
 
-brokers:  ## install the brokers that the tests start (Debian, Ubuntu), unless they or Docker are there
-	@sh tests/brokers/install.sh
+install-brokers: $(READY)  ## install the brokers that the tests start (Debian, Ubuntu), unless they or Docker are there
+	@sh tests/brokers/install.sh $(CURDIR)/$(BIN)/python
 
-demo: $(READY)  ## see it work, in under a minute, on the embedded broker
-	@$(BIN)/delaybridge demo
+brokers: install-brokers  ## start RabbitMQ, Kafka and ActiveMQ on this machine, to play with
+	@cd tests && $(CURDIR)/$(BIN)/python -m brokers start
 
-test: $(READY) brokers  ## all tests; real brokers, started by the tests
-	@$(BIN)/python -m pytest $(ARGS)
+brokers-stop: $(READY)  ## stop them; they keep nothing
+	@cd tests && $(CURDIR)/$(BIN)/python -m brokers stop
+
+demo: $(READY)  ## see it work and audited, in about a minute, on the embedded broker; FAULTS=1 for an audit with something to find
+	@$(BIN)/delaybridge demo $(if $(filter-out 0,$(FAULTS)),--faults)
+
+test: $(READY) install-brokers  ## all tests; real brokers, started by the tests
+	@$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
 
 check: $(READY)  ## lint, formatting and types
 	@$(BIN)/ruff check .
@@ -35,7 +41,7 @@ check: $(READY)  ## lint, formatting and types
 	@$(BIN)/mypy
 	@cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml --explicit-package-bases .
 
-bench: $(READY) brokers  ## measure against the budgets; BENCH_FULL=1 for ten million pending
+bench: $(READY) install-brokers  ## measure against the budgets; BENCH_FULL=1 for ten million pending and a million due at once
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean:  ## remove what was built

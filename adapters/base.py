@@ -12,12 +12,15 @@ An adapter is found by the entry-point group `delaybridge.adapters`; the entry p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from ..core.message import Message
+
+if TYPE_CHECKING:
+    from ..core.store import Record
 
 
 class AdapterError(Exception):
@@ -129,7 +132,10 @@ class Sink(Protocol):
 
 
 class Adapter(Protocol):
-    """What an entry point in the group `delaybridge.adapters` names: options are validated by `options` (a pydantic model) first."""
+    """What an entry point in the group `delaybridge.adapters` names: options are validated by `options` (a pydantic model) first.
+
+    An attribute `exact`, true, says that the tokens of its sources name one message each, however alike two of them are.
+    """
 
     options: type[Any]
     endpoint: type[Any]
@@ -198,4 +204,144 @@ class Observable(Protocol):
 
     def tap(self, options: Any, address: str) -> Source:
         """A source of copies of what arrives at `address` from now on; takes nothing away from the real consumers where the broker allows it."""
+        ...
+
+
+class Browse(msgspec.Struct, frozen=True):
+    """Show what is scheduled to `reply_to`; with a window, what is due from (inclusive) to (inclusive), epoch ms."""
+
+    reply_to: str
+    due_from: int | None = None
+    due_to: int | None = None
+
+
+class Remove(msgspec.Struct, frozen=True):
+    """Withdraw one scheduled message."""
+
+    id: str
+
+
+class RemoveAll(msgspec.Struct, frozen=True):
+    """Withdraw all; with a window, what is due from (inclusive) to (inclusive), epoch ms."""
+
+    due_from: int | None = None
+    due_to: int | None = None
+
+
+class Unclear(msgspec.Struct, frozen=True):
+    """A management message that asks for nothing that can be done; `detail` is a sentence for people."""
+
+    detail: str
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One management message, and the call that lets the broker forget it (as `Batch.ack`)."""
+
+    request: Browse | Remove | RemoveAll | Unclear
+    ack: Callable[[], None]
+
+
+class Management(Protocol):
+    """Where a broker's own clients ask its scheduler what is scheduled, and withdraw it. One thread drives it."""
+
+    def connect(self) -> None:
+        """Open the connection and subscribe; blocks for at most the configured connection time-out. Raises NotConnected."""
+        ...
+
+    def receive(self, timeout: float) -> Asked | None:
+        """The next request, waiting up to `timeout` seconds; None where there was none. Raises NotConnected."""
+        ...
+
+    def answer(self, to: str, pages: Iterable[Sequence[Record]]) -> None:
+        """Send a message for each record to where a Browse wants them, page by page; returns when the broker has taken all.
+
+        Blocks while the broker takes none, for at most the configured time-out. Raises NotConnected, and Rejected where there is nobody to answer.
+        """
+        ...
+
+    def close(self) -> None:
+        """Disconnect. What was not acknowledged goes back to the broker, where that keeps it. Idempotent."""
+        ...
+
+
+class Level(msgspec.Struct, frozen=True):
+    """One level queue: its name on the broker, and how long each message waits in it (ms; 0: not at all)."""
+
+    name: str
+    wait: int
+
+
+SINCE = b"delaybridge-since"
+"""The header that tells since when a message waits at its level (epoch ms), for a source that keeps it back itself."""
+
+
+class LevelQueues(Protocol):
+    """The level queues on one broker, to be declared and counted. Every method connects anew, and raises AdapterError.
+
+    `counts_taken` says whether `depths` counts what bridges have taken and not acknowledged.
+    """
+
+    counts_taken: bool
+
+    def plan(self) -> list[Step]:
+        """What would be declared; changes nothing."""
+        ...
+
+    def apply(self) -> list[Step]:
+        """Declare what is missing. Idempotent; never changes what is there: a queue that differs is a step that is not done."""
+        ...
+
+    def undo(self) -> list[Step]:
+        """Take away the queues in which nothing waits; the others are steps that are not done. Idempotent."""
+        ...
+
+    def depths(self) -> list[int]:
+        """How many messages wait at each level, as the broker counts them."""
+        ...
+
+
+@runtime_checkable
+class Levelled(Adapter, Protocol):
+    """An adapter whose broker can keep waiting messages in one queue for each level, from which any number of bridges take.
+
+    `timed` says that its level sources give a message only once it has waited for as long as its level says; else they give it at once, and in order.
+    """
+
+    timed: bool
+
+    def level_address(self, options: Any, level: Level) -> str:
+        """Where a sink publishes so that a message waits at this level."""
+        ...
+
+    def level_source(self, options: Any, level: Level) -> Source:
+        """What leaves this level, the earliest first; not connected yet. `connect` raises NotConnected where the queue is missing."""
+        ...
+
+    def level_contents(self, options: Any, level: Level) -> Sequence[Source]:
+        """Sources that together give everything that is in this level, whether it may leave or not, for `migrate-store`; not connected yet.
+
+        They are drained one after the other, while no bridge takes from the level.
+        """
+        ...
+
+    def level_queues(self, options: Any, levels: Sequence[Level]) -> LevelQueues:
+        """The queues themselves."""
+        ...
+
+
+@runtime_checkable
+class Examinable(Protocol):
+    """Optional ability of an adapter, for `doctor`: what keeps messages that are there from being read. What a broker does not tell is `ok`, and said."""
+
+    def standstills(self, options: Any, routes: Sequence[Any], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
+        """In what `routes` (validated `from` sections) read, at `addresses`, where messages go, and at `levels`; changes nothing. Raises AdapterError."""
+        ...
+
+
+@runtime_checkable
+class Manageable(Protocol):
+    """An adapter of a broker with a scheduler of its own, whose management messages the bridge answers in its place."""
+
+    def management(self, options: Any) -> Sequence[Management]:
+        """One for each destination at which such messages come in; not connected yet. Empty where it is switched off."""
         ...

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.message import Message
+    from .base import Level, Step
+    from .log import Line
 
 
 class Memory(BaseModel):
@@ -56,6 +58,7 @@ class MemoryBroker:
     def __init__(self) -> None:
         self._queues: dict[str, deque[_Entry]] = {}
         self._taps: dict[str, list[deque[_Entry]]] = {}
+        self._logs: dict[str, list[Line]] = {}
         self._changed = threading.Condition()
         self._identity = os.urandom(8)
         self._numbers = itertools.count()
@@ -95,6 +98,21 @@ class MemoryBroker:
         with self._changed:
             self._changed.wait_for(lambda: queue, timeout)
             return [queue.popleft() for _ in range(min(limit, len(queue)))]
+
+    def append(self, log: str, lines: Sequence[Line]) -> list[int]:
+        """The places of these lines in a log."""
+        with self._changed:
+            kept = self._logs.setdefault(log, [])
+            kept += lines
+            self._changed.notify_all()
+            return list(range(len(kept) - len(lines), len(kept)))
+
+    def lines(self, log: str, place: int, timeout: float = 0) -> list[Line]:
+        """What stands in a log from a place on, waiting up to `timeout` seconds for a first line."""
+        with self._changed:
+            kept = self._logs.setdefault(log, [])
+            self._changed.wait_for(lambda: len(kept) > place, timeout)
+            return kept[place:]
 
     def give_back(self, queue: deque[_Entry], entries: Sequence[_Entry]) -> None:
         """Put entries back to the head, in order, marked as redelivered."""
@@ -185,11 +203,63 @@ class MemorySink:
         self._confirm = None
 
 
+class MemoryLevels:
+    """Queues are made by the first who asks for them: there is nothing to declare."""
+
+    counts_taken = False
+
+    def __init__(self, broker: MemoryBroker, levels: Sequence[Level]) -> None:
+        self._broker = broker
+        self._levels = levels
+
+    def plan(self) -> list[Step]:
+        """See base.LevelQueues."""
+        return []
+
+    apply = undo = plan
+
+    def depths(self) -> list[int]:
+        """See base.LevelQueues."""
+        return [len(self._broker.queue(level.name)) for level in self._levels]
+
+
+class MemoryLog:
+    """Keeps every line. See base.Log."""
+
+    def __init__(self, broker: MemoryBroker, name: str) -> None:
+        self._broker = broker
+        self._name = name
+        self._place = 0
+
+    def connect(self, place: int) -> int:
+        """See base.Log."""
+        self._place = place if place <= self.end() else 0
+        return self._place
+
+    def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
+        """See base.Log."""
+        lines = list(enumerate(self._broker.lines(self._name, self._place, timeout), self._place))
+        self._place += len(lines)
+        return self._place, lines
+
+    def end(self) -> int:
+        """See base.Log."""
+        return len(self._broker.lines(self._name, 0))
+
+    def append(self, lines: Sequence[Line]) -> list[int]:
+        """See base.Log."""
+        return self._broker.append(self._name, lines)
+
+    def close(self) -> None:
+        """See base.Log."""
+
+
 class MemoryAdapter:
     """The entry point `memory`."""
 
     options = Memory
     endpoint = Endpoint
+    exact = True
 
     def source(self, options: Memory, route: Endpoint) -> MemorySource:
         """See base.Adapter."""
@@ -202,6 +272,29 @@ class MemoryAdapter:
     def tap(self, options: Memory, address: str) -> MemorySource:
         """Copies of what arrives at the queue `address`; nothing is taken away."""
         return MemorySource(broker(options.name), address, tap=True)
+
+    timed = False
+
+    def level_address(self, options: Memory, level: Level) -> str:
+        """See base.Levelled."""
+        del options
+        return level.name
+
+    def level_source(self, options: Memory, level: Level) -> MemorySource:
+        """See base.Levelled."""
+        return MemorySource(broker(options.name), level.name)
+
+    def level_contents(self, options: Memory, level: Level) -> list[MemorySource]:
+        """See base.Levelled."""
+        return [self.level_source(options, level)]
+
+    def level_queues(self, options: Memory, levels: Sequence[Level]) -> MemoryLevels:
+        """See base.Levelled."""
+        return MemoryLevels(broker(options.name), levels)
+
+    def level_log(self, options: Memory, level: Level) -> MemoryLog:
+        """See base.Logging."""
+        return MemoryLog(broker(options.name), level.name)
 
 
 adapter = MemoryAdapter()

@@ -12,3 +12,8 @@ Clock = Callable[[], int]
 def wall_clock() -> int:
     """Epoch milliseconds, UTC."""
     return time.time_ns() // 1_000_000
+
+
+def into_millisecond() -> float:
+    """Seconds of the current millisecond that have passed: by so much the rounded clock is behind."""
+    return (time.time_ns() % 1_000_000) / 1e9

@@ -19,6 +19,7 @@ from .views import (
     HeldStatus,
     HourStatus,
     LaneStatus,
+    LevelStatus,
     NotKnownError,
     NotPossibleError,
     RouteStatus,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..core.time_index import TimeIndex
     from .clock import Clock
     from .config import Config, Route
+    from .level_queues.store import LevelQueues
     from .pauses import Pauses
     from .planner import Planner
     from .workers import IntakeWorker, LaneWorker
@@ -51,13 +53,15 @@ class Control:
     def __init__(
         self,
         config: Config,
-        store: TimeIndex,
+        store: TimeIndex | LevelQueues,
         intakes: Mapping[str, IntakeWorker],
         lanes: Mapping[str, LaneWorker],
         pauses: Pauses,
         clock: Clock,
         started: int,
         stopping: Callable[[], bool],
+        levels: Callable[[], list[LevelStatus]] = list,
+        more_checks: Callable[[], list[Check]] = list,
     ) -> None:
         self.config = config
         self._store = store
@@ -67,6 +71,8 @@ class Control:
         self._clock = clock
         self._started = started
         self._stopping = stopping
+        self._levels = levels
+        self._more_checks = more_checks
 
     def status(self) -> Status:
         """One glance; costs the same whatever is pending."""
@@ -87,12 +93,13 @@ class Control:
             by_address=[AddressStatus(lane, address, pending) for (lane, address), pending in counts.by_address.items()],
             by_hour=[HourStatus(hour * HOUR_MS, pending) for hour, pending in sorted(counts.by_hour.items())],
             store=StoreStatus(self._store.free_bytes(), self._store.room()),
+            levels=self._levels(),
         )
 
     def oldest_overdue_ms(self, now: int) -> int:
         """How late the record is that has waited longest beyond its due time, 0 where none is late."""
-        first = self._store.list(Query(due_to=now), 1).items
-        return max(0, now - first[0].record.schedule.due) if first else 0
+        first = self._store.first_due()
+        return 0 if first is None else max(0, now - first)
 
     def _route_status(self, route: Route) -> RouteStatus:
         worker = self._intakes[route.name]
@@ -122,7 +129,8 @@ class Control:
         disk = Check("disk", self._store.room(), f"{self._store.free_bytes()} bytes free")
         sources = [Check(f"source {name}", worker.connected) for name, worker in self._intakes.items()]
         lanes = [Check(f"destination {name}", worker.connected) for name, worker in self._lanes.items()]
-        return [disk, *sources, *lanes]
+        levels = [Check(f"level {level.name}", level.connected) for level in self._levels()]
+        return [disk, *sources, *lanes, *levels, *self._more_checks()]
 
     def messages(self, query: Query, limit: int, cursor: str) -> Page:
         """One page of what is pending."""

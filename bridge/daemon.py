@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-SWITCH_INTERVAL = 0.0005
-"""Seconds. A lane whose message falls due while another thread computes gets its turn after this long; Python's default is ten times as much."""
+SWITCH_INTERVAL = 0.0001
+"""Seconds. A lane whose message falls due while another thread computes gets its turn after this long; Python's default is fifty times as much.
+
+A message changes threads four times on its way out. Beside a lane that is busy without end, another one's p50 was 9.5 ms with 0.0005, 7.1 with this.
+"""
 
 FAILED, STORE_IO, STORE_LOCKED, BAD_CONFIG = 1, 74, 75, 78
 
@@ -76,6 +79,7 @@ class Daemon:
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
         server = HttpServer(self.engine.control, self._metrics, self.config.http)
         try:
+            server.bind()  # before anything is taken from a broker: a daemon that cannot serve its API must not begin
             self.engine.start()
             server.start()
             _collect_rarely()

@@ -7,17 +7,19 @@ import shutil
 import statistics
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from ..adapters.base import AdapterError, Finding, Intercepting
+from ..adapters.base import AdapterError, Examinable, Finding, Intercepting
 from . import plugins
 from .client import ApiError, UnreachableError
+from .level_queues.build import kept, prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ..adapters.base import Interception, Outcome
+    from ..adapters.base import Interception, LevelQueues, Outcome
     from .client import Client
     from .config import Config, Route
 
@@ -44,7 +46,19 @@ def interception(config: Config, broker: str, routes: Sequence[Route]) -> Interc
     adapter = plugins.adapter(section.type)
     if not isinstance(adapter, Intercepting):
         return None
-    return adapter.interception(section.options, [route.source.endpoint for route in routes if route.source.broker == broker])
+    return adapter.interception(section.options, _read(routes, broker))
+
+
+def _read(routes: Sequence[Route], broker: str) -> list[Any]:
+    """The `from` sections of those of these routes that read from a broker."""
+    return [route.source.endpoint for route in routes if route.source.broker == broker]
+
+
+def preparations(config: Config, broker: str) -> list[Interception | LevelQueues]:
+    """All that this broker is prepared with: interception, and level queues where it holds them. Raises AdapterError and plugins.UnusableAdapter."""
+    gate = interception(config, broker, config.routes)
+    levels = prepared(config) if config.store.broker == broker else None
+    return [part for part in (gate, levels) if part is not None]
 
 
 def _machine(config: Config) -> Iterator[Finding]:
@@ -83,6 +97,30 @@ def _brokers(config: Config, brokers: Sequence[str]) -> Iterator[Finding]:
         yield reached
         if reached.ok:
             yield from _guarded(name, config, config.routes, lambda prepared: prepared.check())
+        if reached.ok and config.store.broker == name:
+            yield from _told(name, lambda: _levels(config))
+        if reached.ok:
+            yield from _told(name, partial(_standstills, config, name))
+
+
+def _levels(config: Config) -> Iterator[Finding]:
+    missing = [step for step in prepared(config).plan() if not step.done]
+    for step in missing:
+        yield Finding(False, f"to do: {step.what}", f"delaybridge apply --broker {config.store.broker}, or: {step.command}")
+    if not missing:
+        yield Finding(True, "the level queues are as they should be")
+
+
+def _standstills(config: Config, broker: str) -> list[Finding]:
+    section = config.brokers[broker]
+    adapter = plugins.adapter(section.type)
+    if not isinstance(adapter, Examinable):
+        return []
+    written = [
+        address for route in config.routes if route.to.broker == broker for address in (route.to.address, route.dead_letter) if address
+    ]
+    levels = kept(config) if config.store.broker == broker else []
+    return adapter.standstills(section.options, _read(config.routes, broker), written, levels)
 
 
 def _reached(config: Config, broker: str) -> Finding:
@@ -102,11 +140,19 @@ def _ignore(_: Sequence[Outcome]) -> None:
 
 
 def _guarded(broker: str, config: Config, routes: Sequence[Route], look: Callable[[Interception], list[Finding]]) -> Iterator[Finding]:
+    def found() -> list[Finding]:
+        part = interception(config, broker, routes)
+        return look(part) if part else []
+
+    return _told(broker, found)
+
+
+def _told(broker: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Findings about a broker; what stops it from being looked at is one as well."""
     try:
-        prepared = interception(config, broker, routes)
-        for finding in look(prepared) if prepared else ():
+        for finding in found():
             yield Finding(finding.ok, f"{broker}: {finding.what}", finding.fix)
-    except AdapterError as error:
+    except (AdapterError, plugins.UnusableAdapter) as error:
         yield Finding(False, f"{broker}: {error}")
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING
 
+import structlog
+
 from ..core.time_index import TimeIndex
-from . import plugins
+from . import management, plugins
 from .backoff import Backoff
 from .control import Control
 from .holds import Holds
 from .intake import Intake
 from .lane import Lane, LaneSettings
 from .ledger_worker import LedgerWorker
+from .level_queues.build import Assembled, assembled
+from .level_queues.store import LevelQueues
 from .pauses import Pauses
 from .planner import Planner, Route
 from .workers import IntakeWorker, LaneWorker, SyncWorker, Worker
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     from . import config as configuration
     from .clock import Clock
     from .metrics import Metrics
+
+log = structlog.get_logger()
 
 Failed = Callable[[str, BaseException], None]
 
@@ -42,17 +49,52 @@ class Engine:
         self.metrics = metrics
         self._clock = clock
         self._stopping = False
-        self.store = open_store(config)
+        self.journal = open_journal(config)
+        self._queues: Assembled | None = None
+        if config.store.kind == "level_queues":
+            _tell_of_what_stays_behind(self.journal)
+            self._queues = assembled(config, self.journal, clock, metrics, self._wake, failed)
+        self.store: TimeIndex | LevelQueues = self._queues.store if self._queues else self.journal
         self.sync = SyncWorker(self.store.sync, failed)
         self.pauses = Pauses(config.store.path / "paused.json", self._resumed)
         self._holds: dict[str, Holds] = {}
         self._dead_letters = {route.name: route.dead_letter or "" for route in config.routes}
-        self.lanes = {name: self._lane(name, failed) for name in dict.fromkeys(route.to.broker for route in config.routes)}
+        self.lanes = {name: self._lane(name, failed) for name in self._destinations()}
         self.intakes = {route.name: self._intake(route, failed) for route in config.routes}
-        self.ledger = LedgerWorker(self.store, config, clock, failed)
+        self.ledger = LedgerWorker(self.journal, config, clock, failed)
         self.control = Control(
-            config, self.store, self.intakes, self.lanes, self.pauses, clock, self.started, stopping=lambda: self._stopping
+            config,
+            self.store,
+            self.intakes,
+            self.lanes,
+            self.pauses,
+            clock,
+            self.started,
+            stopping=lambda: self._stopping,
+            levels=self._queues.status if self._queues else list,
+            more_checks=self._queues.checks if self._queues else list,
         )
+        self.managements = self._managements(failed)
+
+    def _managements(self, failed: Failed) -> list[management.ManagementWorker]:
+        """Level queues have nothing to browse or remove from."""
+        if isinstance(self.store, LevelQueues):
+            return []
+        return management.workers(self.config, self.store, self.control, self._clock, self.metrics, failed, lambda: self._stopping)
+
+    def _destinations(self) -> list[str]:
+        """The brokers that a route names, and those for which something waits since one did. In level queues any bridge may find anything."""
+        if isinstance(self.store, LevelQueues):
+            return list(self.config.brokers)
+        brokers = list(dict.fromkeys(route.to.broker for route in self.config.routes))
+        for name in self.store.lanes():
+            if name not in self.config.brokers:
+                log.error(
+                    "messages_without_broker", broker=name, action=f"they wait until the configuration has a broker named {name} again"
+                )
+            elif name not in brokers:
+                brokers.append(name)
+        return brokers
 
     def _lane(self, name: str, failed: Failed) -> LaneWorker:
         config = self.config
@@ -71,15 +113,26 @@ class Engine:
         return LaneWorker(lane, self._sink(name), self._clock, self.metrics, failed, drain_for=config.shutdown_timeout / 1000 / 2)
 
     def _sink(self, broker: str) -> Sink:
+        if self._queues is not None and broker in self._queues.sinks:
+            return self._queues.sinks[broker]
         section = self.config.brokers[broker]
         return plugins.adapter(section.type).sink(section.options)
 
     def _intake(self, route: configuration.Route, failed: Failed) -> IntakeWorker:
         section = self.config.brokers[route.source.broker]
         source: Source = plugins.adapter(section.type).source(section.options, route.source.endpoint)
-        planner = Planner(planned(route), self.config.limits.core())
+        if self._queues is not None and route.source.broker == self.config.store.broker:
+            source = self._queues.source(route.name, source)
+        planner = self._planner(route)
         intake = Intake(planner, source, self.store, self._clock, self._wake, self.metrics, self.config.intake.batch)
         return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed)
+
+    def _planner(self, route: configuration.Route) -> Planner:
+        return Planner(planned(route), self.config.limits.core(), cancels=self._cancels)
+
+    @property
+    def _cancels(self) -> bool:
+        return not isinstance(self.store, LevelQueues) or self.store.claims.register is not None
 
     def _wake(self, lane: str, due: int) -> None:
         self.lanes[lane].wake(due)
@@ -92,7 +145,11 @@ class Engine:
     @property
     def workers(self) -> list[Worker]:
         """All threads, in the order in which they are stopped."""
-        return [*self.intakes.values(), *self.lanes.values(), self.sync, self.ledger]
+        return [*self.intakes.values(), *self.managements, *self.lanes.values(), *chain(*self._level_workers), self.sync, self.ledger]
+
+    @property
+    def _level_workers(self) -> list[list[Worker]]:
+        return self._queues.workers if self._queues else []
 
     def start(self) -> None:
         """Start all threads; connecting goes on in them."""
@@ -104,7 +161,7 @@ class Engine:
         self.config = self.control.config = config
         for route in config.routes:
             self._dead_letters[route.name] = route.dead_letter or ""
-            self.intakes[route.name].intake.planner = Planner(planned(route), config.limits.core())
+            self.intakes[route.name].intake.planner = self._planner(route)
         for name, worker in self.lanes.items():
             worker.lane.settings = lane_settings(config)
             self._holds[name].backoff = Backoff(config.retry.first / 1000, config.retry.cap / 1000)
@@ -114,7 +171,8 @@ class Engine:
         self._stopping = True
         deadline = time.monotonic() + timeout
         ended = True
-        for group in (list(self.intakes.values()), list(self.lanes.values()), [self.sync, self.ledger]):
+        groups: list[list[Worker]] = [[*self.intakes.values(), *self.managements], [*self.lanes.values()]]
+        for group in (*groups, *self._level_workers, [self.sync, self.ledger]):
             for worker in group:
                 worker.stop()
             for worker in group:
@@ -142,8 +200,11 @@ def lane_settings(config: configuration.Config) -> LaneSettings:
     return LaneSettings(window=config.lane.window, share=max(1, config.lane.window // 2), give_up_after=config.retry.give_up_after)
 
 
-def open_store(config: configuration.Config) -> TimeIndex:
-    """Open the time index of a configuration. Raises StoreLocked and StoreError."""
+def open_journal(config: configuration.Config) -> TimeIndex:
+    """Open the time index of a configuration; with level queues it holds nothing but ledger rows. Raises StoreLocked and StoreError.
+
+    It is the same for both kinds of store: so its rows go on being numbered where they were, and `migrate-store` cannot run beside a bridge.
+    """
     return TimeIndex(
         config.store.path,
         bridge=config.bridge,
@@ -151,3 +212,16 @@ def open_store(config: configuration.Config) -> TimeIndex:
         min_free_disk=config.store.min_free_disk,
         recent_tokens=RECENT_TOKENS,
     )
+
+
+def _tell_of_what_stays_behind(journal: TimeIndex) -> None:
+    """A bridge on level queues delivers nothing from a time index."""
+    counts, carriers = journal.counts(), journal.carriers()
+    if counts.pending or counts.shelved or carriers:
+        log.error(
+            "messages_left_in_time_index",
+            path=str(journal.path),
+            pending=counts.pending,
+            dead_letters=counts.shelved + carriers,
+            action="stop the bridge and move them: delaybridge migrate-store --to level_queues",
+        )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from .durable import put_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,9 +51,7 @@ def write_parquet(pieces: Iterator[bytes], target: Path, progress: Callable[[int
     try:
         with unfinished.open("wb") as file:
             rows = _copy(pieces, file, progress)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(target)
+        put_in_place(unfinished, target)
     except pa.ArrowInvalid as error:
         raise CutOffError(f"the daemon's stream broke off ({error}); {target} was not touched") from error
     finally:

@@ -29,6 +29,10 @@ class Hold:
         """True until a delivery succeeded: then one record at a time goes out."""
         return self.attempts > 0
 
+    def open(self, now: int) -> bool:
+        """Whether what falls due may follow what was held, once all of that is on its way."""
+        return not self.attempts and self.retry_at <= now
+
 
 @dataclass(slots=True)
 class Holds:

@@ -23,7 +23,11 @@ Wake = Callable[[str, int], None]
 """Tells a lane (by name) that something for it is due at that time."""
 
 SEARCH = 10_000
-"""For how many messages after connecting redeliveries are looked for: more than any prefetch window, because new messages may come between them."""
+"""For how many new messages after connecting redeliveries are looked for: more than any prefetch window, because new ones may come between them.
+
+What may be a redelivery does not count. On Kafka that is any message: its tokens are exact, and after a crash a partition may be read again after
+any number of messages of another one.
+"""
 
 
 class Intake:
@@ -80,7 +84,7 @@ class Intake:
 
     def _fresh(self, messages: Sequence[Received]) -> Sequence[Received]:
         """Leave out what is stored already: a message that the broker sends again because the acknowledgement did not reach it."""
-        self._search -= len(messages)
+        self._search -= sum(not received.redelivered for received in messages)
         if self._search <= 0:
             self._known.clear()
         fresh = []

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+SETTLE_AGAIN = 2
+"""Milliseconds after which settling is tried again where the disk was busy."""
+
 Publish = Callable[[Sequence[Outgoing]], None]
 
 
@@ -45,6 +48,7 @@ class LaneSettings:
     """Bounds of one lane. Times in milliseconds.
 
     window, window_bytes    unconfirmed messages, and their bytes, at most
+    batch                   messages read, published or settled in one go: other lanes wait for no longer than that takes
     slow_after              a destination whose oldest message is unconfirmed for longer is stuck
     share                   what a stuck destination may have unconfirmed, and how much goes beyond the window meanwhile, for the others
     settle_after            a confirmed message is settled at the latest after this long; in between, confirms share one fsync
@@ -53,7 +57,7 @@ class LaneSettings:
 
     window: int = 2000
     window_bytes: int = 64 << 20
-    batch: int = 500
+    batch: int = 100
     share: int = 1000
     slow_after: int = 1000
     settle_after: int = 5
@@ -118,8 +122,10 @@ class Lane:
         self._stuck = self._stuck_address(now)
         self._send_held(now, publish)
         full = self._send_due(now, publish)
-        if now >= self._settle_by or len(self._settled) >= self.settings.batch:
+        if len(self._settled) >= self.settings.batch:
             self._settle(now)
+        elif now >= self._settle_by:
+            self._settle(now, wait=False)
         return max(0, min(self._settle_by, self._next_chance(full)) - now)
 
     def _keep_time(self, now: int) -> None:
@@ -151,10 +157,12 @@ class Lane:
             room, space = self._room()
             if room <= 0 or space <= 0:
                 return True
-            batch = self.store.due(self.name, now, min(room, self.settings.batch), space)
-            if not batch:
-                return False
-            self._dispatch(batch, now, publish, None)
+            limit = min(room, self.settings.batch)
+            batch = self.store.due(self.name, now, limit, space)
+            if batch:
+                self._dispatch(batch, now, publish, None)
+            if len(batch) < limit:
+                return False  # where there is more after all, it is due, and the next tick comes at once
         return False
 
     def _send_held(self, now: int, publish: Publish) -> None:
@@ -169,13 +177,25 @@ class Lane:
             if self._stuck and self._crowds(address):
                 self.holds.slow(address, now + self.settings.slow_after // 10)
                 continue
-            batch = self._held(address, 1 if hold.probing else (room + 1) // 2, space, now)  # the other half is for what falls due
-            if batch:
+            share = 1 if hold.probing else (room + 1) // 2  # the other half is for what falls due
+            if self._catch_up(address, share, now, publish):
                 self.holds.turn(address)
-                self._dispatch(batch, now, publish, address)
             elif not hold.in_flight:
                 del self.holds.addresses[address]
                 log.info("destination_free", lane=self.name, address=address)
+
+    def _catch_up(self, address: str, share: int, now: int, publish: Publish) -> int:
+        """Publish what is held behind an address, at most `share` of it; returns how many."""
+        sent = 0
+        while sent < share and (space := self._room()[1]) > 0:
+            limit = min(share - sent, self.settings.batch)
+            batch = self.store.due(self.name, now, limit, space, held=address)
+            if batch:
+                self._dispatch(batch, now, publish, address)
+            sent += len(batch)
+            if len(batch) < limit:
+                break
+        return sent
 
     def _room(self) -> tuple[int, int]:
         """How many more messages, and bytes, may be in flight."""
@@ -185,14 +205,6 @@ class Lane:
             settings.window + beyond - len(self._flights),
             settings.window_bytes + settings.window_bytes * beyond // settings.window - self._flying_bytes,
         )
-
-    def _held(self, address: str, limit: int, space: int, now: int) -> list[Due]:
-        """What is held behind an address. Empty means that nothing is, settled or not: only then may others pass."""
-        batch = self.store.due(self.name, now, limit, space, held=address)
-        if not batch and self._settled:
-            self._settle(now)
-            batch = self.store.due(self.name, now, limit, space, held=address)
-        return batch
 
     def _dispatch(self, batch: Sequence[Due], now: int, publish: Publish, held: str | None) -> None:
         outgoing: list[Outgoing] = []
@@ -218,7 +230,7 @@ class Lane:
         if self.paused and due.record.route in self.paused:
             self.holds.pause(address)
             return "paused"
-        if self.holds.addresses and address != held and address in self.holds.addresses:
+        if address != held and (hold := self.holds.addresses.get(address)) is not None and not hold.open(now):
             return due.error
         if self._stuck and self._crowds(address):
             self.holds.slow(address, now + self.settings.slow_after // 10)
@@ -243,8 +255,8 @@ class Lane:
     def _closed_without_delivery(self, due: Due, now: int) -> bool:
         """Expire a record whose end has passed, or that was missed while the bridge was down and is to be skipped."""
         schedule = due.record.schedule
-        if schedule.ends is None and schedule.due >= self._started:
-            return False
+        if schedule.ends is None and (schedule.due >= self._started or schedule.misfire != "skip"):
+            return False  # as `misfired` says, without asking it each time
         decision = misfired(schedule, self._started, now)
         if decision == "deliver":
             return False
@@ -357,10 +369,13 @@ class Lane:
         self._settled.append(settled)
         self._settle_by = min(self._settle_by, now + self.settings.settle_after)
 
-    def _settle(self, now: int) -> None:
+    def _settle(self, now: int, *, wait: bool = True) -> None:
+        """Record what became of messages; while the disk is busy, with `wait` only, because meanwhile others fall due."""
         if self._settled:
             settled, self._settled = self._settled, []
-            self.store.settle(settled, now)
+            if not self.store.settle(settled, now, wait=wait):
+                self._settled, self._settle_by = settled, now + SETTLE_AGAIN
+                return
             self._on_settle()
         self._settle_by = NEVER
 

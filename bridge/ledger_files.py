@@ -2,11 +2,14 @@
 
 A flush first notes in the store which rows it is going to write, then writes and renames the files, named by that range, then forgets the rows
 and the note in one write. After a crash the noted range is written again under the same names: no row is lost, none stands twice.
+
+`_reach/<bridge>.json` is the bridge's mark: the rows up to `sequence` are in files, and nothing else happened until `at_ms`. An idle bridge goes on
+saying so; without it nobody could tell it from a dead one.
 """
 
 from __future__ import annotations
 
-import os
+import json
 from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -14,9 +17,10 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ..core.ledger import COLUMNS, Row
+from .durable import put_in_place, sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -24,8 +28,8 @@ if TYPE_CHECKING:
 ROWS_PER_FLUSH = 50_000
 """Bounds the memory that one flush takes; what is left goes with the next."""
 
-ROWS_AT_ONCE = 1_000
-"""Rows that are read and turned into columns in one go: the lanes stand still for these milliseconds. At 20,000 it was 80 of them."""
+ROWS_AT_ONCE = 250
+"""Rows that are read and turned into columns in one go: a fraction of a millisecond, for which a message that falls due may wait."""
 
 HOUR_MS = 3_600_000
 
@@ -49,14 +53,19 @@ class Outbox(Protocol):
         """Drop the rows up to that sequence, and the note, in one durable write."""
         ...
 
+    def outbox_start(self) -> int:
+        """The sequence of the first row that is in no file yet, or that the next row will have."""
+        ...
+
 
 class LedgerFiles:
-    """Moves rows from the store's outbox into Parquet files below `root`. One thread."""
+    """Moves rows from the store's outbox into Parquet files below `root`. One thread; `rest` is called between two portions of work."""
 
-    def __init__(self, root: Path, outbox: Outbox, bridge: str) -> None:
+    def __init__(self, root: Path, outbox: Outbox, bridge: str, rest: Callable[[], object] = lambda: None) -> None:
         self.root = root
         self._outbox = outbox
         self._bridge = bridge
+        self._rest = rest
 
     def flush(self) -> int:
         """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
@@ -67,6 +76,7 @@ class LedgerFiles:
             first, last = first or rows[0].sequence, rows[-1].sequence
             for folder, part in by_hour(rows).items():
                 folders[folder].append(table_of(part))
+            self._rest()
         if not last:
             return 0
         if intent is None:
@@ -96,18 +106,29 @@ class LedgerFiles:
             total += written
         return total + written
 
+    def mark(self, at: int) -> None:
+        """Say that the files hold all that happened until `at`, an instant before the latest `flush_all` began. Silent before the bridge's first row.
+
+        OSError where the mark cannot be written.
+        """
+        last = self._outbox.outbox_start() - 1
+        if not last:
+            return
+        folder = self.root / "_reach"
+        unfinished = folder / f".{self._bridge}.tmp"
+        folder.mkdir(exist_ok=True)
+        unfinished.write_text(json.dumps({"bridge": self._bridge, "sequence": last, "at_ms": at}))
+        put_in_place(unfinished, folder / f"{self._bridge}.json")
+
     def _write(self, folder: Path, name: str, tables: Sequence[pa.Table]) -> None:
         import pyarrow as pa  # noqa: PLC0415 - a third of a second that the start need not wait for
         import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f".{name}.tmp"
-        with unfinished.open("wb") as file:
-            pq.write_table(pa.concat_tables(tables), file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(folder / name)
-        for directory in (folder, *folder.parents[:3]):
+        pq.write_table(pa.concat_tables(tables), unfinished, compression="zstd")
+        put_in_place(unfinished, folder / name)
+        for directory in folder.parents[:3]:
             sync_directory(directory)
 
 
@@ -134,12 +155,3 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     columns = zip(*(msgspec.structs.astuple(row) for row in rows), strict=True)
     schema = arrow_schema()
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make a rename or a new entry in this directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+REST = 0.002
+"""Seconds between two portions of a flush: without them the threads that deliver would wait for their turn all through it."""
+
 
 class LedgerWorker(Worker):
     """Every `ledger.flush_interval`, and once more at the end. A disk that cannot take the files is told and tried again: the rows wait in the store."""
 
     def __init__(self, store: TimeIndex, config: Config, clock: Clock, failed: Callable[[str, BaseException], None]) -> None:
         super().__init__("ledger", failed)
-        self.files = LedgerFiles(config.ledger_path, store, config.bridge)
+        self.files = LedgerFiles(config.ledger_path, store, config.bridge, rest=lambda: self.stopping.wait(REST))
         self._store = store
         self._interval = config.ledger.flush_interval / 1000
         self._clock = clock
@@ -39,7 +42,9 @@ class LedgerWorker(Worker):
         self._flush()
 
     def _flush(self) -> None:
+        at = self._clock()
         try:
             self.files.flush_all()
+            self.files.mark(at)
         except OSError as error:
             log.exception("ledger_not_written", path=str(self.files.root), error=str(error), action="rows stay in the store until it works")

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from .config import Logs
 
 PINNED = {
-    "stomp.py": logging.INFO,  # logs whole CONNECT frames, passcode and all, at DEBUG
-    "kafka.admin.client": logging.INFO,  # logs its whole configuration at DEBUG
-    "kafka": logging.INFO,
+    "stomp.py": logging.CRITICAL,  # the adapter says what happens; and at DEBUG it logs whole CONNECT frames, passcode and all
+    "kafka": logging.CRITICAL,  # tells each failure once a second while a broker is away; the adapter says it once, with its reason
     "pika": logging.CRITICAL,  # tells each failure several times, with tracebacks; the adapter says it once
     "httpcore": logging.INFO,  # logs request headers at DEBUG
     "httpx": logging.WARNING,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from .ledger_files import sync_directory
+from .durable import put_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +38,5 @@ class Pauses:
 
     def _save(self) -> None:
         unfinished = self._file.with_suffix(".tmp")
-        with unfinished.open("wb") as file:
-            file.write(msgspec.json.encode(sorted(self.routes)))
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(self._file)
-        sync_directory(self._file.parent)
+        unfinished.write_bytes(msgspec.json.encode(sorted(self.routes)))
+        put_in_place(unfinished, self._file)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 import msgspec
+from msgspec.structs import replace
 
 from ..adapters.base import Received
 from ..core import fields, headers
 from ..core.message import Message
+from ..core.reasons import Reason
 from ..core.schedule import Cancel, Limits, PassThrough, Refused, Request, Schedule
 from ..core.store import Change, Put, Record, Refuse, Withdraw
 
@@ -16,8 +18,11 @@ MAX_HOPS = 16
 """How often a message may pass the bridge undelayed with an earlier delivery's headers on it before that is called a loop."""
 
 HOPS = b"x-delay-hops"
-PROBES = "/queues/delaybridge.doctor."
-"""Destinations that `delaybridge doctor` makes for itself; allowed on every route."""
+PROBES = ("/queues/delaybridge.doctor.", "delaybridge.doctor.", "/queue/delaybridge.doctor.", "/topic/delaybridge.doctor.")
+"""How destinations begin that `delaybridge doctor` makes for itself (RabbitMQ, Kafka, ActiveMQ); allowed on every route."""
+
+
+_CANCEL = (Reason.UNSUPPORTED_IN_LEVEL_QUEUES, "a cancellation: nobody can look for a message in a queue")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,11 +38,15 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planner:
-    """The rules of one route, applied to one message at a time. Pure: the same message at the same time gives the same change."""
+    """The rules of one route, applied to one message at a time. Pure: the same message at the same time gives the same change.
 
-    def __init__(self, route: Route, limits: Limits) -> None:
+    `cancels` says whether the store can find a message by its id; else a cancellation is refused, unless it is a probe of `doctor`'s: that is of nothing.
+    """
+
+    def __init__(self, route: Route, limits: Limits, *, cancels: bool = True) -> None:
         self.route = route
         self.limits = limits
+        self.cancels = cancels
 
     def plan(self, received: Received, now: int) -> Change:
         """The change that this message asks for; never raises, whatever the message bears."""
@@ -45,7 +54,7 @@ class Planner:
             return self.refuse(received, now, received.defect.reason, received.defect.detail)
         reading = headers.read(received.message.headers, self._sent(received, now), self.limits)
         if type(reading) is Cancel:
-            return Withdraw(reading.id)
+            return Withdraw(reading.id) if self.cancels or reading.id.startswith(PROBES) else self.refuse(received, now, *_CANCEL)
         if type(reading) is Refused:
             return self.refuse(received, now, reading.reason, reading.detail, reading.dialect)
         assert isinstance(reading, Request | PassThrough)
@@ -88,8 +97,11 @@ class Planner:
         self, received: Received, table: bytes, schedule: Schedule, address: str, now: int, id_: str, kind: str, dialect: str
     ) -> Record:
         route, message = self.route, received.message
+        properties = message.properties
+        if properties.partition is not None and address != received.address:
+            properties = replace(properties, partition=None)  # it was chosen for another topic
         return Record(
-            message=Message(message.body, table, message.properties, message.key),
+            message=Message(message.body, table, properties, message.key),
             schedule=schedule,
             lane=route.lane,
             address=address,
@@ -125,7 +137,7 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
     message = record.message
     kept = b"" if reason == "header_damaged" else message.headers  # no broker takes a table that cannot be read
     table = kept + fields.table(((b"x-delay-reason", str(reason)), (b"x-delay-detail", detail[:1000])))
-    return msgspec.structs.replace(
+    return replace(
         record,
         message=Message(message.body, table, message.properties, message.key),
         schedule=Schedule(due=now, occurrence=record.schedule.occurrence),

@@ -70,6 +70,19 @@ class HourStatus(msgspec.Struct, frozen=True):
     pending: int
 
 
+class LevelStatus(msgspec.Struct, frozen=True):
+    """One level queue: how long each message waits there (ms), and `depth`, how many do, None where the broker does not say.
+
+    `first_leaves` (epoch ms) is of what this bridge has taken: None where that is none, as where the broker keeps messages until they leave.
+    """
+
+    name: str
+    wait: int
+    connected: bool
+    depth: int | None
+    first_leaves: int | None
+
+
 class StoreStatus(msgspec.Struct, frozen=True):
     """`room` is False where free disk is below the limit: intake stands still, delivery goes on."""
 
@@ -95,6 +108,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     by_address: list[AddressStatus]
     by_hour: list[HourStatus]
     store: StoreStatus
+    levels: list[LevelStatus] = []
 
 
 class Check(msgspec.Struct, frozen=True):

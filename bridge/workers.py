@@ -13,6 +13,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_us
 from ..adapters.base import NotConnected, Outcome, Sink
 from ..core.store import StoreFull
 from .backoff import Backoff
+from .clock import into_millisecond
 from .holds import NEVER
 
 if TYPE_CHECKING:
@@ -120,6 +121,25 @@ class Worker(ABC):
         if self._short_lived > 1:
             self.stopping.wait(self.backoff.seconds(self._short_lived))
 
+    def _serve(
+        self, connect: Callable[[], None], serve: Callable[[], None], close: Callable[[], None], broker: str, metrics: Metrics
+    ) -> None:
+        """Connect and serve, again and again, until stopped. What interrupts it was not acknowledged: connecting brings it again."""
+        try:
+            while self._connect(connect, broker, metrics):
+                try:
+                    serve()
+                except NotConnected as error:
+                    self._lost(error, broker, metrics)
+                except StoreFull as error:
+                    log.error("store_full", worker=self.name, error=str(error))  # noqa: TRY400 - a full disk needs no traceback
+                close()
+                if self.stopping.is_set():
+                    break
+        finally:
+            close()
+            self.connected = False
+
     def _lost(self, error: NotConnected, broker: str, metrics: Metrics) -> None:
         self.connected = False
         metrics.connected(broker, False, self.name)
@@ -147,21 +167,7 @@ class IntakeWorker(Worker):
 
     def run(self) -> None:
         """Receive until stopped."""
-        broker = self.intake.planner.route.source_broker
-        try:
-            while self._connect(self.intake.connect, broker, self._metrics):
-                try:
-                    self._receive()
-                except NotConnected as error:
-                    self._lost(error, broker, self._metrics)
-                except StoreFull as error:  # nothing was acknowledged: reconnecting brings it again
-                    log.error("store_full", worker=self.name, error=str(error))  # noqa: TRY400 - a full disk needs no traceback
-                self._close()
-                if self.stopping.is_set():
-                    break
-        finally:
-            self._close()
-            self.connected = False
+        self._serve(self.intake.connect, self._receive, self._close, self.intake.planner.route.source_broker, self._metrics)
 
     def _receive(self) -> None:
         while not self.stopping.is_set():
@@ -261,7 +267,7 @@ class LaneWorker(Worker):
         while not self.stopping.is_set():
             self._wake.clear()
             self._until = NEVER  # until the tick has looked at the store, everything new must wake it
-            began, now = time.monotonic(), self._clock()
+            began, now = time.monotonic() - into_millisecond(), self._clock()
             wait = self.lane.tick(now, self._sink.publish)
             if wait > 0:
                 self._until = now + wait

@@ -42,6 +42,14 @@ def parse_duration(text: str) -> int:
     return sum(int(part or 0) * unit for part, unit in zip(parts, _UNITS, strict=True)) + small
 
 
+def duration(ms: int) -> str:
+    """Milliseconds as people write them, in one unit: `90s`, `2h`; what `parse_duration` reads."""
+    for unit, size in zip("wdhms", _UNITS, strict=True):
+        if ms and not ms % size and unit != "w":
+            return f"{ms // size}{unit}"
+    return f"{ms}ms" if ms else "0"
+
+
 def parse_instant(text: str) -> int:
     """RFC 3339 with an offset, or a whole number of epoch milliseconds; the result is epoch milliseconds."""
     if INTEGER.fullmatch(text):

@@ -14,10 +14,11 @@ much as a flat one.
 from __future__ import annotations
 
 import struct
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
 Value = None | bool | int | float | str | bytes
 """What a producer can say in one header. Strings that are not UTF-8 stay bytes."""
@@ -44,6 +45,7 @@ _NUMBERS = {
     "b": struct.Struct(">b"), "B": struct.Struct(">B"), "s": struct.Struct(">h"), "u": struct.Struct(">H"), "I": struct.Struct(">i"),
     "i": struct.Struct(">I"), "l": struct.Struct(">q"), "L": struct.Struct(">q"), "f": struct.Struct(">f"), "d": struct.Struct(">d"),
 }  # fmt: skip
+_SIZES = {ord(tag): size for tag, size in _FIXED.items()} | {ord(tag): -1 for tag in _LONG}
 _LENGTH = struct.Struct(">I")
 _INT64 = struct.Struct(">q")
 
@@ -72,6 +74,34 @@ def fields(table: bytes) -> Iterator[Field]:
         at = end
 
 
+def named(table: bytes, names: Container[bytes]) -> list[Field]:
+    """The fields that bear one of these names; as `fields`, in half the time, because most headers are nobody's business here."""
+    found: list[Field] = []
+    at, size = 0, len(table)
+    try:
+        while at < size:
+            start = at
+            name_end = at + 1 + table[at]
+            tag = table[name_end]
+            at = name_end + 1
+            length = _SIZES[tag]
+            if length < 0:
+                (length,) = _LENGTH.unpack_from(table, at)
+                at += 4
+            end = at + length
+            name = table[start + 1 : name_end]
+            if name in names:
+                found.append(Field(name, chr(tag), table[at:end], start, end))
+            at = end
+    except KeyError as error:
+        raise MalformedTableError(f"unknown field type {chr(tag)!r}") from error
+    except (IndexError, struct.error) as error:
+        raise MalformedTableError("the header table is cut off") from error
+    if at > size:
+        raise MalformedTableError("the header table is cut off")
+    return found
+
+
 def value_of(field: Field) -> Value:
     """A field's value. Tables, arrays, decimals and timestamps come back as their raw payload: no delay is ever read from them."""
     number = _NUMBERS.get(field.tag)
@@ -98,6 +128,23 @@ def without(table: bytes, removed: Iterable[Field]) -> bytes:
         at = field.end
     kept.append(table[at:])
     return b"".join(kept)
+
+
+class _Every:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+_EVERY = _Every()
+
+
+def sorted_by_name(table: bytes) -> bytes:
+    """The table with its fields in the order of their names, those of one name as they stood; the same object where they are. As `fields` else."""
+    found = named(table, _EVERY)
+    names = [field.name for field in found]
+    if names == sorted(names):
+        return table
+    return b"".join(table[field.start : field.end] for field in sorted(found, key=attrgetter("name")))
 
 
 def _number(value: int) -> tuple[bytes, bytes]:

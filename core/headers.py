@@ -10,7 +10,7 @@ from typing import get_args
 
 from .dialects import activemq, alibaba, amqp, artemis, own, pulsar, rabbitmq, rocketmq, sqs
 from .dialects.base import INTEGERS, TIMEZONE, Answer, Dialect, Headers, agreed, number, text
-from .fields import Field, MalformedTableError, fields, without
+from .fields import Field, MalformedTableError, named, without
 from .reasons import Reason, Refusal
 from .schedule import Cancel, Limits, Misfire, PassThrough, Reading, Refused, Request, Schedule
 
@@ -48,7 +48,7 @@ _HEAD_ID, _HEAD_OCCURRENCE, _HEAD_DUE = (
 def read(headers: bytes, now: int, limits: Limits) -> Reading:
     """What a message's headers ask for, relative delays counted from `now` (epoch ms). Never raises, whatever the bytes are."""
     try:
-        found = [field for field in fields(headers) if field[0] in CONTROL_NAMES]
+        found = named(headers, CONTROL_NAMES)
     except MalformedTableError as error:
         return Refused(reason=Reason.HEADER_DAMAGED, detail=str(error))
     if not found:
@@ -116,7 +116,9 @@ def _schedule(answer: Answer, due: int, by_name: Headers, now: int, limits: Limi
 
 
 def _misfire(field: Field | None) -> Misfire:
-    rule = "fire" if field is None else text(field)
+    if field is None:
+        return "fire"
+    rule = text(field)
     for known in get_args(Misfire):
         if rule == known:
             return known  # type: ignore[no-any-return]  # get_args does not say that it gives Misfires

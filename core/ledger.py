@@ -18,7 +18,10 @@ CLOSING: tuple[Event, ...] = EVENTS[1:]
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True):
-    """One ledger row. Times are epoch milliseconds, UTC. `sequence` rises by one with each row of a bridge and never repeats."""
+    """One ledger row. Times are epoch milliseconds, UTC. `sequence` rises by one with each row of a bridge and never repeats.
+
+    `taken_time` is when the bridge took the message in: `due_time` less that is how long it was asked to wait, on every row of the message.
+    """
 
     event: Event
     event_time: int
@@ -36,6 +39,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     attempts: int = 0
     reason: str = ""
     size_bytes: int = 0
+    taken_time: int = 0
     bridge: str = ""
     sequence: int = 0
 
@@ -57,6 +61,7 @@ COLUMNS: tuple[tuple[str, Literal["string", "int64", "timestamp_ms"], bool], ...
     ("attempts", "int64", False),
     ("reason", "string", False),
     ("size_bytes", "int64", False),
+    ("taken_time", "timestamp_ms", False),
     ("bridge", "string", False),
     ("sequence", "int64", False),
 )

@@ -10,7 +10,9 @@ from . import fields
 class Properties(msgspec.Struct, omit_defaults=True, frozen=True):
     """What brokers say beside body and headers, in the names and units of AMQP 0-9-1, the richest of them.
 
-    Text is bytes, as it was on the wire. `timestamp` is in seconds, `expiration` a decimal text of milliseconds.
+    Text is bytes, as it was on the wire. `timestamp` is in seconds, `expiration` a decimal text of milliseconds, the time to live, which begins
+    when the message is delivered. AMQP does not know the last three: `timestamp_ms`, the same as `timestamp` in milliseconds (Kafka, ActiveMQ);
+    `partition` (Kafka); `text`, whether the body is text rather than bytes (ActiveMQ, where receivers are given different types).
     """
 
     content_type: bytes | None = None
@@ -26,6 +28,9 @@ class Properties(msgspec.Struct, omit_defaults=True, frozen=True):
     user_id: bytes | None = None
     app_id: bytes | None = None
     cluster_id: bytes | None = None
+    timestamp_ms: int | None = None
+    partition: int | None = None
+    text: bool | None = None
 
 
 NO_PROPERTIES = Properties()

@@ -81,6 +81,11 @@ class Reason(StrEnum):
     TOO_LARGE = "too_large", "The message is larger than the destination, or the bridge, takes.", "Send less, or raise the limit there."
     UNSUPPORTED_BODY = "unsupported_body", "The body cannot be carried without altering it.", "Send text or bytes."
     LOOP = "loop", "The message came back to the bridge too often.", "Take the bridge's own intake out of its destinations."
+    UNSUPPORTED_IN_LEVEL_QUEUES = (
+        "unsupported_in_level_queues",
+        "Level queues on this broker cannot take back what waits in them.",
+        "Leave the cancellation out, or let messages wait in level queues on Kafka, or in the time index.",
+    )
     # Why an occurrence expired.
     MISFIRE_SKIPPED = (
         "misfire_skipped",

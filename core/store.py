@@ -8,6 +8,7 @@ Errors:
     StoreError              the store cannot go on: stop acknowledging, exit
     +-- StoreLocked         another process has it open
     +-- StoreFull           no room left on the disk; what was asked has not happened, and settling is still possible
+    Unsupported             this kind of store cannot do that (level queues: find, list and the like; cancel, where their broker keeps no log of ids)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .message import Message
 from .schedule import Schedule
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Sequence
 
 
@@ -34,6 +36,10 @@ class StoreLocked(StoreError):
 
 class StoreFull(StoreError):
     """The disk is full. The change did not happen."""
+
+
+class Unsupported(Exception):
+    """What was asked is nothing that this kind of store can do; nothing was changed. The text says why."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -112,6 +118,17 @@ class Held(msgspec.Struct, frozen=True):
     key: bytes
     attempts: int
     error: str
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Something that happened to a record, as its ledger row tells it. `lateness` is in milliseconds, for a delivery."""
+
+    event: Event
+    at: int
+    record: Record
+    lateness: int | None = None
+    attempts: int = 0
+    reason: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -194,8 +211,8 @@ class Store(Protocol):
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
         """Hand out records that are due, in order of (due, arrival), at most `limit` and about `max_bytes`; each only once until settled or held.
 
-        `held` asks for those held back behind that address instead; a record that is due for such an address joins them by itself. A record
-        handed out is *in flight* until `settle`, `hold` or `put_back`.
+        `held` asks for those held back behind that address instead; a record that is due for such an address joins them by itself, unless
+        all of them are in flight: then it may follow them. A record handed out is *in flight* until `settle`, `hold` or `put_back`.
         """
         ...
 
@@ -203,10 +220,11 @@ class Store(Protocol):
         """When the next record that `due` would hand out falls due, None where nothing waits. Held records do not count."""
         ...
 
-    def settle(self, outcomes: Sequence[Settled], now: int) -> None:
-        """Record outcomes, next occurrences and ledger rows in one write, which survives a killed process at once, and a loss of power after `sync`.
+    def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
+        """Record outcomes, each with its next occurrence and ledger row in one write; it survives a killed process at once, a loss of power after `sync`.
 
-        What is lost with the machine's power before that is delivered again, with the same id and occurrence. So no delivery waits for a disk.
+        What is lost with the machine's power before that is delivered again, with the same id and occurrence. So no delivery waits for a disk:
+        where the disk is busy just now and `wait` is False, nothing is recorded and the answer is False; ask again a little later.
         """
         ...
 
@@ -220,6 +238,14 @@ class Store(Protocol):
 
     def put_back(self, keys: Sequence[bytes]) -> None:
         """Forget that these were handed out: the connection died before anything was heard of them."""
+        ...
+
+    def lanes(self) -> builtins.list[str]:
+        """The lanes in which anything waits, as far as this bridge knows."""
+        ...
+
+    def first_due(self) -> int | None:
+        """When the first of all that waits here is due, None where nothing does. Costs the same whatever is pending."""
         ...
 
     def held(self, lane: str) -> dict[str, tuple[int, str]]:

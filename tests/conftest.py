@@ -1,31 +1,96 @@
-"""Brokers for all tests: found or started once per session; a missing one skips, or fails where DELAYBRIDGE_TEST_REQUIRE names it."""
+"""Brokers for all tests: found or started once per session, Kafka once per file; a missing one skips, or fails where DELAYBRIDGE_TEST_REQUIRE names it."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from brokers import activemq as activemq_broker
+from brokers import kafka as kafka_broker
 from brokers import rabbitmq as rabbitmq_broker
+from brokers.common import Unavailable
+from brokers.private import PrivateProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator, Iterator
+    from contextlib import AbstractContextManager
+
+_SAID = 2_000
+"""Characters of a broker's output that a failed test shows."""
 
 
 def required(name: str) -> bool:
     return name in os.environ.get("DELAYBRIDGE_TEST_REQUIRE", "").replace(" ", "").split(",")
 
 
+def tell(config: pytest.Config, line: str) -> None:
+    """Write a line to the terminal; of one of several processes (pytest-xdist), when it ends."""
+    if hasattr(config, "workeroutput"):  # what pytest-xdist hands over at the end
+        told = config.workeroutput.setdefault("told", [])
+        if line not in told:
+            told.append(line)
+    elif (reporter := config.pluginmanager.get_plugin("terminalreporter")) is not None:
+        reporter.write_line(line)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """One of several processes has ended."""
+    for line in getattr(node, "workeroutput", {}).get("told", ()):
+        tell(node.config, line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a failed test, what our brokers said last: their files go with them."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"{broker.name} at {broker.url}", broker.output[-_SAID:]) for broker in PrivateProcess.ours]
+    return report
+
+
+def running(name: str, start: Callable[[], AbstractContextManager[Any]], pytestconfig: pytest.Config) -> Iterator[Any]:
+    """A broker for as long as its fixture lives; without one the tests skip, or fail where it is required."""
+    try:
+        with start() as broker:
+            tell(pytestconfig, f"{name}: {broker.provider}")
+            yield broker
+    except Unavailable as reason:
+        if required(name.lower()):
+            pytest.fail(str(reason))
+        pytest.skip(str(reason))
+
+
 @pytest.fixture(scope="session")
 def rabbitmq(pytestconfig: pytest.Config) -> Iterator[rabbitmq_broker.Broker]:
     """A running RabbitMQ, shared by the session: use queue and exchange names of your own."""
+    yield from running("RabbitMQ", rabbitmq_broker.start, pytestconfig)
+
+
+@pytest.fixture(scope="module")
+def kafka(pytestconfig: pytest.Config) -> Iterator[kafka_broker.Broker]:
+    """A running Kafka, shared by a file's tests: use topic and group names of your own.
+
+    One that had served for a quarter of an hour, with a thousand topics, answered nobody for a minute now and then.
+    """
+    yield from running("Kafka", kafka_broker.start, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def activemq(pytestconfig: pytest.Config) -> Iterator[activemq_broker.Broker]:
+    """A running ActiveMQ, shared by the session: use queue and topic names of your own."""
+    yield from running("ActiveMQ", activemq_broker.start, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium; without one the tests skip, or fail where it is required."""
+    from spark import browser  # noqa: PLC0415 - its driver is imported where it is used
+
     try:
-        with rabbitmq_broker.start() as broker:
-            reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
-            if reporter is not None:
-                reporter.write_line(f"RabbitMQ: {broker.provider}")
-            yield broker
-    except rabbitmq_broker.Unavailable as reason:
-        if required("rabbitmq"):
+        return browser.chromium()
+    except Unavailable as reason:
+        if required("chromium"):
             pytest.fail(str(reason))
         pytest.skip(str(reason))

@@ -15,7 +15,6 @@ When the broker received a message is known where it stamps it: header `timestam
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -23,7 +22,9 @@ from urllib.parse import urlsplit, urlunsplit
 import pika
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from ..tls import Tls
 from .address import parse, queue_address
+from .levels import LevelSource, RabbitLevels, queues
 from .link import translated
 from .sink import RabbitSink
 from .source import Ingress, RabbitSource, Tap
@@ -33,30 +34,11 @@ if TYPE_CHECKING:
 
     from pika.connection import Parameters
 
+    from ..base import Level
     from .gate import RabbitGate
+    from .source import Subscription
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
-
-
-class Tls(BaseModel):
-    """TLS beyond an `amqps` URL, which alone means the system's authorities and a checked host name."""
-
-    model_config = _STRICT
-
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    verify: bool = True
-
-    def context(self) -> ssl.SSLContext:
-        """Raises OSError where a file cannot be read or used."""
-        context = ssl.create_default_context(cafile=self.ca_file)
-        if not self.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self.cert_file is not None:
-            context.load_cert_chain(self.cert_file, self.key_file)
-        return context
 
 
 class RabbitMQ(BaseModel):
@@ -79,7 +61,7 @@ class RabbitMQ(BaseModel):
     heartbeat: int = Field(default=30, ge=0, le=3600)
     connection_timeout: float = Field(default=10, gt=0)
     blocked_connection_timeout: float = Field(default=60, gt=0)
-    prefetch: int = Field(default=2000, ge=1, le=65535)
+    prefetch: int = Field(default=2000, ge=1, le=9000)
     management_url: SecretStr | None = None
 
     @field_validator("url", mode="after")
@@ -190,7 +172,27 @@ class RabbitAdapter:
 
         return RabbitGate(options, routes)
 
-    def _source(self, options: RabbitMQ, subscription: Ingress | Tap, gated: Sequence[str] = ()) -> RabbitSource:
+    timed = True
+
+    def level_address(self, options: RabbitMQ, level: Level) -> str:
+        """See base.Levelled."""
+        del options
+        return queue_address(level.name)
+
+    def level_source(self, options: RabbitMQ, level: Level) -> LevelSource:
+        """See base.Levelled."""
+        purpose = f"level {level.name}"
+        return LevelSource(lambda: options.parameters(purpose), level, prefetch=options.prefetch, timeout=options.connection_timeout)
+
+    def level_contents(self, options: RabbitMQ, level: Level) -> list[RabbitSource]:
+        """See base.Levelled. First what waits, then what has waited, to which RabbitMQ adds meanwhile."""
+        return [self._source(options, Ingress(queue.name, create=False)) for queue in queues(level)]
+
+    def level_queues(self, options: RabbitMQ, levels: Sequence[Level]) -> RabbitLevels:
+        """See base.Levelled."""
+        return RabbitLevels(lambda: options.parameters("level queues"), levels)
+
+    def _source(self, options: RabbitMQ, subscription: Subscription, gated: Sequence[str] = ()) -> RabbitSource:
         purpose = f"source {subscription[0]}"
         return RabbitSource(
             lambda: options.parameters(purpose), subscription, prefetch=options.prefetch, timeout=options.connection_timeout, gated=gated

@@ -102,7 +102,8 @@ class RabbitGate:
         if self._gated:
             raise AdapterError(f"{NEEDS}; {SET_URL}")
         for queue in self._queues:
-            amqp.declare(self._parameters(), queue)
+            if amqp.consumers(self._parameters(), queue) is None:  # one that is there is taken as it is
+                amqp.declare(self._parameters(), queue)
         return self._plan_queues()
 
     def _round(self, api: Management) -> None:

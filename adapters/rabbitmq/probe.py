@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
     from pika.connection import Parameters
 
-    from .management import Binding
+    from .management import Arguments, Binding
 
 DELAY = 300
 """Milliseconds that a probe asks for: long enough to tell a delay from none."""
@@ -46,10 +46,10 @@ def channel(parameters: Sequence[Parameters]) -> Iterator[BlockingChannel]:
         yield connection.channel()
     except pika.exceptions.ChannelClosedByBroker as error:
         raise AdapterError(f"RabbitMQ refused: {error.reply_text}") from error
-    except pika.exceptions.AMQPConnectionError as error:
+    except pika.exceptions.AMQPError as error:
         raise NotConnected(f"RabbitMQ closed the connection: {error}") from error
     finally:
-        if connection.is_open:
+        with contextlib.suppress(pika.exceptions.AMQPError):  # RabbitMQ may be quicker
             connection.close()
 
 
@@ -80,14 +80,18 @@ def bind(parameters: Sequence[Parameters], binding: Binding) -> None:
 
 def bind_command(binding: Binding) -> str:
     """The same as a command to paste."""
-    arguments = ", ".join(f"{_literal(name)}: {_literal(value)}" for name, value in binding.arguments.items())
     ends = ", ".join(_literal(name) for name in (binding.destination, binding.source, binding.routing_key))
-    return _command(f"{binding.destination_type}_bind({ends}, {{{arguments}}})")
+    return _command(f"{binding.destination_type}_bind({ends}, {_table(binding.arguments)})")
 
 
-def declare_command(queue: str) -> str:
-    """The same as a command to paste."""
-    return _command(f"queue_declare({_literal(queue)}, durable=True)")
+def declare_command(queue: str, arguments: Arguments | None = None) -> str:
+    """Declaring a durable queue, as a command to paste."""
+    more = f", arguments={_table(arguments)}" if arguments else ""
+    return _command(f"queue_declare({_literal(queue)}, durable=True{more})")
+
+
+def _table(arguments: Arguments) -> str:
+    return "{" + ", ".join(f"{_literal(name)}: {_literal(value)}" for name, value in arguments.items()) + "}"
 
 
 def _literal(value: object) -> str:

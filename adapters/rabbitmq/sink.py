@@ -25,6 +25,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels
 from ...core.fields import fields
 from ..base import AdapterError, BackOff, NotConnected, Rejected
 from .address import Target, parse
+from .foreign import is_foreign, native
 from .link import Link, not_connected
 from .wire import CONTENT_OVERHEAD, Confirmed, Returned, content_frames, decode, encode, publish_frame
 
@@ -253,6 +254,8 @@ class _Publisher:
 
     def _prepared(self, outgoing: Outgoing, target: Target) -> _Prepared:
         message = outgoing.message
+        if is_foreign(message):
+            message = native(message)
         user = message.properties.user_id
         if user is not None and self._user is not None and user != self._user:
             detail = f"user_id is {user!r}, and the bridge publishes as {self._user!r}; see `impersonate`"

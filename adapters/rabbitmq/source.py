@@ -6,27 +6,27 @@ import threading
 from collections import deque
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pika.exceptions import ChannelClosedByBroker
 
-from ...core.fields import Field, MalformedTableError, fields, value_of, without
+from ...core.fields import Field, MalformedTableError, fields, sorted_by_name, value_of, without
 from ...core.message import NO_PROPERTIES, Message
 from ..base import Batch, NotConnected, Received, Rejected
 from .address import exchange_address, real_of
+from .foreign import key_of
 from .link import Link
 from .wire import Delivery, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from typing import Any
 
     from pika.channel import Channel
     from pika.connection import Parameters
 
     from .wire import Event, Wire
 
-_NOT_FOUND = 404
+_NOT_FOUND, _ACCESS_REFUSED = 404, 403
 _BATCH_BYTES = 16 << 20  # a batch that has this much is not made longer
 _STAMPS = frozenset((b"timestamp_in_ms", b"x-opt-rabbitmq-received-time"))
 _COUNTERS = frozenset((b"x-delivery-count", b"x-acquired-count"))
@@ -39,6 +39,21 @@ class Ingress(NamedTuple):
     queue: str
     create: bool
 
+    def other_way(self, code: int, *, passive: bool) -> bool:
+        """Whether to try again, not passively, after RabbitMQ answered with this code."""
+        return passive and self.create and code == _NOT_FOUND
+
+
+class Prepared(NamedTuple):
+    """A queue to consume, the last of `queues`, which are declared first: name and arguments. Where we may not, they are taken as they are."""
+
+    queue: str
+    queues: tuple[tuple[str, dict[str, Any]], ...]
+
+    def other_way(self, code: int, *, passive: bool) -> bool:
+        """Whether to try again, passively, after RabbitMQ answered with this code."""
+        return not passive and code == _ACCESS_REFUSED
+
 
 class Tap(NamedTuple):
     """A queue of our own, bound to an exchange for as long as the connection lasts."""
@@ -46,11 +61,19 @@ class Tap(NamedTuple):
     exchange: str
     routing_key: str
 
+    def other_way(self, code: int, *, passive: bool) -> bool:
+        """There is none."""
+        del code, passive
+        return False
+
+
+Subscription = Ingress | Prepared | Tap
+
 
 class _Subscriber:
     """The session of one connection: its channel, and what has arrived on it."""
 
-    def __init__(self, subscription: Ingress | Tap, prefetch: int) -> None:
+    def __init__(self, subscription: Subscription, prefetch: int) -> None:
         self._subscription = subscription
         self._prefetch = prefetch
         self._consumer = ""
@@ -63,7 +86,7 @@ class _Subscriber:
         """See Session."""
         self._link = link
         self._wire = wire
-        self._open(passive=True)
+        self._open(passive=not isinstance(self._subscription, Prepared))
 
     def _open(self, *, passive: bool) -> None:
         self._wire.channel(on_open_callback=partial(self._declare, passive))
@@ -73,10 +96,17 @@ class _Subscriber:
         channel.add_on_close_callback(partial(self._channel_closed, passive))
         channel.add_on_cancel_callback(self._cancelled)
         subscription = self._subscription
-        if isinstance(subscription, Ingress):
+        if isinstance(subscription, Tap):
+            channel.queue_declare("", exclusive=True, auto_delete=True, callback=partial(self._bind, subscription))
+        elif passive or isinstance(subscription, Ingress):
             channel.queue_declare(subscription.queue, passive=passive, durable=not passive, callback=self._declared)
         else:
-            channel.queue_declare("", exclusive=True, auto_delete=True, callback=partial(self._bind, subscription))
+            self._prepare(subscription)
+
+    def _prepare(self, subscription: Prepared) -> None:
+        for name, arguments in subscription.queues:
+            wanted = name == subscription.queue
+            self.channel.queue_declare(name, durable=True, arguments=arguments, callback=self._declared if wanted else lambda _: None)
 
     def _bind(self, tap: Tap, declared: Any) -> None:
         arguments = {"x-match": "all"}  # on a headers exchange: everything; no other type looks at it
@@ -91,9 +121,9 @@ class _Subscriber:
         self._consumer = self.channel.basic_consume(queue, lambda *_: None, callback=lambda _: self._link.ready())
 
     def _channel_closed(self, passive: bool, _: Channel, reason: Exception) -> None:
-        missing = isinstance(reason, ChannelClosedByBroker) and reason.reply_code == _NOT_FOUND
-        if missing and passive and isinstance(self._subscription, Ingress) and self._subscription.create and not self._consumer:
-            self._open(passive=False)
+        code = reason.reply_code if isinstance(reason, ChannelClosedByBroker) else 0
+        if not self._consumer and self._subscription.other_way(code, passive=passive):
+            self._open(passive=not passive)
         else:
             self._link.fail(reason)
 
@@ -148,7 +178,7 @@ class RabbitSource:
     def __init__(
         self,
         parameters: Callable[[], Sequence[Parameters]],
-        subscription: Ingress | Tap,
+        subscription: Subscription,
         *,
         prefetch: int,
         timeout: float,
@@ -201,16 +231,18 @@ class RabbitSource:
         try:
             properties, headers = decode(delivery.properties)
             sent, counters = _broker_headers(headers)
+            uncounted = without(headers, counters) if counters else headers
+            own = sorted_by_name(uncounted)  # as RabbitMQ's own code leaves them where it adds a counter
+            key = key_of(headers)
         except MalformedTableError as error:
             damaged = Message(delivery.body, b"", NO_PROPERTIES)
             defect = Rejected("header_damaged", str(error))
             return Received(damaged, address, _token(delivery, delivery.properties), delivery.redelivered, defect=defect)
         identity = delivery.properties
-        if counters or not headers:  # an empty table is gone after a counter was put into it and taken off again
-            uncounted = without(headers, counters)
-            identity = encode(properties, uncounted)
-            headers = uncounted if delivery.redelivered else headers
-        return Received(Message(delivery.body, headers, properties), address, _token(delivery, identity), delivery.redelivered, sent)
+        if own is not headers or not headers:  # an empty table is gone after a counter was put into it and taken off again
+            identity = encode(properties, own)
+        headers = uncounted if delivery.redelivered else headers
+        return Received(Message(delivery.body, headers, properties, key), address, _token(delivery, identity), delivery.redelivered, sent)
 
     def _address(self, delivery: Delivery) -> str:
         """By the default exchange a message came to the ingress itself, which is no destination."""

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 import typer.core
 
-from . import about, broker, control, daemon, dead_letter, inspect, observe, producer
+from . import about, audit, broker, control, daemon, dead_letter, inspect, migrate, observe, producer
 from .common import exit_code
 
 
@@ -35,9 +35,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for family in (daemon, broker, inspect, control, producer, observe, about):
+for family in (daemon, broker, inspect, control, producer, observe, migrate, about):
     app.add_typer(family.commands)
 app.add_typer(dead_letter.commands, name="dead-letter")
+app.add_typer(audit.commands, name="audit")
 
 
 def main() -> None:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from .common import Output, OutputOption
@@ -12,11 +14,16 @@ commands = typer.Typer()
 
 
 @commands.command(epilog="Example: delaybridge demo")
-def demo() -> None:
-    """Show the bridge at work, in half a minute. Needs no broker; exit status 1 where the ledger does not add up."""
+def demo(
+    faults: Annotated[
+        bool,
+        typer.Option("--faults", help="Lose, double and delay a few messages behind the bridge's back; the audit must name exactly these."),
+    ] = False,
+) -> None:
+    """Show the bridge at work, and audit that, in about a minute. Needs no broker; exit status 1 where something does not add up."""
     from ..demo import demo as run_demo
 
-    raise typer.Exit(run_demo())
+    raise typer.Exit(run_demo(faults=faults))
 
 
 @commands.command(epilog="Example: delaybridge version --output json")

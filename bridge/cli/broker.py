@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from ...adapters.base import Finding, Interception, Step
+    from ...adapters.base import Finding, Interception, LevelQueues, Step
     from ..config import Config
 
 commands = typer.Typer()
@@ -89,20 +89,20 @@ def _chosen(config: Config, names: list[str] | None) -> list[str]:
     return names or list(config.brokers)
 
 
-def _steps(path: Path | None, names: list[str] | None, ask: Callable[[Interception], list[Step]]) -> list[dict[str, Any]]:
+def _steps(path: Path | None, names: list[str] | None, ask: Callable[[Interception | LevelQueues], list[Step]]) -> list[dict[str, Any]]:
     import msgspec
 
     from ..config.file import load
-    from ..doctor import interception
+    from ..doctor import preparations
 
     config = load(path)
     found: list[dict[str, Any]] = []
     for name in _chosen(config, names):
-        prepared = interception(config, name, config.routes)
-        if prepared is None:
+        parts = preparations(config, name)
+        if not parts:
             typer.echo(f"{name}: nothing to do for a broker of type {config.brokers[name].type}", err=True)
-        else:
-            found += [{"broker": name, **msgspec.to_builtins(step)} for step in ask(prepared)]
+        for part in parts:
+            found += [{"broker": name, **msgspec.to_builtins(step)} for step in ask(part)]
     return found
 
 

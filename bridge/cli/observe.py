@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..config import Config
+    from ..observed import ObservedFiles
 
 commands = typer.Typer()
+
+_AT_ONCE = 500
+"""Messages that are taken in one go. Fewer than that: no more waited."""
 
 _IN_PROCESS = "memory"
 """The broker type that lives in the daemon: only the daemon can listen there."""
@@ -49,7 +53,12 @@ def observe(
         deliveries = (each for batch in _until_interrupted(arrivals) for each in batch)
         _print(islice(deliveries, count), output)
     else:
-        typer.echo(f"{_write(arrivals, to, name, count)} messages written below {to}", err=True)
+        import secrets
+
+        from ..observed import ObservedFiles
+
+        files = ObservedFiles(to, name, address, secrets.token_hex(4))
+        typer.echo(f"{_write(arrivals, files, count, marks=not in_process)} messages written below {to}", err=True)
 
 
 def _the_broker(config: Config, name: str | None) -> str:
@@ -89,7 +98,7 @@ def _directly(config: Config, broker: str, address: str) -> Iterator[list[dict[s
         tap.connect()
         _announce(broker, address)
         while True:
-            batch = tap.receive(limit=500, timeout=1.0)
+            batch = tap.receive(limit=_AT_ONCE, timeout=1.0)
             at = wall_clock()
             yield [msgspec.to_builtins(delivery(received, address, at)) for received in batch.messages] if batch else []
             if batch:
@@ -123,13 +132,10 @@ def _print(deliveries: Iterable[dict[str, Any]], output: Output) -> None:
         typer.echo("  ".join(printable(part) for part in (instant(each["at"]), lateness, identity, body[:80])))
 
 
-def _write(arrivals: Iterable[list[dict[str, Any]]], to: Path, broker: str, count: int | None) -> int:
-    import secrets
-
+def _write(arrivals: Iterable[list[dict[str, Any]]], files: ObservedFiles, count: int | None, *, marks: bool) -> int:
+    """Until `count`, or interrupted; returns how many. `marks`: a batch that is not full says that nothing more waited, as a tap's does."""
     from ..clock import wall_clock
-    from ..observed import ObservedFiles
 
-    files = ObservedFiles(to, broker, secrets.token_hex(4))
     written = 0
     try:
         for batch in _until_interrupted(arrivals):
@@ -137,6 +143,8 @@ def _write(arrivals: Iterable[list[dict[str, Any]]], to: Path, broker: str, coun
             for delivery in taken:
                 files.add(delivery)
             written += len(taken)
+            if marks and len(taken) == len(batch) < _AT_ONCE:
+                files.caught_up(wall_clock())
             files.flush_if_due(wall_clock())
             if written == count:
                 break

@@ -18,6 +18,7 @@ from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, Url
 if TYPE_CHECKING:
     from ...core.explain import Explanation
     from ...core.fields import Value
+    from ...core.levels import Levels
 
 commands = typer.Typer()
 _HEADER = re.compile(r"(?P<name>[^=]+?)(?P<typed>:)?=(?P<value>.*)", re.DOTALL)
@@ -56,6 +57,7 @@ def explain(
 
     from ...core.durations import parse_instant
     from ...core.explain import explain as read
+    from ...core.levels import Levels
     from ..config.file import load_limits
     from .tables import show_one
 
@@ -64,15 +66,16 @@ def explain(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--at") from error
     try:
-        found = read(_headers(headers), now, load_limits(config).core(), count)
+        limits = load_limits(config).core()
+        found = read(_headers(headers), now, limits, count)
     except (OverflowError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
-    show_one(msgspec.to_builtins(found), _explained(found, now), output)
+    show_one(msgspec.to_builtins(found), _explained(found, now, Levels(limits.levels)), output)
     if found.verdict == "refused":
         raise typer.Exit(FAILED)
 
 
-def _explained(found: Explanation, now: int) -> dict[str, Any]:
+def _explained(found: Explanation, now: int, levels: Levels) -> dict[str, Any]:
     from ..text import instant
 
     deliveries = [f"{instant(each.due)}  {_from(now, each.due)}" for each in found.deliveries]
@@ -85,10 +88,21 @@ def _explained(found: Explanation, now: int) -> dict[str, Any]:
         "id": found.id,
         "to": found.to,
         "deliveries": "\n".join([*deliveries, *(["and more"] if found.more else [])]),
+        "in level queues": _path(levels, found.deliveries[0].due - now) if found.deliveries else "",
         "ends": instant(found.ends),
         "misfire": found.misfire if found.verdict == "delayed" else "",
         "headers left": "\n".join(f"{name}: {value!r}" for name, value in left.items()),
     }
+
+
+def _path(levels: Levels, delay: int) -> str:
+    """The hops to the first delivery, where messages wait in level queues."""
+    from .tables import duration
+
+    hops, rest = levels.path(max(0, delay))
+    parts = [f"{duration(each.level)} x {each.times}" if each.times > 1 else duration(each.level) for each in hops]
+    total = sum(each.times for each in hops)
+    return " + ".join([*parts, *([f"{duration(rest)} in memory"] if rest else [])]) + f" ({total} hop{'s' * (total != 1)})"
 
 
 def _from(now: int, due: int) -> str:

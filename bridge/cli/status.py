@@ -24,6 +24,11 @@ def print_status(found: dict[str, Any]) -> None:
         for each in lane["held"]
     ]
     _section("held back", ("BROKER", "ADDRESS", "ATTEMPTS", "NEXT TRY", "ERROR"), held)
+    levels = [
+        [each["name"], duration(each["wait"]), _connection(each), _known(each["depth"]), instant(each["first_leaves"])]
+        for each in found.get("levels", ())
+    ]
+    _section("levels", ("QUEUE", "WAIT", "STATE", "MESSAGES", "FIRST LEAVES"), levels)
     busiest = sorted(found["by_address"], key=lambda each: -each["pending"])[:_ADDRESSES]
     _section(
         "pending by address", ("BROKER", "ADDRESS", "PENDING"), [[each["broker"], each["address"], each["pending"]] for each in busiest]
@@ -56,6 +61,10 @@ def _section(title: str, headings: tuple[str, ...], rows: list[list[Any]]) -> No
 
 def _flow(route: dict[str, Any]) -> str:
     return "paused" if route["paused"] else _connection(route)
+
+
+def _known(count: int | None) -> str:
+    return "?" if count is None else str(count)
 
 
 def _connection(part: dict[str, Any]) -> str:

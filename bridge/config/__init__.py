@@ -76,6 +76,12 @@ class Config(BaseSettings):
                 refuse(("routes", index, "name"), f"there is a route {name!r} above already: give each its own name")
         return self
 
+    @model_validator(mode="after")
+    def _broker_of_the_store(self) -> Self:
+        if self.store.broker is not None and self.store.broker not in self.brokers:
+            refuse(("store", "broker"), f"there is no broker {self.store.broker!r}; the brokers are: {', '.join(self.brokers)}")
+        return self
+
     @property
     def ledger_path(self) -> Path:
         """The directory of the ledger's files."""

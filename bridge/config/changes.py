@@ -26,7 +26,8 @@ class Changes(NamedTuple):
 def changes(old: Config, new: Config) -> Changes:
     """Compare two configurations. A route is known by its name, whatever its place in the list."""
     keys = sorted(_differing(_tree(old), _tree(new), ""))
-    reloadable = tuple(key for key in keys if any(fnmatchcase(key, pattern) for pattern in RELOADABLE))
+    fixed = {"limits.levels"} if new.store.kind == "level_queues" else set()  # each level is a queue
+    reloadable = tuple(key for key in keys if key not in fixed and any(fnmatchcase(key, pattern) for pattern in RELOADABLE))
     return Changes(reloadable, tuple(key for key in keys if key not in reloadable))
 
 

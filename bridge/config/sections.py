@@ -39,12 +39,25 @@ class Section(BaseModel):
 
 
 class Store(Section):
-    """Where messages wait. `memory`: how long an ended id can still be asked about, and a cancel waits for its schedule."""
+    """Where messages wait. `memory`: how long an ended id can still be asked about, and a cancel waits for its schedule.
 
-    kind: Literal["time_index"] = "time_index"
+    In `level_queues` they wait on `broker`, in queues whose names begin with `prefix`; then `path` holds ledger rows that are in no file yet.
+    """
+
+    kind: Literal["time_index", "level_queues"] = "time_index"
     path: Path = Path("delaybridge-data")
     min_free_disk: ByteSize = ByteSize(256 * 1024**2)
     memory: Duration = 24 * _HOUR
+    broker: Name | None = None
+    prefix: Name = "delaybridge.level"
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if self.kind == "level_queues" and self.broker is None:
+            refuse(("broker",), "is missing: name the broker that holds the level queues")
+        if self.kind == "time_index" and self.model_fields_set & {"broker", "prefix"}:
+            refuse(("kind",), "a time index is on no broker: set kind: level_queues, or leave `broker` and `prefix` out")
+        return self
 
 
 class Limits(Section):

@@ -109,6 +109,7 @@ class HttpServer:
         self._app = create_app(Api(control, metrics, clock, self._streams), token, loopback=loopback)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+        self._listener: socket.socket | None = None
         self.port = settings.port
 
     @property
@@ -116,12 +117,17 @@ class HttpServer:
         """Where a client on this machine finds the API."""
         return self._settings.model_copy(update={"port": self.port}).url
 
+    def bind(self) -> None:
+        """Take the address: clients can connect from here on, and wait. Raises OSError where it cannot be had."""
+        self._listener = _listener(self._settings.bind, self.port)
+        self.port = self._listener.getsockname()[1]
+
     def start(self) -> None:
-        """Bind and serve; requests are answered, at the latest, when this returns. Raises OSError where the address cannot be had."""
-        listener = _listener(self._settings.bind, self.port)
-        self.port = listener.getsockname()[1]
+        """Serve, at the address that was bound, or is now; requests are answered, at the latest, when this returns. Raises OSError as `bind`."""
+        if self._listener is None:
+            self.bind()
         self._server = uvicorn.Server(_uvicorn(self._app))
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, name="http", daemon=True)
         self._thread.start()
 
     def stop(self, timeout: float = 5) -> None:
@@ -131,6 +137,8 @@ class HttpServer:
             self._server.config.timeout_graceful_shutdown = max(1, int(timeout) - 1)
             self._server.should_exit = True
             self._thread.join(timeout)
+        elif self._listener is not None:
+            self._listener.close()
 
 
 def _listener(bind: str, port: int) -> socket.socket:

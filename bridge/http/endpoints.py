@@ -173,7 +173,7 @@ def observe(api: Api, asked: shapes.ObserveQuery) -> Response:
 
 
 def export(api: Api) -> Response:
-    """Every pending message as a row of an Arrow IPC stream: id, occurrence, due, kind, dialect, route, lane, address, size, state."""
+    """Every pending message as a row of an Arrow IPC stream: where it goes, when it is due, how it recurs; and which bridge told that, and when."""
     return Pumped(partial(backlog, api.control), ARROW, api.streams, endless=False)
 
 

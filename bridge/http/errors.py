@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ...adapters.base import AdapterError, BackOff, NotConnected, Rejected
 from ...core.ledger import Event
-from ...core.store import StoreError, StoreFull
+from ...core.store import StoreError, StoreFull, Unsupported
 from ..views import NotKnownError, NotPossibleError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def asked_badly() -> Iterator[None]:
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-def _from_exception(error: Exception) -> Problem:  # noqa: PLR0911 - one table from foreign to own errors, in order of precedence
+def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one table from foreign to own errors, in order of precedence
     match error:
         case Problem():
             return error
@@ -82,6 +82,8 @@ def _from_exception(error: Exception) -> Problem:  # noqa: PLR0911 - one table f
             return problem(503, error.reason, error.detail)
         case NotConnected() | AdapterError():
             return problem(503, "not_connected", str(error))
+        case Unsupported():
+            return problem(501, "unsupported_in_level_queues", str(error))
         case StoreFull():
             return problem(503, "store_full", f"The disk is full; nothing was changed: {error}")
         case StoreError():
@@ -94,4 +96,6 @@ def render(_request: Request, error: Exception) -> Response:
     return _from_exception(error).response()
 
 
-HANDLERS = dict.fromkeys((Problem, HTTPException, NotKnownError, NotPossibleError, AdapterError, StoreError, Exception), render)
+HANDLERS = dict.fromkeys(
+    (Problem, HTTPException, NotKnownError, NotPossibleError, AdapterError, StoreError, Unsupported, Exception), render
+)

@@ -27,7 +27,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="At most so many;
 
 
 class PropertiesView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Message properties by their AMQP 0-9-1 names. `timestamp` is in seconds, `expiration` a decimal text of milliseconds."""
+    """Message properties by their AMQP 0-9-1 names. `timestamp` is in seconds, `expiration` a decimal text of milliseconds. The last three: other brokers'."""
 
     content_type: ShortText | None = None
     content_encoding: ShortText | None = None
@@ -42,6 +42,9 @@ class PropertiesView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     user_id: ShortText | None = None
     app_id: ShortText | None = None
     cluster_id: ShortText | None = None
+    timestamp_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    text: bool | None = None
 
 
 assert PropertiesView.__struct_fields__ == Properties.__struct_fields__

@@ -15,6 +15,7 @@ from anyio import CapacityLimiter, from_thread, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...core.schedule import Recurrence
 from .convert import delivery
 from .errors import problem
 
@@ -37,17 +38,34 @@ STREAMS = 8
 _ROWS = 4096
 
 _COLUMNS = (
-    ("id", "string"),
-    ("occurrence", "int64"),
-    ("due", "timestamp_ms"),
-    ("kind", "string"),
-    ("dialect", "string"),
-    ("route", "string"),
-    ("lane", "string"),
-    ("address", "string"),
-    ("size", "int64"),
-    ("state", "string"),
+    ("id", "string", False),
+    ("occurrence", "int64", False),
+    ("due", "timestamp_ms", False),
+    ("kind", "string", False),
+    ("dialect", "string", False),
+    ("route", "string", False),
+    ("lane", "string", False),
+    ("address", "string", False),
+    ("size", "int64", False),
+    ("state", "string", False),
+    ("ends", "timestamp_ms", True),
+    ("misfire", "string", False),
+    ("tie", "int64", False),
+    ("moved_from", "timestamp_ms", True),
+    ("start", "timestamp_ms", True),
+    ("delay", "int64", True),
+    ("period", "int64", True),
+    ("repeat", "int64", True),
+    ("cron", "string", True),
+    ("zone", "string", True),
+    ("bridge", "string", False),
+    ("started", "timestamp_ms", False),
+    ("exported", "timestamp_ms", False),
 )
+"""Name, type and nullability. From `ends` on: the fields of `core.schedule`, those of the recurrence null where there is none; and of which bridge
+this is, when this run of it began, and when the export did."""
+
+_NO_RECURRENCE = (None,) * len(Recurrence.__struct_fields__)
 
 
 class _GoneError(Exception):
@@ -119,11 +137,13 @@ def backlog(control: ControlPort, emit: Emit) -> None:
     import pyarrow as pa  # noqa: PLC0415 - 200 ms that a start need not pay
 
     types = {"string": pa.string(), "int64": pa.int64(), "timestamp_ms": pa.timestamp("ms", "UTC")}
-    schema = pa.schema([pa.field(name, types[kind], nullable=False) for name, kind in _COLUMNS])
+    schema = pa.schema([pa.field(name, types[kind], nullable) for name, kind, nullable in _COLUMNS])
+    status = control.status()
+    same = (status.bridge, status.started, status.now)
     rest = iter(control.pending())
     piece = io.BytesIO()
     with pa.ipc.new_stream(piece, schema) as writer:
-        while rows := [_row(pending) for pending in islice(rest, _ROWS)]:
+        while rows := [(*_row(pending), *same) for pending in islice(rest, _ROWS)]:
             writer.write_batch(pa.record_batch(list(zip(*rows, strict=True)), schema=schema))
             _hand_over(piece, emit)
     _hand_over(piece, emit)
@@ -134,7 +154,8 @@ def _row(pending: Pending) -> tuple[object, ...]:
     schedule = record.schedule
     return (
         *(record.id, schedule.occurrence, schedule.due, record.kind, record.dialect, record.route, record.lane, record.address),
-        *(record.message.size, pending.state),
+        *(record.message.size, pending.state, schedule.ends, schedule.misfire, schedule.tie, schedule.moved_from),
+        *(_NO_RECURRENCE if schedule.recurrence is None else msgspec.structs.astuple(schedule.recurrence)),
     )
 
 

@@ -150,6 +150,8 @@ def after(delay: int, now: int, dialect: str) -> Answer:
 
 def agreed(answers: list[Answer]) -> Answer:
     """The one answer of headers that say the same; no delay agrees with any."""
+    if len(answers) == 1:
+        return answers[0]
     asking = [answer for answer in answers if answer.due is not None]
     if any((answer.due, answer.recurrence) != (asking[0].due, asking[0].recurrence) for answer in asking):
         names = " and ".join(dict.fromkeys(answer.dialect for answer in asking))

@@ -6,6 +6,7 @@ The name is shared with our own dialect, which reads it and asks here first.
 from __future__ import annotations
 
 import math
+import struct
 
 from ..fields import Field, entry, value_of
 from ..reasons import Reason, Refusal
@@ -13,6 +14,8 @@ from .base import scalar, shown
 
 NAME = "rabbitmq"
 HEADER = b"x-delay"
+_HEAD = entry(HEADER, 0)[:-8]
+_INT64 = struct.Struct(">q")
 
 
 def plugin_delay(field: Field) -> int | None:
@@ -31,4 +34,4 @@ def plugin_delay(field: Field) -> int | None:
 
 def negated(delay: int) -> bytes:
     """The header that the delivered message bears: a second delayed exchange behind it does not delay again."""
-    return entry(HEADER, -delay)
+    return _HEAD + _INT64.pack(-delay)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from .lanes import Lane
     from .numbers import Numbers
 
-Row = tuple[str, int, str, int, int, str, str, str, str, str, str, str, int | None, int, str, int]
+Row = tuple[str, int, str, int, int, str, str, str, str, str, str, str, int | None, int, str, int, int]
 """A ledger row less bridge and sequence, which are told once for the whole write."""
+
+SIZE: Final = 15
+"""Where its `size_bytes` stands."""
 
 
 def ledger_row(
@@ -26,13 +29,15 @@ def ledger_row(
     """The row that tells that `event` happened to `record` at `at`."""
     schedule, message = record.schedule, record.message
     return (event, at, record_id, schedule.occurrence, schedule.due, record.kind, record.dialect, record.route, record.source_broker,
-            record.source, record.lane, record.address, lateness, attempts, reason, len(message.body or b"") + len(message.headers))  # fmt: skip
+            record.source, record.lane, record.address, lateness, attempts, reason, len(message.body or b"") + len(message.headers),
+            record.taken)  # fmt: skip
 
 
 class Change:
     """Collects one write. Readers inside the same change look into `ids`, `meta` and `fresh` before they look on disk.
 
-    `numbers` go on from the store's; `fresh` are records with a producer's id that this change puts; `then` is done once it is written.
+    `dropped` are whole ranges of `meta`, each from its first key to before the second. `numbers` go on from the store's; `fresh` are records
+    with a producer's id that this change puts; `then` is done once it is written.
     """
 
     __slots__ = (
@@ -40,6 +45,7 @@ class Change:
         "by_address",
         "by_hour",
         "cursors",
+        "dropped",
         "due",
         "fresh",
         "held",
@@ -57,6 +63,7 @@ class Change:
         self.due: Puts = {}
         self.ids: Puts = {}
         self.meta: Puts = {}
+        self.dropped: list[tuple[bytes, bytes]] = []
         self.seen: Puts = {}
         self.fresh: dict[bytes, Record] = {}
         self.rows: list[Row] = []

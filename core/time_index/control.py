@@ -41,7 +41,10 @@ class Control:
         return Answer("done")
 
     def reschedule(self, record_id: str, due: int, now: int) -> Answer:
-        """See `Store.reschedule`. The record keeps its arrival number. One that was withdrawn while in flight is gone."""
+        """See `Store.reschedule`. The record keeps its arrival number. One that was withdrawn while in flight is gone.
+
+        The ledger tells of it as of any replacement: what was due then is `replaced` by what is due now.
+        """
         state, found = self._state, self._idle(record_id)
         if isinstance(found, Answer):
             return found
@@ -55,6 +58,8 @@ class Control:
         state.remove(change, found.key, found.record)
         change.due[key] = encode(record)
         change.came(state.lanes.of(key), key)
+        change.event("replaced", now, found.record, record_id)
+        change.event("scheduled", now, record, record_id)
         change.count(record, 1)
         state.ids.points(change, record_id, key)
         state.commit(change)

@@ -131,8 +131,10 @@ class Database:
             self.due, self.ids, self.meta = (self._root.get_column_family(name) for name in _FAMILIES)
             self._handles = [self._root.get_column_family_handle(name) for name in _FAMILIES]
 
-    def _batch(self, families: Sequence[Puts]) -> WriteBatch:
+    def _batch(self, families: Sequence[Puts], dropped: Sequence[tuple[bytes, bytes]]) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
+        for first, end in dropped:
+            batch.delete_range(first, end, self._handles[-1])
         for handle, puts in zip(self._handles, families, strict=True):
             if puts:
                 batch.set_default_column_family(handle)  # four times as fast as naming the family at each put
@@ -144,12 +146,15 @@ class Database:
                         put(key, value)
         return batch
 
-    def write(self, due: Puts, ids: Puts, meta: Puts) -> None:
-        """Write atomically; it survives the process at once, and a loss of power after `sync`. Raises StoreFull where the disk is."""
+    def write(self, due: Puts, ids: Puts, meta: Puts, dropped: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Write atomically; it survives the process at once, and a loss of power after `sync`. Raises StoreFull where the disk is.
+
+        `dropped` are ranges of `meta` that go before anything is put.
+        """
         with told():
             while True:
                 try:
-                    self._root.write(self._batch((due, ids, meta)), self._write_options)
+                    self._root.write(self._batch((due, ids, meta), dropped), self._write_options)
                 except Exception as error:
                     if "Write stall" not in str(error):
                         raise

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from .lanes import Lane
 
 _READ_AT_ONCE = 64
-_ASIDE_AT_ONCE = 2_000
+_BEFORE_GIVING_WAY = 10
+"""Records that are handed out at least, before others have their turn: fewer are not worth the way to them."""
+_ASIDE_AT_ONCE = 100
+"""Records that one `due` sets aside at most: each costs several times what handing out costs, and all lanes wait meanwhile.
+
+And at most half as many as it may hand out: else a destination that catches up in the midst of a burst would have more behind it all the time.
+"""
 _CURSOR_EVERY = 1_000
 """A restart walks over the deleted keys of about so many deliveries at most."""
 
@@ -31,30 +37,39 @@ class Delivery:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def due(self, lane: Lane, now: int, limit: int, max_bytes: int) -> list[Due]:
-        """See `Store.due`."""
+    def may_write(self, lane: Lane, held: str | None) -> bool:
+        """Whether handing out may find records to set aside. Only the lane's own thread hands out and holds, so this stays true until it does."""
+        return bool(self._state.doomed) or (held is None and any(behind.waits for behind in self._state.held.of(lane).values()))
+
+    def due(self, lane: Lane, now: int, limit: int, max_bytes: int) -> tuple[list[Due], bool]:
+        """See `Store.due`. True where it stopped because another thread waits for the lock: ask again."""
         bound = min(lane.end, keys.due_key(lane.base | min(now + 1, keys.INSTANT_LIMIT - 1), 0))
         if lane.position >= bound:
-            return []
-        found, aside = self._claim(lane, bound, limit, max_bytes)
+            return [], False
+        found, aside, gave_way = self._claim(lane, bound, limit, max_bytes)
         if aside:
             self._set_aside(lane, aside, now)
-        return found
+        return found, gave_way
 
-    def _claim(self, lane: Lane, bound: bytes, limit: int, max_bytes: int) -> tuple[list[Due], list[tuple[bytes, Record]]]:
+    def _claim(self, lane: Lane, bound: bytes, limit: int, max_bytes: int) -> tuple[list[Due], list[tuple[bytes, Record]], bool]:
         """Walk on from the lane's position; the second list is what must not go out: doomed, or for an address that holds others back."""
-        state, claimed, named = self._state, self._state.lanes.claimed, self._state.lanes.named
+        state, lock, claimed, named = self._state, self._state.lock, self._state.lanes.claimed, self._state.lanes.named
         behind, doomed = state.held.of(lane), state.doomed
+        aside_at_once = min(_ASIDE_AT_ONCE, (limit + 1) // 2)
         found: list[Due] = []
         aside: list[tuple[bytes, Record]] = []
         records = state.db.due.iter(between(lane.position, bound))
         records.seek(lane.position)
-        while records.valid() and len(found) < limit and max_bytes > 0 and len(aside) < _ASIDE_AT_ONCE:
+        gave_way = False
+        while records.valid() and len(found) < limit and max_bytes > 0 and len(aside) < aside_at_once:
+            if lock.wanted and len(found) >= _BEFORE_GIVING_WAY:
+                gave_way = True
+                break
             key = records.key()
             if key not in claimed:
                 raw = records.value()
                 record, has_entry = state.decoded(key, raw)
-                if (behind and record.address in behind) or (doomed and key in doomed):
+                if (behind and (ahead := behind.get(record.address)) is not None and ahead.waits) or (doomed and key in doomed):
                     aside.append((key, record))
                 else:
                     claimed[key] = record
@@ -65,7 +80,7 @@ class Delivery:
             records.next()
         records.status()
         lane.position, lane.exact = (records.key() if records.valid() else bound), False
-        return found, aside
+        return found, aside, gave_way
 
     def _set_aside(self, lane: Lane, aside: list[tuple[bytes, Record]], now: int) -> None:
         held = self._state.held
@@ -92,8 +107,7 @@ class Delivery:
                     doomed.append((key, record))
                     continue
                 lanes.claim(key, record, named=named)
-                lanes.from_held.add(key)
-                state.held.handed_out(lane, address, key)
+                lanes.from_held[key] = state.held.handed_out(lane, address, key)
                 found.append(Due(key, record, attempts, error))
                 max_bytes -= len(raw)
         if doomed:

@@ -24,15 +24,24 @@ Entry = tuple[int, str]
 
 
 class Behind:
-    """What waits behind one address. None of it lies before `first`, and none that could be handed out before `position`."""
+    """What is held back behind one address: `count` in all, `out` of that in flight.
 
-    __slots__ = ("count", "end", "first", "position", "prefix")
+    None of it lies before `first`, and none that could be handed out before `position`.
+    """
+
+    __slots__ = ("count", "end", "first", "out", "position", "prefix")
 
     def __init__(self, prefix: bytes, count: int, position: bytes) -> None:
         self.prefix = prefix
         self.end = keys.after(prefix)
         self.count = count
+        self.out = 0
         self.first = self.position = position
+
+    @property
+    def waits(self) -> bool:
+        """Whether any of it is not in flight. Where all of it is, what falls due for the address may follow."""
+        return self.count > self.out
 
     def place(self, key: bytes) -> bytes:
         """Where the record under this due key stands in the index."""
@@ -111,10 +120,12 @@ class HeldBack:
             for place, value in scan(self._db.meta, behind.position, behind.end):
                 yield lane.start + place[len(behind.prefix) :], *_decode(value)
 
-    def handed_out(self, lane: Lane, address: str, key: bytes) -> None:
-        """Everything behind an address up to this due key is in flight."""
+    def handed_out(self, lane: Lane, address: str, key: bytes) -> Behind:
+        """Everything behind an address up to this due key is in flight; returns what that one is counted in."""
         behind = self.of(lane)[address]
         behind.position = behind.place(key) + b"\0"
+        behind.out += 1
+        return behind
 
     def firsts(self, lane: Lane) -> dict[str, Entry]:
         """The addresses of a lane that hold any back, with the attempts and the error of the first record of each."""

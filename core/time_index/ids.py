@@ -49,14 +49,15 @@ class Ids:
             raw = change.seen[key]
         else:
             raw = self._db.ids.get(key)
-        return self._read(raw) if raw else None
+        return self.known(raw) if raw else None
 
     def read_ahead(self, change: Change, record_ids: Iterable[str]) -> None:
         """Read many ids at once, for `get` within this change."""
         wanted = [keys.id_key(record_id) for record_id in record_ids]
         change.seen.update(zip(wanted, self._db.get_many(self._db.ids, wanted), strict=True))
 
-    def _read(self, raw: bytes) -> Known | None:
+    def known(self, raw: bytes) -> Known | None:
+        """What a stored state says, None where it was remembered long enough."""
         mark, rest = raw[:1], raw[1:]
         if mark == _PENDING:
             return Known(key=rest)
@@ -99,7 +100,7 @@ class Ids:
         names = [b"i" + key[9:] for key in old]
         for key, name, raw in zip(old, names, self._db.get_many(self._db.ids, names), strict=True):
             change.ids[key] = None
-            if raw and self._read(raw) is None:
+            if raw and self.known(raw) is None:
                 change.ids.setdefault(name, None)
         reached = old[-1] if len(old) == limit else end
         change.then.append(lambda: self._go_on(reached))

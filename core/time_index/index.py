@@ -15,6 +15,7 @@ from .delivery import Delivery
 from .disk import Disk
 from .intake import Intake, encoded
 from .listing import Listing
+from .moving import Moving
 from .space import Space, compact
 from .state import State
 
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from .. import ledger, store
+    from .lanes import Lane
 
 _MIB = 1 << 20
+_SETTLED_AT_ONCE = 50
+"""Outcomes in one write: those who only read wait for no longer than that takes."""
 
 
 class TimeIndex:
@@ -63,11 +67,18 @@ class TimeIndex:
         self._delivery = Delivery(self._state)
         self._control = Control(self._state)
         self._listing = Listing(self._state)
+        self._moving = Moving(self._state, self._listing)
         self._space = Space(self._state)
 
     @contextlib.contextmanager
+    def _writing(self, now: int = 0) -> Iterator[State]:
+        """Take the locks of a writer."""
+        with self._state.log, self._entered(now) as state:
+            yield state
+
+    @contextlib.contextmanager
     def _entered(self, now: int = 0) -> Iterator[State]:
-        """Take the lock; after a failure nothing works any more, because nobody knows what of it is on disk."""
+        """Take the lock of a reader; after a failure nothing works any more, because nobody knows what of it is on disk."""
         with self._state.lock:
             if self._failure is not None:
                 raise StoreError(f"the store failed before: {self._failure}") from self._failure
@@ -91,7 +102,7 @@ class TimeIndex:
     def put(self, changes: Sequence[store.Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
         """See `Store.put`. StoreFull is raised before the disk is full: at `min_free_disk`."""
         items = encoded(changes)
-        with self._entered(now):
+        with self._writing(now):
             if not self._disk.room():
                 raise StoreFull(f"{self.path}: less free space than min_free_disk")
             answers = self._intake.put(items, now, source, tokens)
@@ -105,16 +116,25 @@ class TimeIndex:
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
         """See `Store.due`."""
-        with self._entered(now) as state:
-            place = state.lanes.by_name.get(lane)
-            if place is None:
-                return []
-            delivery = self._delivery
-            found = delivery.due(place, now, limit, max_bytes) if held is None else delivery.due_held(place, held, now, limit, max_bytes)
-            unsynced = state.unsynced(found)
-        if unsynced:  # what the machine may still lose must not go out: it would go out twice
+        place = self._state.lanes.by_name.get(lane)
+        if place is None:
+            return []
+        found, more = self._hand_out(place, now, limit, max_bytes, held)
+        while more:
+            space = max_bytes - sum(due.record.message.size for due in found)
+            part, more = self._hand_out(place, now, limit - len(found), space, held)
+            found += part
+        if self._state.unsynced(found):  # what the machine may still lose must not go out: it would go out twice
             self._sync()
         return found
+
+    def _hand_out(self, place: Lane, now: int, limit: int, max_bytes: int, held: str | None) -> tuple[builtins.list[Due], bool]:
+        """What can be handed out while nobody waits for the lock, and whether somebody does who has the next turn."""
+        delivery = self._delivery
+        with self._writing(now) if delivery.may_write(place, held) else self._entered(now):
+            if held is not None:
+                return delivery.due_held(place, held, now, limit, max_bytes), False
+            return delivery.due(place, now, limit, max_bytes)
 
     def next_due(self, lane: str) -> int | None:
         """See `Store.next_due`; costs nothing where nothing changed since the last call."""
@@ -122,10 +142,72 @@ class TimeIndex:
             place = state.lanes.by_name.get(lane)
             return self._delivery.next_due(place) if place else None
 
-    def settle(self, outcomes: Sequence[Settled], now: int) -> None:
+    def lanes(self) -> builtins.list[str]:
+        """The lanes in which anything waits."""
+        with self._entered() as state:
+            return [
+                lane.name for lane in state.lanes.by_number.values() if self._delivery.next_due(lane) is not None or state.held.of(lane)
+            ]
+
+    def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
         """See `Store.settle`. What is not in flight but still waits is settled too; what is gone is passed over."""
-        with self._entered(now):
-            self._delivery.settle(outcomes, now)
+        if not self._state.log.acquire(blocking=wait):
+            return False
+        try:
+            for start in range(0, len(outcomes), _SETTLED_AT_ONCE):
+                with self._entered(now):
+                    self._delivery.settle(outcomes[start : start + _SETTLED_AT_ONCE], now)
+        finally:
+            self._state.log.release()
+        return True
+
+    def first_due(self) -> int | None:
+        """See `Store.first_due`."""
+        first = self.list(Query(), 1).items
+        return first[0].record.schedule.due if first else None
+
+    def tell(self, told: Sequence[store.Told], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> None:
+        """Write ledger rows and what was taken in, for a store that keeps its messages elsewhere.
+
+        They survive a killed process at once, the machine after `sync`.
+        """
+        with self._writing(now) as state:
+            change = state.change()
+            for one in told:
+                change.event(one.event, one.at, one.record, one.record.id, one.lateness, one.attempts, one.reason)
+            if tokens:
+                state.recent.stage(change, source, tokens)
+            state.commit(change)
+
+    def leaving(self, limit: int, cursor: str, now: int) -> tuple[builtins.list[Due], str]:
+        """What waits, in order of due time, for a move to another store, and where to go on (empty at the end). Nothing may be in flight."""
+        with self._writing(now):
+            found = self._moving.page(limit, cursor, now)
+        self._sync()
+        return found
+
+    def move_out(self, keys: Sequence[bytes]) -> None:
+        """Forget records that are durable in another store, in one durable write. Their schedules go on there, so the ledger tells nothing of it."""
+        with self._writing():
+            self._moving.out(keys)
+        self._sync()
+
+    def move_in(self, records: Sequence[store.Record], now: int) -> int:
+        """Keep records that come from another store, ids and all, in one durable write; returns how many of them were not here yet. See `move_out`.
+
+        Raises StoreFull as `put` does.
+        """
+        with self._writing(now):
+            if not self._disk.room():
+                raise StoreFull(f"{self.path}: less free space than min_free_disk")
+            fresh = self._moving.take_in(records, now)
+        self._sync()
+        return fresh
+
+    def withdrawn(self) -> int:
+        """How many cancellations are remembered whose schedules have not come yet. Reads all remembered ids."""
+        with self._entered():
+            return self._moving.withdrawn()
 
     def sync(self) -> None:
         """See `Store.sync`."""
@@ -133,13 +215,13 @@ class TimeIndex:
 
     def hold(self, failed: Sequence[Held], now: int) -> None:
         """See `Store.hold`."""
-        with self._entered(now):
+        with self._writing(now):
             self._delivery.hold(failed, now)
         self._sync()
 
     def put_back(self, keys: Sequence[bytes]) -> None:
         """See `Store.put_back`."""
-        with self._entered():
+        with self._writing():
             self._delivery.put_back(keys)
         self._sync()
 
@@ -151,14 +233,14 @@ class TimeIndex:
 
     def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word
         """See `Store.cancel`."""
-        with self._entered(now):
+        with self._writing(now):
             answer = self._control.cancel(id, now)
         self._sync()
         return answer
 
     def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word
         """See `Store.reschedule`."""
-        with self._entered(now):
+        with self._writing(now):
             answer = self._control.reschedule(id, due, now)
         self._sync()
         return answer
@@ -182,14 +264,14 @@ class TimeIndex:
 
     def retry_dead_letter(self, number: int, now: int) -> bool:
         """See `Store.retry_dead_letter`. It is scheduled once, under its own id unless another pending record bears that by now."""
-        with self._entered(now):
+        with self._writing(now):
             done = self._control.retry(number, now)
         self._sync()
         return done
 
     def drop_dead_letter(self, number: int, now: int) -> bool:
         """See `Store.drop_dead_letter`."""
-        with self._entered(now):
+        with self._writing(now):
             done = self._control.drop(number)
         self._sync()
         return done
@@ -207,14 +289,21 @@ class TimeIndex:
     def outbox(self, limit: int, start: int = 0) -> builtins.list[ledger.Row]:
         """The oldest ledger rows that are in no ledger file yet, from sequence number `start` on, at most `limit`."""
         with self._entered() as state:
-            rows = state.outbox.rows(limit, start)
-        self._sync()
+            page = state.outbox.page(limit, start)
+        rows = page.rows()
+        if rows and self._state.unsynced_row(rows[-1].sequence):  # a ledger file must not tell what the machine may still lose
+            self._sync()
         return rows
 
     def outbox_backlog(self) -> int:
         """How many ledger rows wait to be written to a file."""
         with self._entered() as state:
             return state.numbers.row - state.outbox.first
+
+    def outbox_start(self) -> int:
+        """The sequence number of the oldest ledger row that is in no file yet, or of the next one."""
+        with self._entered() as state:
+            return state.outbox.first
 
     def flush_intent(self) -> tuple[int, int] | None:
         """The first and the last row that were about to be written to a file and are not forgotten yet: write the same file again."""
@@ -223,7 +312,7 @@ class TimeIndex:
 
     def set_flush_intent(self, first: int, last: int) -> None:
         """Say durably which rows will be in the next ledger file, before it is written."""
-        with self._entered() as state:
+        with self._writing() as state:
             change = state.change()
             state.outbox.intend(change, first, last)
             state.commit(change)
@@ -231,7 +320,7 @@ class TimeIndex:
 
     def forget_outbox(self, up_to: int) -> None:
         """Drop the rows up to a sequence number, and the intent, in one durable write: they are in a ledger file now."""
-        with self._entered() as state:
+        with self._writing() as state:
             change = state.change()
             state.outbox.forget(change, up_to)
             state.commit(change)
@@ -267,7 +356,7 @@ class TimeIndex:
 
     def close(self) -> None:
         """See `Store.close`. Idempotent."""
-        with self._state.lock:
+        with self._state.log, self._state.lock:
             if not self._closed:
                 broken, self._closed, self._failure = self._failure, True, StoreError("the store is closed")
                 with contextlib.suppress(*([StoreError] if broken else [])):  # it was told already

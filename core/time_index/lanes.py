@@ -9,6 +9,7 @@ from .database import Database, scan_prefix
 
 if TYPE_CHECKING:
     from ..store import Record
+    from .held import Behind
 
 
 class Lane:
@@ -50,14 +51,14 @@ class Lanes:
     """All lanes by name and by number, and the records in flight.
 
     `claimed` holds what was handed out: as much as the delivery window, never the backlog. `named` are those among them that have an entry in
-    the index of ids, `from_held` those that were held back before.
+    the index of ids, `from_held` those that are held back, and where each is counted.
     """
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self.claimed: dict[bytes, Record] = {}
         self.named: set[bytes] = set()
-        self.from_held: set[bytes] = set()
+        self.from_held: dict[bytes, Behind] = {}
         self.by_name: dict[str, Lane] = {}
         self.by_number: dict[int, Lane] = {}
         for key, value in scan_prefix(db.meta, keys.LANES):
@@ -92,7 +93,9 @@ class Lanes:
         """A record is no longer in flight."""
         self.claimed.pop(key, None)
         self.named.discard(key)
-        self.from_held.discard(key)
+        behind = self.from_held.pop(key, None)
+        if behind is not None:
+            behind.out -= 1
 
     def floor(self, lane: Lane) -> bytes:
         """Nothing of this lane waits or is in flight before this key, other than what is held back."""

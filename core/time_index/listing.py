@@ -30,7 +30,7 @@ class Listing:
 
     def page(self, query: Query, limit: int, cursor: str) -> Page:
         """See `Store.list`. By time, a record stands where it may go out: one that came in late, when it came in."""
-        found = self._by_id(query, cursor) if query.id_prefix else self._by_time(query, cursor)
+        found: Iterator[tuple[str, Found | None]] = self._by_id(query, cursor) if query.id_prefix else self.by_time(query, cursor)
         items: list[Pending] = []
         for examined, (place, one) in enumerate(found):
             if len(items) == limit or examined == _EXAMINED:
@@ -39,7 +39,8 @@ class Listing:
                 items.append(pending(self._state, one))
         return Page(tuple(items))
 
-    def _by_time(self, query: Query, cursor: str) -> Iterator[tuple[str, Found | None]]:
+    def by_time(self, query: Query, cursor: str) -> Iterator[tuple[str, Found]]:
+        """Records of the wanted lanes from the cursor on, each with the cursor that begins with it."""
         lanes = self._state.lanes.by_name
         wanted = [lanes[query.lane]] if query.lane in lanes else [] if query.lane else list(lanes.values())
         first = _instant(query.due_from or 0)

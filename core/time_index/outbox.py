@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -41,15 +42,11 @@ class Outbox:
         for key, value in scan(self._db.meta, start, keys.after(keys.OUTBOX)):
             yield int.from_bytes(key[1:], "big"), value
 
-    def rows(self, limit: int, start: int = 0) -> list[ledger.Row]:
+    def page(self, limit: int, start: int = 0) -> Page:
         """The oldest rows from number `start` on, at most `limit`."""
         start = max(self.first, start)
-        found: list[ledger.Row] = []
-        for number, value in self._values(self._holding(start)):
-            found += _numbered(value, number)[max(0, start - number) :][: limit - len(found)]
-            if len(found) >= limit:
-                break
-        return found
+        until = start + limit
+        return Page(start, until, list(takewhile(lambda value: value[0] < until, self._values(self._holding(start)))))
 
     def _holding(self, row: int) -> int:
         """The first row of the write that this one is in."""
@@ -60,13 +57,13 @@ class Outbox:
         """Drop the rows up to a number, and the intent to write them; the rows behind it in the same write stay."""
         change.meta[keys.INTENT_KEY] = None
         start, end = keys.outbox_key(self.first), keys.outbox_key(up_to + 1)
-        gone = [key for key, _ in scan(self._db.meta, start, end, values=False)]
-        change.meta.update(dict.fromkeys(gone))
-        if gone:
-            bridge, rows = _decode(self._db.meta.get(gone[-1]) or b"")
-            kept = rows[up_to + 1 - int.from_bytes(gone[-1][1:], "big") :]
+        last = last_up_to(self._db.meta, keys.outbox_key(up_to))
+        if last >= start:
+            bridge, rows = _decode(self._db.meta.get(last) or b"")
+            kept = rows[up_to + 1 - int.from_bytes(last[1:], "big") :]
             if kept:
                 change.meta[end] = _encode((bridge, kept))
+            change.dropped.append((start, end))
         first = max(self.first, min(up_to + 1, change.numbers.row))
         change.then.append(lambda: self._start_at(first))
 
@@ -81,6 +78,18 @@ class Outbox:
         """The range that was about to be written when the bridge stopped, if any."""
         raw = self._db.meta.get(keys.INTENT_KEY)
         return _decode_range(raw) if raw else None
+
+
+class Page(NamedTuple):
+    """Rows from `start` to before `until`, as they lie in the store: to be read when its lock is given back, because that takes longer."""
+
+    start: int
+    until: int
+    values: list[tuple[int, bytes]]
+
+    def rows(self) -> list[ledger.Row]:
+        """The rows, numbered."""
+        return [row for number, value in self.values for row in _numbered(value, number) if self.start <= row.sequence < self.until]
 
 
 def _numbered(value: bytes, number: int) -> list[ledger.Row]:

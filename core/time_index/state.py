@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from ..ledger import CLOSING, Event
 from ..store import Due, Record, StoreError, StoreFull
 from . import keys
-from .change import Change
+from .change import SIZE, Change
 from .counters import Counters
 from .database import Database, scan_prefix
 from .held import HeldBack
@@ -22,6 +22,7 @@ from .numbers import Numbers
 from .outbox import Outbox
 from .recent import Recent
 from .shelf import Shelf
+from .turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,12 @@ def is_carrier(record: Record) -> bool:
 
 
 class State:
-    """What is on disk, and the little that is known of it in memory. Memory changes only after the disk did."""
+    """What is on disk, and the little that is known of it in memory. Memory changes only after the disk did.
+
+    Two locks, taken in this order: `log` by whoever writes or syncs, `lock` by whoever looks at what is in memory or changes it. A write that
+    met a running sync would wait for it inside rocksdict, with Python's global lock, and every thread would stand still; so it waits for `log`
+    before, holding nothing, and who only reads waits for no disk at all. Both go round in turns: a lane with much to do keeps nobody out.
+    """
 
     def __init__(self, db: Database, disk: Disk, *, bridge: str, memory_ms: int, recent_tokens: int) -> None:
         self.db = db
@@ -56,9 +62,9 @@ class State:
         self.recent = Recent(db, recent_tokens)
         self.shelf = Shelf(db)
         self.doomed = self._stored_doomed()
-        self.lock = threading.Lock()
+        self.log = Turns()
+        self.lock = Turns()
         self.compacting = threading.Lock()
-        self._sync_lock = threading.Lock()
         self._durable = self.numbers
         self.gone_bytes = 0
 
@@ -154,7 +160,7 @@ class State:
             self.ids.ended(change, record.id, event, now)
 
     def commit(self, change: Change, *, spend_reserve: bool = True) -> None:
-        """Write a change and let memory know. On a full disk the reserve is spent, where that is allowed, before StoreFull is raised."""
+        """Write a change, with both locks held, and let memory know. On a full disk the reserve is spent, where that is allowed, before StoreFull is raised."""
         change.numbers.write += 1
         self.outbox.stage(change)
         self.held.stage(change)
@@ -175,25 +181,25 @@ class State:
 
     def _write(self, change: Change, *, spend_reserve: bool) -> None:
         try:
-            self.db.write(change.due, change.ids, change.meta)
+            self.db.write(change.due, change.ids, change.meta, change.dropped)
         except StoreFull:
             if self._reopen() == change.numbers.write:
                 return
             if not spend_reserve:
                 raise
-            self.db.write(change.due, change.ids, change.meta)
+            self.db.write(change.due, change.ids, change.meta, change.dropped)
 
     def _reopen(self) -> int:
-        """After a failed write or sync, with the lock held: make room and open again. What was written is durable then; returns how many writes."""
+        """After a failed write or sync, with both locks held: make room and open again. What was written is durable then; returns how many writes."""
         self.disk.release()
-        with self.compacting, self._sync_lock:
+        with self.compacting:
             self.db.reopen()
             self._durable = self.numbers
         return Numbers.unpacked(self.db.meta.get(keys.NUMBERS_KEY)).write
 
     def _learn(self, change: Change, counted: dict[bytes, int]) -> None:
         self.numbers = change.numbers
-        self.gone_bytes += sum(row[-1] + _OVERHEAD for row in change.rows if row[0] != "scheduled")
+        self.gone_bytes += sum(row[SIZE] + _OVERHEAD for row in change.rows if row[0] != "scheduled")
         self.counters.keep(counted)
         self.held.keep(change)
         for lane, key in change.arrived.items():
@@ -208,14 +214,18 @@ class State:
         first = keys.pack64(self._durable.arrival)
         return self._durable is not self.numbers and any(due.key[8:] >= first for due in handed_out)
 
+    def unsynced_row(self, number: int) -> bool:
+        """Whether this ledger row may still be lost with the machine's power."""
+        return number >= self._durable.row
+
     def sync(self) -> None:
-        """Make all that was written so far durable. One call serves every write before it, and needs no other lock.
+        """Make all that was written so far durable. One call serves every write before it. Takes `log`, and no other lock while the disk works.
 
         Where the log cannot be synced, because the disk failed or was full for a write after ours, opening the store again writes what it
         holds to new files; only if that fails too, or does not hold our write, the error is raised.
         """
         aim = self.numbers.write
-        with self._sync_lock:
+        with self.log:
             if self._durable.write >= aim:
                 return
             reached = self.numbers
@@ -223,12 +233,12 @@ class State:
                 self.db.sync()
                 self._durable = reached
                 return
-        with self.lock:
-            if self._durable.write < aim and self._reopen() < aim:
-                raise StoreError("the disk lost what was written and not synced yet")
+            with self.lock:
+                if self._reopen() < aim:
+                    raise StoreError("the disk lost what was written and not synced yet")
 
     def close(self) -> None:
-        """Sync and release the database."""
-        with self.compacting, self._sync_lock:
+        """Sync and release the database, with both locks held."""
+        with self.compacting:
             self.db.sync()
             self.db.close()

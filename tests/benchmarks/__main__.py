@@ -11,52 +11,106 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from brokers import rabbitmq
+from brokers import kafka, rabbitmq
 from rich.console import Console
 
+from .active_queues import ActiveQueues
+from .audit import audit
 from .burst import burst
-from .figures import Figure, plain, table_of
+from .figures import Figure, beside, plain, table_of
+from .kafka_topics import Topics
 from .lateness import lateness
+from .levels import levels
 from .pending import pending
+from .places import Places
+from .queues import Queues
+from .scheduler import broker, scheduler
 from .store import store
-from .throughput import throughput
+from .throughput import halves, ratios
 from .traffic import Traffic
 
 FULL = bool(os.environ.get("BENCH_FULL"))
 RELAYED, ROUNDS = (100_000, 5) if FULL else (60_000, 3)
+RELAYED_BY_ACTIVEMQ = RELAYED // 2
 PENDING = (10_000, 1_000_000, 10_000_000) if FULL else (10_000, 1_000_000)
 AT_ONCE = 1_000_000 if FULL else 200_000
+SCHEDULED = 12_000
+AT_LEVELS = 40_000 if FULL else 20_000
+AUDITED = (1_000_000, 10_000_000, 100_000_000) if FULL else (1_000_000, 10_000_000)
 STEADY = Traffic(rate=1_000, seconds=30 if FULL else 20, delays=(1_000, 5_000))
 
 
-def measurements(url: str, directory: Path) -> dict[str, Callable[[], list[Figure]]]:
-    """Each group of figures by name, in the order in which they are taken."""
-    return {
-        "store": lambda: store(directory / "store"),
-        "throughput": lambda: throughput(url, directory / "throughput", RELAYED, ROUNDS),
-        "lateness": lambda: lateness(url, directory / "lateness", STEADY),
-        "pending": lambda: pending(url, directory / "pending", PENDING),
-        "burst": lambda: burst(url, directory / "burst", AT_ONCE, RELAYED),
-    }
+def on_rabbitmq(take: Callable[[str], list[Figure]]) -> list[Figure]:
+    """Each group has a fresh broker, which no other one runs beside."""
+    with rabbitmq.start() as running:
+        return take(running.url)
+
+
+def throughput(url: str, directory: Path) -> list[Figure]:
+    with Queues(url) as queues:
+        return ratios(queues, directory, RELAYED, ROUNDS) + halves(queues, directory, RELAYED)
+
+
+def both(places: Places, directory: Path, count: int) -> list[Figure]:
+    """Throughput and lateness."""
+    with places:
+        return ratios(places, directory / "throughput", count, ROUNDS) + lateness(places, directory / "lateness", STEADY, beside)
+
+
+def on_kafka(directory: Path) -> list[Figure]:
+    with kafka.start() as running:
+        return both(Topics(running.url), directory, RELAYED)
+
+
+def on_activemq(directory: Path) -> list[Figure]:
+    with broker(scheduler=False) as url:
+        return both(ActiveQueues(url), directory, RELAYED_BY_ACTIVEMQ)
+
+
+def levels_on_kafka(directory: Path) -> list[Figure]:
+    with kafka.start() as running:
+        return levels(Topics(running.url), directory, AT_LEVELS, STEADY)
+
+
+def levels_on_activemq(directory: Path) -> list[Figure]:
+    with broker(scheduler=False) as url:
+        return levels(ActiveQueues(url), directory, AT_LEVELS, STEADY)
+
+
+GROUPS: dict[str, Callable[[Path], list[Figure]]] = {
+    "store": store,
+    "throughput": lambda directory: on_rabbitmq(lambda url: throughput(url, directory)),
+    "lateness": lambda directory: on_rabbitmq(lambda url: lateness(Queues(url), directory, STEADY)),
+    "pending": lambda directory: on_rabbitmq(lambda url: pending(url, directory, PENDING)),
+    "burst": lambda directory: on_rabbitmq(lambda url: burst(url, directory, AT_ONCE)),
+    "kafka": on_kafka,
+    "activemq": on_activemq,
+    "levels": lambda directory: on_rabbitmq(lambda url: levels(Queues(url), directory, AT_LEVELS, STEADY)),
+    "levels-kafka": levels_on_kafka,
+    "levels-activemq": levels_on_activemq,
+    "audit": lambda directory: audit(directory, AUDITED),
+    "scheduler": lambda directory: scheduler(directory, SCHEDULED, STEADY),
+}
+"""Each group of figures by name, in the order in which they are taken. Where no broker is named it is RabbitMQ."""
 
 
 def measure(only: list[str], console: Console) -> list[Figure]:
-    """Take the figures, on a broker and a directory that are gone afterwards."""
+    """Take the figures, on brokers and in a directory that are gone afterwards."""
     figures: list[Figure] = []
-    with rabbitmq.start() as broker, tempfile.TemporaryDirectory(prefix="delaybridge-bench-") as directory:
-        console.print(f"RabbitMQ: {broker.provider}; {os.cpu_count()} cores; stores in {directory}")
-        for name, take in measurements(broker.url, Path(directory)).items():
+    with tempfile.TemporaryDirectory(prefix="delaybridge-bench-") as directory:
+        console.print(f"{os.cpu_count()} cores; stores in {directory}")
+        for name, take in GROUPS.items():
             if not only or name in only:
                 began = time.monotonic()
                 console.print(f"{name} ...")
-                figures += take()
+                figures += take(Path(directory) / name)
                 console.print(f"{name}: {time.monotonic() - began:.0f} s")
     return figures
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("only", nargs="*", help="groups to measure: store, throughput, lateness, pending, burst [default: all]")
+    parser.add_argument("only", nargs="*", metavar="group", help=f"groups to measure: {', '.join(GROUPS)} [default: all]")
     parser.add_argument("--json", action="store_true", help="print JSON to standard output, everything else to standard error")
     asked = parser.parse_args()
     figures = measure(asked.only, Console(stderr=True))

@@ -13,6 +13,7 @@ from .backlog import fill, now_ms, sleep_until
 from .daemon import Bridge, bridge, disk_bytes, route
 from .figures import Figure, at_least, at_most
 from .queues import Queues
+from .rabbit_ends import ENDS
 from .throughput import FILLED_PER_SECOND, RATIO, loaded, relayed_speed
 from .traffic import Arrival, Flow, Lateness, Traffic, flowing
 
@@ -50,11 +51,11 @@ class Watch:
             thread.join()
 
 
-def burst(url: str, directory: Path, count: int, relayed: int) -> list[Figure]:
+def burst(url: str, directory: Path, count: int) -> list[Figure]:
     """One lane with `count` messages for one instant; a second, on a connection of its own, with steady traffic all the time.
 
-    Afterwards the raw relay passes `relayed` messages on beside the same traffic. Both fill the broker and the machine to the brim; what the
-    second lane suffers from that, and not from the bridge, shows there.
+    Afterwards the raw relay passes as many messages on beside the same traffic. Both fill the broker and the machine to the brim, and a queue to
+    the same depth; what the second lane suffers from that, and not from the bridge, shows there.
     """
     brokers = {name: {"type": "rabbitmq", "url": url} for name in ("rabbit", "other")}
     routes = [route("burst", "rabbit", "rabbit", SOURCE, DESTINATION), route("other", "rabbit", "other", OTHER_SOURCE, OTHER_DESTINATION)]
@@ -62,12 +63,12 @@ def burst(url: str, directory: Path, count: int, relayed: int) -> list[Figure]:
     fill(directory / "store", count, itertools.repeat(instant), "rabbit", f"/queues/{DESTINATION}")
     with Queues(url) as queues:
         queues.empty(SOURCE, DESTINATION, OTHER_SOURCE, OTHER_DESTINATION)
-        started, traffic = bridge(directory, {"brokers": brokers, "routes": routes}), flowing(url, OTHER_SOURCE, OTHER_DESTINATION, TRAFFIC)
-        with started as running, traffic as flow:
-            return measured(queues, running, flow, count, instant, relayed)
+        started = bridge(directory, {"brokers": brokers, "routes": routes})
+        with started as running, flowing(ENDS, url, OTHER_SOURCE, OTHER_DESTINATION, TRAFFIC) as flow:
+            return measured(queues, running, flow, count, instant)
 
 
-def measured(queues: Queues, running: Bridge, flow: Flow, count: int, instant: int, relayed: int) -> list[Figure]:
+def measured(queues: Queues, running: Bridge, flow: Flow, count: int, instant: int) -> list[Figure]:
     """The burst, its end on the disk, the raw relay, each beside the other lane's traffic."""
     began = now_ms()
     with Watch(running).watching() as calm:
@@ -77,9 +78,9 @@ def measured(queues: Queues, running: Bridge, flow: Flow, count: int, instant: i
         queues.wait_for(DESTINATION, count)
     drained = now_ms()
     emptied_after, left = emptied(running, drain.disk)
-    loaded(queues, relayed, None)
+    loaded(queues, count, None)
     relay_began = now_ms()
-    raw = relayed_speed(queues, relayed)
+    raw = relayed_speed(queues, count)
     relay_ended = now_ms()
     flow.stop()
     arrivals = flow.arrivals()

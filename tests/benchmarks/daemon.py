@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from brokers.rabbitmq import free_port
+from brokers.common import free_port
 
 READY_WITHIN = 60.0
 STOPPED_WITHIN = 40.0
@@ -30,7 +30,7 @@ class Bridge:
         self._port = free_port()
         self._file = directory / "delaybridge.yaml"
         directory.mkdir(parents=True, exist_ok=True)
-        paths = {"store": {"path": str(self.store)}, "ledger": {"path": str(directory / "ledger")}}
+        paths = {"store": config.get("store", {}) | {"path": str(self.store)}, "ledger": {"path": str(directory / "ledger")}}
         self._file.write_text(json.dumps(config | paths | {"http": {"port": self._port}}))  # JSON is YAML
         self.ready_after = self._start()
 

@@ -28,6 +28,11 @@ def at_most(name: str, value: float, unit: str, budget: float) -> Figure:
     return Figure(name, value, unit, f"<= {budget:g}", value <= budget)
 
 
+def beside(name: str, value: float, unit: str, wanted: float) -> Figure:
+    """What is wanted stands beside it, and binds nobody."""
+    return Figure(name, value, unit, f"({wanted:g})")
+
+
 def percentile(values: Sequence[float], percent: float) -> float:
     """The smallest value that at least so many percent do not exceed; `values` are not empty."""
     ordered = sorted(values)

@@ -8,17 +8,11 @@ all that is confirmed without a gap, at most one for 64 messages. It keeps the b
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PREFETCH = 2000
 ACK_EVERY = 64
@@ -84,17 +78,6 @@ class Relay:
         self._channel.basic_ack(tag, multiple=True)
 
 
-@contextlib.contextmanager
-def relaying(url: str, source: str, destination: str) -> Iterator[None]:
-    """A relay in a process of its own for the length of the `with` block."""
-    process = subprocess.Popen([sys.executable, Path(__file__), url, source, destination])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
 def measure(url: str, count: int) -> dict[str, Any]:
     """Relay `count` messages; the rate in messages per second."""
     from benchmarks.messages import messages  # noqa: PLC0415  the relay's own process has no such path
@@ -104,7 +87,7 @@ def measure(url: str, count: int) -> dict[str, Any]:
     with Queues(url) as queues:
         queues.empty(source, destination)
         queues.load(source, messages(count, None))
-        with relaying(url, source, destination):
+        with queues.relaying(source, destination):
             rate = queues.speed(lambda: queues.depth(destination), count)
         queues.empty(source, destination)
     return {"benchmark": "raw relay", "client": f"pika {pika.__version__}", "messages": count, "messages_per_second": round(rate)}

@@ -8,11 +8,10 @@ from pathlib import Path
 from statistics import median
 
 from .backlog import fill, now_ms, sleep_until
-from .daemon import Bridge, bridge, route
+from .daemon import Bridge, bridge
 from .figures import Figure, at_least
 from .messages import messages
-from .queues import Queues
-from .relay import relaying
+from .places import Places
 
 SOURCE, DESTINATION = "bench.relay.in", "bench.relay.out"
 DAY = 86_400_000
@@ -21,68 +20,70 @@ FILLED_PER_SECOND = 8_000
 """What `fill` reaches at least."""
 
 
-def throughput(url: str, directory: Path, count: int, rounds: int) -> list[Figure]:
+def ratios(places: Places, directory: Path, count: int, rounds: int) -> list[Figure]:
     """In each round a loaded queue is emptied into another by the raw relay, then by the bridge with a delay of 1 ms, then without."""
     raw, delayed, passed = [], [], []
-    with Queues(url) as queues:
-        for number in range(rounds):
-            raw.append(raw_speed(queues, count))
-            delayed.append(bridge_speed(queues, directory / f"delayed-{number}", count, 1))
-            passed.append(bridge_speed(queues, directory / f"passed-{number}", count, None))
-        intake, lane = intake_speed(queues, directory / "intake", count), lane_speed(queues, directory / "lane", count)
-    base = median(raw)
+    for number in range(rounds):
+        raw.append(raw_speed(places, count))
+        delayed.append(bridge_speed(places, directory / f"delayed-{number}", count, 1))
+        passed.append(bridge_speed(places, directory / f"passed-{number}", count, None))
+    base, at = median(raw), f"{places.name}:"
     return [
-        Figure("raw relay", base, "messages/s"),
-        Figure("bridge, delayed by 1 ms", median(delayed), "messages/s"),
-        at_least("bridge / raw relay, delayed by 1 ms", median(delayed) / base, "", RATIO),
-        Figure("bridge, passed through", median(passed), "messages/s"),
-        at_least("bridge / raw relay, passed through", median(passed) / base, "", RATIO),
-        Figure("intake alone", intake, "messages/s"),
-        Figure("lane alone", lane, "messages/s"),
+        Figure(f"{at} raw relay", base, "messages/s"),
+        Figure(f"{at} bridge, delayed by 1 ms", median(delayed), "messages/s"),
+        at_least(f"{at} bridge / raw relay, delayed by 1 ms", median(delayed) / base, "", RATIO),
+        Figure(f"{at} bridge, passed through", median(passed), "messages/s"),
+        at_least(f"{at} bridge / raw relay, passed through", median(passed) / base, "", RATIO),
     ]
 
 
-def loaded(queues: Queues, count: int, delay: int | None) -> None:
-    queues.empty(SOURCE, DESTINATION)
-    queues.load(SOURCE, messages(count, delay))
+def halves(places: Places, directory: Path, count: int) -> list[Figure]:
+    """Intake and lane, each without the other."""
+    intake, lane = intake_speed(places, directory / "intake", count), lane_speed(places, directory / "lane", count)
+    return [Figure(f"{places.name}: intake alone", intake, "messages/s"), Figure(f"{places.name}: lane alone", lane, "messages/s")]
 
 
-def started(queues: Queues, directory: Path) -> AbstractContextManager[Bridge]:
+def loaded(places: Places, count: int, delay: int | None) -> None:
+    places.empty(SOURCE, DESTINATION)
+    places.load(SOURCE, messages(count, delay))
+
+
+def started(places: Places, directory: Path) -> AbstractContextManager[Bridge]:
     """The bridge between the two queues."""
-    brokers = {"rabbit": {"type": "rabbitmq", "url": queues.url}}
-    return bridge(directory, {"brokers": brokers, "routes": [route("bench", "rabbit", "rabbit", SOURCE, DESTINATION)]})
+    return bridge(directory, places.config(SOURCE, DESTINATION))
 
 
-def raw_speed(queues: Queues, count: int) -> float:
-    loaded(queues, count, 1)
-    return relayed_speed(queues, count)
+def raw_speed(places: Places, count: int) -> float:
+    loaded(places, count, 1)
+    return relayed_speed(places, count)
 
 
-def relayed_speed(queues: Queues, count: int) -> float:
+def relayed_speed(places: Places, count: int) -> float:
     """The raw relay on what is loaded."""
-    with relaying(queues.url, SOURCE, DESTINATION):
-        return queues.speed(lambda: queues.depth(DESTINATION), count)
+    with places.relaying(SOURCE, DESTINATION):
+        return places.speed(lambda: places.depth(DESTINATION), count)
 
 
-def bridge_speed(queues: Queues, directory: Path, count: int, delay: int | None) -> float:
-    loaded(queues, count, delay)
-    with started(queues, directory):
-        return queues.speed(lambda: queues.depth(DESTINATION), count)
+def bridge_speed(places: Places, directory: Path, count: int, delay: int | None) -> float:
+    loaded(places, count, delay)
+    with started(places, directory):
+        return places.speed(lambda: places.depth(DESTINATION), count)
 
 
-def intake_speed(queues: Queues, directory: Path, count: int) -> float:
+def intake_speed(places: Places, directory: Path, count: int) -> float:
     """Nothing falls due meanwhile."""
-    loaded(queues, count, DAY)
-    with started(queues, directory):
-        return queues.speed(lambda: count - queues.depth(SOURCE), count)
+    loaded(places, count, DAY)
+    with started(places, directory):
+        return places.speed(lambda: count - places.depth(SOURCE), count)
 
 
-def lane_speed(queues: Queues, directory: Path, count: int) -> float:
+def lane_speed(places: Places, directory: Path, count: int) -> float:
     """Everything waits in the store already, and falls due in one instant after the start."""
-    queues.empty(SOURCE, DESTINATION)
+    places.empty(SOURCE, DESTINATION)
     instant = now_ms() + 1000 * (count // FILLED_PER_SECOND + 10)
-    fill(directory / "store", count, itertools.repeat(instant), "rabbit", f"/queues/{DESTINATION}")
-    with started(queues, directory):
+    route = places.route(SOURCE, DESTINATION)
+    fill(directory / "store", count, itertools.repeat(instant), route["to"]["broker"], route["to"]["address"])
+    with started(places, directory):
         assert now_ms() < instant, "the store was filled too slowly for this measurement"
         sleep_until(instant)
-        return queues.speed(lambda: queues.depth(DESTINATION), count)
+        return places.speed(lambda: places.depth(DESTINATION), count)

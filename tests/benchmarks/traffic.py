@@ -1,4 +1,4 @@
-"""An ordinary producer and an ordinary consumer, each a process of its own with plain pika, and the lateness that they see."""
+"""An ordinary producer and an ordinary consumer, each a process of its own with a plain client, and the lateness that they see."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import multiprocessing
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-
-import pika
+from typing import NamedTuple
 
 from .figures import percentile
 from .messages import bodies
@@ -34,6 +33,11 @@ class Traffic:
     @property
     def count(self) -> int:
         return self.rate * self.seconds
+
+    @property
+    def patience(self) -> float:
+        """Seconds without any message after which a consumer gives up."""
+        return self.delays[1] / 1000 + GRACE
 
 
 Arrival = tuple[int, float]
@@ -55,51 +59,49 @@ class Lateness:
         return cls(percentile(late, 50), percentile(late, 99), max(late), sum(lateness < 0 for lateness in late))
 
 
-def produce(url: str, queue: str, traffic: Traffic, stop: Path) -> tuple[int, float]:
-    """Send until it is all sent or the file `stop` is there; returns how many, and the rate that was reached."""
+class Ends(NamedTuple):
+    """An ordinary client's two ends, plain functions, because each runs in a process of its own.
+
+    `produce` sends by `paced` to an address until that ends; `consume` takes what arrives there, all of it, or until none came for longer than `patience`.
+    """
+
+    produce: Callable[[str, str, Traffic, Path], tuple[int, float]]
+    consume: Callable[[str, str, Traffic], list[Arrival]]
+
+
+def paced(
+    traffic: Traffic, stop: Path, send: Callable[[bytes, int], None], wait: Callable[[float], object] = time.sleep
+) -> tuple[int, float]:
+    """Call `send` with body and delay until all is sent or the file `stop` is there; returns how many, and the rate that was reached."""
     gc.disable()  # a full collection takes 80 ms in a process that has imported this much, and would be blamed on the bridge
     pick = random.Random(traffic.rate)  # the same delays in each run
-    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
-        channel = connection.channel()
-        began, sent = time.perf_counter(), 0
-        for body in itertools.islice(bodies(), traffic.count):
-            ahead = began + sent / traffic.rate - time.perf_counter()
-            if ahead > 0:
-                connection.sleep(ahead)
-            headers = {"x-delay": pick.randint(*traffic.delays)}
-            channel.basic_publish("", queue, body, pika.BasicProperties(headers=headers, delivery_mode=2))
-            sent += 1
-            if stop.exists():
-                break
-        connection.process_data_events()
-        return sent, sent / (time.perf_counter() - began)
+    began, sent = time.perf_counter(), 0
+    for body in itertools.islice(bodies(), traffic.count):
+        ahead = began + sent / traffic.rate - time.perf_counter()
+        if ahead > 0:
+            wait(ahead)
+        send(body, pick.randint(*traffic.delays))
+        sent += 1
+        if stop.exists():
+            break
+    return sent, sent / (time.perf_counter() - began)
 
 
-def consume(url: str, queue: str, traffic: Traffic) -> list[Arrival]:
-    """Take all messages; ends as well where none came for longer than any delay."""
-    gc.disable()  # as above
-    arrivals: list[Arrival] = []
-    patience = traffic.delays[1] / 1000 + GRACE
-    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
-        for _, properties, _ in connection.channel().consume(queue, auto_ack=True, inactivity_timeout=patience):
-            now = time.time_ns() / 1_000_000
-            if properties is None:
-                break
-            due = properties.headers["x-delay-due"]
-            arrivals.append((due, now - due))
-            if len(arrivals) == traffic.count:
-                break
-    return arrivals
+def asking(delay: int) -> tuple[str, int]:
+    """The header that asks for a delay. Without one, what a delivery bears, saying now: the same consumer then measures the way without a bridge."""
+    return ("x-delay", delay) if delay else ("x-delay-due", time.time_ns() // 1_000_000)
 
 
 class Flow:
     """Traffic under way between two queues."""
 
-    def __init__(self, pool: ProcessPoolExecutor, url: str, source: str, destination: str, traffic: Traffic, stop: Path) -> None:
+    def __init__(
+        self, pool: ProcessPoolExecutor, ends: Ends, url: str, source: str, destination: str, traffic: Traffic, stop: Path
+    ) -> None:
         self._stop = stop
         self._traffic = traffic
-        self._arrivals = pool.submit(consume, url, destination, traffic)
-        self._sent = pool.submit(produce, url, source, traffic, stop)
+        self._arrivals = pool.submit(ends.consume, url, destination, traffic)
+        self._sent = pool.submit(ends.produce, url, source, traffic, stop)
 
     def stop(self) -> None:
         """Send no more."""
@@ -115,10 +117,10 @@ class Flow:
 
 
 @contextlib.contextmanager
-def flowing(url: str, source: str, destination: str, traffic: Traffic) -> Iterator[Flow]:
+def flowing(ends: Ends, url: str, source: str, destination: str, traffic: Traffic) -> Iterator[Flow]:
     """Traffic for the length of the `with` block."""
     with tempfile.TemporaryDirectory() as directory, ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        flow = Flow(pool, url, source, destination, traffic, Path(directory) / "stop")
+        flow = Flow(pool, ends, url, source, destination, traffic, Path(directory) / "stop")
         try:
             yield flow
         finally:

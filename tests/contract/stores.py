@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from delaybridge.core.ledger import CLOSING
 from delaybridge.core.message import Message
 from delaybridge.core.schedule import Recurrence, Schedule
@@ -16,9 +18,17 @@ if TYPE_CHECKING:
 
     OpenStore = Callable[[], Store]
 
+only_an_index = pytest.mark.parametrize("open_store", ["time_index"], indirect=True)
+"""For sentences about what needs an index: ids, lists, the shelf, tokens, counters of what waits, and settling one message of many durably."""
+
+without_an_index = pytest.mark.parametrize("open_store", ["level_queues", "level_queues_rabbitmq", "level_queues_activemq"], indirect=True)
+"""For what is refused where messages wait in queues of which nobody knows who waits in them. On Kafka the bridges know the ids."""
+
 T0 = 1_763_700_000_000
 MINUTE = 60_000
 HOUR = 60 * MINUTE
+LATER = 40
+"""Milliseconds, for what a store on a real broker waits out: there they are longer, see levels_on_brokers.py."""
 
 
 def record(

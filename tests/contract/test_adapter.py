@@ -1,75 +1,28 @@
-"""What every adapter does, in sentences. A new adapter adds itself to `STAGES` and passes them all."""
+"""What every adapter does, in sentences. A new adapter adds itself to `stages.py` and passes them all."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from brokers.rabbitmq import wait_until
+from brokers.common import wait_until
 
-from delaybridge.adapters import base, memory, rabbitmq
-from delaybridge.adapters.base import AdapterError, Batch, NotConnected, Outcome, Outgoing, Received, Sink, Source
+from contract.stages import STAGES, Stage
+from delaybridge.adapters import base
+from delaybridge.adapters.base import AdapterError, Batch, NotConnected, Outcome, Outgoing, Received, Source
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties, message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-STAGES = ("memory", "rabbitmq")
-
-
-class Stage:
-    """One broker, a queue of its own on it, and the sources and sinks that a test opens there."""
-
-    def __init__(self, adapter: Any, options: Any) -> None:
-        self.adapter = adapter
-        self.options = options
-        self.queue = f"contract-{secrets.token_hex(6)}"
-        self.endpoint = adapter.endpoint(queue=self.queue)
-        self.outcomes: list[Outcome] = []
-        self._opened: list[Source | Sink] = []
-
-    def source(self) -> Source:
-        source: Source = self.adapter.source(self.options, self.endpoint)
-        source.connect()
-        self._opened.append(source)
-        return source
-
-    def tap(self, address: str) -> Source:
-        source: Source = self.adapter.tap(self.options, address)
-        source.connect()
-        self._opened.append(source)
-        return source
-
-    def sink(self) -> Sink:
-        sink: Sink = self.adapter.sink(self.options)
-        sink.connect(self.outcomes.extend)
-        self._opened.append(sink)
-        return sink
-
-    def send(self, *messages: Message) -> None:
-        """Publish to the queue, and wait until all are confirmed."""
-        sink = self.sink()
-        before = len(self.outcomes)
-        sink.publish([Outgoing(str(number).encode(), self.queue, one) for number, one in enumerate(messages)])
-        wait_until(lambda: len(self.outcomes) == before + len(messages), "confirms")
-        assert [error for _, error in self.outcomes[before:] if error] == []
-        sink.close()
-
-    def close(self) -> None:
-        for opened in self._opened:
-            opened.close()
-
 
 @pytest.fixture(params=STAGES)
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    if request.param == "memory":
-        one = Stage(memory.adapter, memory.Memory(name=secrets.token_hex(4)))
-    else:
-        one = Stage(rabbitmq.adapter, rabbitmq.RabbitMQ(url=request.getfixturevalue("rabbitmq").url, connection_timeout=15))
+    one = STAGES[request.param](request)
     one.source().close()  # declares the queue
     yield one
     one.close()
@@ -136,7 +89,7 @@ def test_a_header_keeps_its_type_and_value(stage: Stage, name: str) -> None:
     sent = message(b"", {name: HEADERS[name]})
     stage.send(sent)
     (one,) = received(stage.source(), 1)
-    assert one.message.headers == sent.headers
+    assert one.message.headers == stage.form(sent).headers
 
 
 def test_all_properties_come_out_as_they_went_in(stage: Stage) -> None:
@@ -144,9 +97,10 @@ def test_all_properties_come_out_as_they_went_in(stage: Stage) -> None:
         content_type=b"application/json", content_encoding=b"gzip", delivery_mode=2, priority=7, correlation_id=b"\xff\x00", reply_to=b"here",
         expiration=b"60000000", message_id=b"m-1", timestamp=1_700_000_000, type=b"order", app_id=b"shop", cluster_id=b"c",
     )  # fmt: skip
-    stage.send(message(b"body", {"a": 1}, properties))
+    sent = message(b"body", {"a": 1}, properties)
+    stage.send(sent)
     (one,) = received(stage.source(), 1)
-    assert one.message == message(b"body", {"a": 1}, properties)
+    assert one.message == stage.form(sent)
     assert one.defect is None
 
 
@@ -201,7 +155,7 @@ def test_what_was_not_acknowledged_comes_again_in_order_and_is_recognised(stage:
     assert bodies(again) == bodies(first)
     assert [one.token for one in again] == [one.token for one in first]
     assert [one.message for one in again] == [one.message for one in first]
-    assert {one.redelivered for one in first} == {False}
+    assert stage.exact or {one.redelivered for one in first} == {False}
     assert {one.redelivered for one in again} == {True}
 
 
@@ -219,24 +173,27 @@ def test_another_source_gets_what_a_closed_one_left(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("order", [(1,), (2, 0), (1, 0), (0, 2)])
-def test_acknowledging_one_batch_acknowledges_no_other(stage: Stage, order: tuple[int, ...]) -> None:
+def test_acknowledging_some_batches_acknowledges_no_others(stage: Stage, order: tuple[int, ...]) -> None:
     stage.send(*numbered(9))
     source = stage.source()
-    batches = [batch for _ in range(3) for batch in receive(source, 3)]
-    assert [len(batch.messages) for batch in batches] == [3, 3, 3]
+    thirds = [receive(source, 3) for _ in range(3)]
     for index in order:
-        batches[index].ack()
+        for batch in thirds[index]:
+            batch.ack()
     source.connect()
     left = [str(number) for number in range(9) if number // 3 not in order]
+    if stage.cumulative and left:
+        left = [str(number) for number in range(int(left[0]), 9)]  # what stands behind an unacknowledged message comes again as well
     assert bodies(received(source, len(left))) == left
 
 
 def test_an_acknowledgement_after_the_connection_is_gone_does_nothing(stage: Stage) -> None:
     stage.send(*numbered(3))
     source = stage.source()
-    (batch,) = receive(source, 3)
+    batches = receive(source, 3)
     source.connect()
-    batch.ack()
+    for batch in batches:
+        batch.ack()
     source.connect()
     assert bodies(received(source, 3)) == ["0", "1", "2"]
 
@@ -255,7 +212,7 @@ def test_a_closed_source_is_not_connected_and_may_be_closed_again(stage: Stage) 
 def test_each_message_is_confirmed_exactly_once(stage: Stage) -> None:
     sink = stage.sink()
     for start in range(0, 2000, 100):
-        sink.publish([Outgoing(str(start + number).encode(), stage.queue, message(b"")) for number in range(100)])
+        sink.publish([Outgoing(str(start + number).encode(), stage.address, message(b"")) for number in range(100)])
     wait_until(lambda: len(stage.outcomes) >= 2000, "confirms")
     sink.close()
     assert Counter(tag for tag, _ in stage.outcomes) == Counter(str(number).encode() for number in range(2000))
@@ -265,7 +222,7 @@ def test_each_message_is_confirmed_exactly_once(stage: Stage) -> None:
 def test_messages_of_one_batch_go_out_in_their_order(stage: Stage) -> None:
     sink = stage.sink()
     for start in range(0, 300, 100):
-        sink.publish([Outgoing(b"", stage.queue, one) for one in numbered(300)[start : start + 100]])
+        sink.publish([Outgoing(b"", stage.address, one) for one in numbered(300)[start : start + 100]])
     assert bodies(received(stage.source(), 300)) == [str(number) for number in range(300)]
 
 
@@ -274,13 +231,13 @@ def test_nothing_is_published_on_a_closed_sink_and_closing_twice_is_fine(stage: 
     sink.close()
     sink.close()
     with pytest.raises(NotConnected):
-        sink.publish([Outgoing(b"1", stage.queue, message(b""))])
+        sink.publish([Outgoing(b"1", stage.address, message(b""))])
     assert stage.outcomes == []
 
 
 def test_after_closing_every_published_message_has_had_its_outcome(stage: Stage) -> None:
     sink = stage.sink()
-    sink.publish([Outgoing(str(number).encode(), stage.queue, message(b"x" * 1000)) for number in range(500)])
+    sink.publish([Outgoing(str(number).encode(), stage.address, message(b"x" * 1000)) for number in range(500)])
     sink.close()
     assert Counter(tag for tag, _ in stage.outcomes) == Counter(str(number).encode() for number in range(500))
     unknown = [error for _, error in stage.outcomes if error is not None]
@@ -292,7 +249,7 @@ def test_a_sink_works_again_after_connecting_again(stage: Stage) -> None:
     sink = stage.sink()
     sink.close()
     sink.connect(stage.outcomes.extend)
-    sink.publish([Outgoing(b"1", stage.queue, message(b"back"))])
+    sink.publish([Outgoing(b"1", stage.address, message(b"back"))])
     wait_until(lambda: len(stage.outcomes) == 1, "the confirm")
     assert bodies(received(stage.source(), 1)) == ["back"]
 
@@ -300,8 +257,9 @@ def test_a_sink_works_again_after_connecting_again(stage: Stage) -> None:
 # --- listening ---
 
 
-def test_an_adapter_of_ours_can_listen_at_a_destination(stage: Stage) -> None:
+def test_an_adapter_of_ours_can_listen_at_a_destination_for_as_long_as_one_likes(stage: Stage) -> None:
     assert isinstance(stage.adapter, base.Observable)
-    tap = stage.tap(stage.queue)
-    stage.send(message(b"heard"))
-    assert bodies(received(tap, 1)) == ["heard"]
+    tap = stage.tap(stage.address)
+    for body in ("heard", "and heard", "and heard"):
+        stage.send(message(body.encode()))
+        assert bodies(received(tap, 1)) == [body]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from brokers.rabbitmq import wait_until
+from brokers.common import wait_until
 from pika.exceptions import AMQPError
 
 from delaybridge.adapters.base import Outcome, Outgoing, Received, Rejected
@@ -208,19 +208,26 @@ def test_a_stamp_that_is_no_integer_is_no_time(stage: Stage, value: fields.Value
     assert stage.receive().sent is None
 
 
-def test_the_count_that_a_quorum_queue_adds_to_a_redelivery_is_taken_off_again(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "headers", [[], [("x-delay-period", 300), ("x-delay-repeat", 2), ("x-delay-misfire", "all")]], ids=["none", "unsorted"]
+)
+def test_the_count_that_a_quorum_queue_adds_to_a_redelivery_is_taken_off_again(
+    stage: Stage, headers: list[tuple[str, fields.Value]]
+) -> None:
     queue = f"fidelity-quorum-{secrets.token_hex(6)}"
     stage.channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
     stage.source.close()
     stage.source = adapter.source(stage.options, Endpoint(queue=queue))
     stage.source.connect()
-    stage.send(b"\x00\x00", key=queue)
+    stage.send(with_headers(fields.table(headers)) if headers else b"\x00\x00", key=queue)
     first = stage.source.receive(1, 15)
     stage.source.connect()
     again = stage.source.receive(1, 15)
     assert first is not None
     assert again is not None
-    assert [(one.redelivered, one.message.headers) for one in (*first.messages, *again.messages)] == [(False, b""), (True, b"")]
+    told = [(one.redelivered, fields.sorted_by_name(one.message.headers)) for one in (*first.messages, *again.messages)]
+    own = fields.sorted_by_name(fields.table(headers))
+    assert told == [(False, own), (True, own)]
     assert again.messages[0].token == first.messages[0].token
     again.ack()
     stage.channel.queue_delete(queue)

@@ -8,11 +8,13 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from brokers.rabbitmq import SERVER, Native, free_port
+from brokers.common import free_port
+from brokers.rabbitmq import SERVER, Native
 from pydantic import SecretStr
 
 from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
-from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, Tls, adapter
+from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
+from delaybridge.adapters.tls import Tls
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, record, take
+from contract.stores import HOUR, LATER, MINUTE, T0, adds_up, bodies, delivered, give, only_an_index, record, take, without_an_index
 from delaybridge.core.fields import table
 from delaybridge.core.message import Message, Properties
-from delaybridge.core.store import Held, Put, Record, Refuse, Settled, Store
+from delaybridge.core.store import Put, Query, Record, Refuse, Settled, Store, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from contract.stores import OpenStore
 
 
@@ -53,8 +55,8 @@ def test_a_record_that_becomes_due_before_those_already_handed_out_is_still_foun
 
 
 def test_a_record_put_under_a_clock_that_was_set_back_is_still_found(store: Store) -> None:
-    give(store, record("first", T0 + HOUR))
-    delivered(store, take(store, T0 + HOUR), T0 + HOUR)
+    give(store, record("first", T0 + LATER))
+    delivered(store, take(store, T0 + LATER), T0 + LATER)
 
     give(store, record("second", T0 + 1), now=T0)
 
@@ -82,7 +84,7 @@ def test_lanes_do_not_see_each_others_records(store: Store) -> None:
     assert take(store, lane="nobody") == []
 
 
-@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 70_000, 64 << 20])
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 70_000, 5 << 20, 64 << 20])
 def test_a_body_of_any_size_comes_back_unchanged_after_a_restart(open_store: OpenStore, size: int) -> None:
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     give(open_store(), record()) if not size else open_store().put([Put(_with_body(body))], T0)
@@ -92,6 +94,14 @@ def test_a_body_of_any_size_comes_back_unchanged_after_a_restart(open_store: Ope
 
 def _with_body(body: bytes | None) -> Record:
     return Record(message=Message(body), schedule=record().schedule, lane="rabbit", address="orders")
+
+
+@pytest.mark.parametrize("size", [0, 255, 256, 200_000])
+def test_a_key_of_any_size_comes_back_unchanged(store: Store, size: int) -> None:
+    message = Message(b"", key=b"\xff" * size)
+    store.put([Put(Record(message=message, schedule=record().schedule, lane="rabbit", address="orders"))], T0)
+
+    assert take(store)[0].record.message == message
 
 
 def test_everything_in_a_record_comes_back_after_a_restart(open_store: OpenStore) -> None:
@@ -171,12 +181,12 @@ def test_a_confirm_that_arrives_after_its_record_was_put_back_settles_it(store: 
 
 def test_the_next_occurrence_is_kept_in_the_same_write(open_store: OpenStore) -> None:
     store = open_store()
-    give(store, record("tick", T0, every=MINUTE))
+    give(store, record("tick", T0, every=LATER))
     (due,) = take(store)
 
     store.settle([Settled(due.key, "delivered", T0, next=_later(due.record))], T0)
 
-    (again,) = take(open_store(), T0 + MINUTE)
+    (again,) = take(open_store(), T0 + LATER)
     assert again.record.id == due.record.id
     assert again.record.schedule.occurrence == 2
 
@@ -184,78 +194,10 @@ def test_the_next_occurrence_is_kept_in_the_same_write(open_store: OpenStore) ->
 def _later(one: Record) -> Record:
     from msgspec.structs import replace  # noqa: PLC0415 - used here only
 
-    return replace(one, schedule=replace(one.schedule, due=one.schedule.due + MINUTE, occurrence=one.schedule.occurrence + 1))
+    return replace(one, schedule=replace(one.schedule, due=one.schedule.due + LATER, occurrence=one.schedule.occurrence + 1))
 
 
-def test_a_held_record_comes_back_only_when_its_address_is_asked_for(store: Store) -> None:
-    give(store, record("a", address="down"), record("b", address="up"))
-    down, up = take(store)
-    store.hold([Held(down.key, 3, "refused")], T0)
-
-    assert take(store) == []
-    assert store.next_due("rabbit") is None
-    assert store.held("rabbit") == {"down": (3, "refused")}
-    (again,) = take(store, held="down")
-    assert (bodies([again]), again.attempts, again.error) == (["a"], 3, "refused")
-    assert take(store, held="down") == []
-    delivered(store, [again, up])
-    assert store.held("rabbit") == {}
-
-
-def test_later_records_for_a_held_address_queue_up_behind_the_held_one(store: Store) -> None:
-    give(store, record("1", T0, address="down"))
-    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
-    give(store, record("2", T0 + 1, address="down"), record("other", T0 + 2, address="up"))
-
-    assert bodies(take(store, T0 + 2)) == ["other"]
-    assert bodies(take(store, T0 + 2, held="down")) == ["1", "2"]
-    assert store.counts().held == 2
-
-
-def test_a_failed_retry_goes_back_to_the_head_of_its_address(store: Store) -> None:
-    give(store, record("1", T0), record("2", T0 + 1))
-    store.hold([Held(due.key, 1, "refused") for due in take(store, T0 + 1)], T0 + 1)
-    (first,) = take(store, T0 + 1, limit=1, held="orders")
-
-    store.hold([Held(first.key, 2, "again")], T0 + 1)
-
-    assert [(due.attempts, due.error) for due in take(store, held="orders")] == [(2, "again"), (1, "refused")]
-
-
-def test_held_records_stay_held_across_a_restart(open_store: OpenStore) -> None:
-    store = open_store()
-    give(store, record("1", T0), record("2", T0 + 1), record("free", T0 + 2, address="up"))
-    first, second, _ = take(store, T0 + 2)
-    store.hold([Held(first.key, 1, "refused"), Held(second.key, 1, "refused")], T0 + 2)
-    take(store, held="orders")
-
-    store = open_store()
-
-    assert store.held("rabbit") == {"orders": (1, "refused")}
-    assert bodies(take(store, T0 + 2)) == ["free"]
-    assert bodies(take(store, T0 + 2, held="orders")) == ["1", "2"]
-
-
-def test_a_held_record_that_is_put_back_is_still_held(store: Store) -> None:
-    give(store, record("1"))
-    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
-    (due,) = take(store, held="orders")
-
-    store.put_back([due.key])
-
-    assert take(store) == []
-    assert bodies(take(store, held="orders")) == ["1"]
-
-
-def test_a_million_held_records_do_not_stop_another_address(store: Store) -> None:
-    """A hundred here: what counts is that none of them is handed out again and again."""
-    give(store, *(record("x", address="down") for _ in range(100)))
-    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
-    give(store, record("free", address="up"))
-
-    assert bodies(take(store, limit=1)) == ["free"]
-
-
+@only_an_index
 def test_a_dead_letter_goes_to_the_shelf_and_can_be_retried_or_dropped(open_store: OpenStore) -> None:
     store = open_store()
     give(store, record("bad"), record("worse"))
@@ -275,6 +217,7 @@ def test_a_dead_letter_goes_to_the_shelf_and_can_be_retried_or_dropped(open_stor
     assert adds_up(store)
 
 
+@only_an_index
 def test_a_dead_letter_on_its_way_to_its_destination_is_not_pending(store: Store) -> None:
     give(store, record("bad"))
     (due,) = take(store)
@@ -288,6 +231,7 @@ def test_a_dead_letter_on_its_way_to_its_destination_is_not_pending(store: Store
     assert store.counts().events == {"scheduled": 1, "delivered": 0, "cancelled": 0, "replaced": 0, "expired": 0, "dead_lettered": 1}
 
 
+@only_an_index
 def test_a_dead_letter_whose_destination_fails_too_goes_to_the_shelf(store: Store) -> None:
     give(store, record("bad"))
     (due,) = take(store)
@@ -299,16 +243,18 @@ def test_a_dead_letter_whose_destination_fails_too_goes_to_the_shelf(store: Stor
     assert adds_up(store)
 
 
+@only_an_index
 def test_a_schedule_goes_on_after_one_of_its_occurrences_was_dead_lettered(store: Store) -> None:
-    give(store, record("tick", every=MINUTE))
+    give(store, record("tick", every=LATER))
     (due,) = take(store)
     store.settle([Settled(due.key, "dead_lettered", T0, "no_route", next=_later(due.record))], T0)
 
     assert len(store.dead_letters(10)) == 1
-    assert bodies(take(store, T0 + MINUTE)) == ["tick"]
+    assert bodies(take(store, T0 + LATER)) == ["tick"]
     assert adds_up(store)
 
 
+@only_an_index
 def test_a_refused_message_counts_as_scheduled_and_dead_lettered(store: Store) -> None:
     refused = record("what?", kind="refused")
     store.put(
@@ -321,6 +267,7 @@ def test_a_refused_message_counts_as_scheduled_and_dead_lettered(store: Store) -
     assert adds_up(store)
 
 
+@only_an_index
 def test_the_latest_tokens_of_each_source_survive_a_restart(open_store: OpenStore) -> None:
     store = open_store()
     for batch in range(10):
@@ -336,6 +283,7 @@ def test_the_latest_tokens_of_each_source_survive_a_restart(open_store: OpenStor
     assert store.taken("never") == []
 
 
+@only_an_index
 def test_counters_tell_what_waits_by_address_and_by_hour_of_due(open_store: OpenStore) -> None:
     store = open_store()
     give(store, record("a", T0, address="x"), record("b", T0 + HOUR, address="x"), record("c", T0 + HOUR, address="y"))
@@ -346,3 +294,23 @@ def test_counters_tell_what_waits_by_address_and_by_hour_of_due(open_store: Open
     assert counts.pending == 2
     assert counts.by_address == {("rabbit", "x"): 1, ("rabbit", "y"): 1}
     assert counts.by_hour == {(T0 + HOUR) // HOUR: 2}
+
+
+@without_an_index
+def test_what_needs_an_index_is_refused_in_words_and_changes_nothing(store: Store) -> None:
+    give(store, record("a", T0 + 1, chosen_id="a"))
+    asked: list[Callable[[], object]] = [
+        lambda: store.cancel("a", T0),
+        lambda: store.reschedule("a", T0 + LATER, T0),
+        lambda: store.find("a"),
+        lambda: store.list(Query(), 10),
+        lambda: store.dead_letters(10),
+        lambda: store.retry_dead_letter(1, T0),
+        lambda: store.drop_dead_letter(1, T0),
+    ]
+
+    for ask in asked:
+        with pytest.raises(Unsupported, match="needs a time index"):
+            ask()
+
+    assert bodies(take(store, T0 + 1)) == ["a"]

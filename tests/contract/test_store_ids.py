@@ -1,4 +1,4 @@
-"""What every store promises about ids: cancel, replace, reschedule, find and list give a definite answer."""
+"""What a store with an index promises about ids: cancel, replace, reschedule, find and list give a definite answer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, record, take
+from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, only_an_index, record, take
 from delaybridge.core.store import Answer, Held, Pending, Put, Query, Settled, Store, Withdraw
 
 if TYPE_CHECKING:
     from contract.stores import OpenStore
+
+pytestmark = only_an_index
 
 MEMORY = HOUR
 """The memory of the stores under test, see conftest."""
@@ -232,6 +234,15 @@ def test_a_rescheduled_record_moves_in_either_direction_and_keeps_its_id(store: 
     assert bodies(dues) == ["c", "b", "a"]
     assert [due.record.id for due in dues] == [third, "b", "a"]
     assert [due.record.schedule.due for due in dues] == [T0 + 1, T0 + 5, T0 + 40]
+
+
+def test_a_rescheduled_record_counts_as_replaced_by_itself_so_that_the_ledger_adds_up(store: Store) -> None:
+    give(store, record("a", T0 + 10, chosen_id="a"))
+
+    store.reschedule("a", T0 + HOUR, T0)
+
+    counts = store.counts()
+    assert (counts.events["scheduled"], counts.events["replaced"], counts.pending) == (2, 1, 1)
 
 
 def test_a_record_can_be_released_at_once_by_an_instant_that_has_passed(store: Store) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 
 from integration.gate import Stage
+from integration.stores import STORES, Waiting
 
 
 @pytest.fixture
@@ -20,3 +21,16 @@ def stage(rabbitmq: Any) -> Iterator[Stage]:
     made = Stage(rabbitmq.url, rabbitmq.management_url)
     yield made
     made.clear()
+
+
+@pytest.fixture(scope="module", params=STORES)
+def waiting(request: pytest.FixtureRequest) -> Iterator[Waiting]:
+    """Where the messages of the module's daemons wait."""
+    kind = request.param
+
+    def broker() -> dict[str, Any]:
+        return {"type": kind, "bootstrap_servers" if kind == "kafka" else "url": request.getfixturevalue(kind).url}
+
+    made = Waiting(kind, broker)
+    yield made
+    made.close()

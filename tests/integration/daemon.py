@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 import pyarrow.parquet as pq
 import yaml
-from brokers.rabbitmq import free_port
+from brokers.common import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 COMMAND = Path(sys.executable).with_name("delaybridge")
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Daemon:
@@ -55,13 +55,13 @@ class Daemon:
         """Wait for /readyz."""
         self.wait_for(self.ready, "the daemon to be ready")
 
-    def wait_for(self, condition: Callable[[], bool], what: str, timeout: float = PATIENCE) -> None:
-        """Wait for a condition while the daemon runs; shows its log where that does not come."""
+    def wait_for(self, condition: Callable[[], bool], what: str | Callable[[], str], timeout: float = PATIENCE) -> None:
+        """Wait for a condition while the daemon runs; shows its log where that does not come. `what` may tell how far it has come."""
         deadline = time.monotonic() + timeout
         while not condition():
             assert self.process is not None
             assert self.process.poll() is None, f"the daemon ended with {self.process.returncode}:\n{self.tail()}"
-            assert time.monotonic() < deadline, f"waited {timeout} s for {what}:\n{self.tail()}"
+            assert time.monotonic() < deadline, f"waited {timeout} s for {what if isinstance(what, str) else what()}:\n{self.tail()}"
             time.sleep(0.005)
 
     def ready(self) -> bool:

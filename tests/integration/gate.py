@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 import pika
 import pika.exceptions
-from brokers.rabbitmq import wait_until
+from brokers.common import wait_until
 from pika.exchange_type import ExchangeType
 
 from delaybridge.adapters.base import Finding

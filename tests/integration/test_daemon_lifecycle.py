@@ -12,10 +12,13 @@ import pytest
 
 from integration.daemon import Daemon
 from integration.rabbit import Rabbit, config, rabbit
+from integration.stores import in_time_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from integration.stores import Waiting
 
 
 @pytest.fixture
@@ -27,13 +30,13 @@ def place(rabbitmq: Any) -> Iterator[Rabbit]:
 
 
 @pytest.fixture
-def daemon(rabbitmq: Any, place: Rabbit, tmp_path: Path) -> Iterator[Daemon]:
+def daemon(rabbitmq: Any, place: Rabbit, waiting: Waiting, tmp_path: Path) -> Iterator[Daemon]:
     route = {
         "name": "jobs",
         "from": {"broker": "rabbit", "queue": place.name("in")},
         "to": {"broker": "rabbit", "address": place.address("out")},
     }
-    with Daemon(tmp_path, config(rabbitmq.url, "", [route])) as made:
+    with Daemon(tmp_path, waiting(config(rabbitmq.url, "", [route]))) as made:
         yield made
 
 
@@ -73,6 +76,7 @@ def test_sigterm_in_the_middle_of_a_burst_drains_so_that_nothing_comes_twice(pla
     assert (events.count("scheduled"), events.count("delivered"), len(events)) == (1500, 1500, 3000)
 
 
+@in_time_index("a process that ends, whatever waits where")
 def test_a_second_signal_ends_it_at_once(place: Rabbit, daemon: Daemon) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
@@ -92,12 +96,14 @@ def test_a_second_signal_ends_it_at_once(place: Rabbit, daemon: Daemon) -> None:
             assert time.monotonic() - began < 2
 
 
+@in_time_index("which signals there are")
 def test_sigint_drains_as_well(daemon: Daemon) -> None:
     daemon.start()
     daemon.send_signal(signal.SIGINT)
     assert daemon.ended() == 0
 
 
+@in_time_index("with level queues two daemons have two directories, and may share the rest")
 def test_a_second_daemon_on_the_same_store_exits_with_75_and_harms_nothing(place: Rabbit, daemon: Daemon, tmp_path: Path) -> None:
     daemon.start()
     other = tmp_path / "other"
@@ -110,6 +116,7 @@ def test_a_second_daemon_on_the_same_store_exits_with_75_and_harms_nothing(place
     assert place.one("out").body == b"still there"
 
 
+@in_time_index("nothing is started")
 def test_a_bad_configuration_exits_with_78_and_says_where(daemon: Daemon) -> None:
     daemon.config["lane"] = {"windw": 3}
     daemon.write()
@@ -119,6 +126,7 @@ def test_a_bad_configuration_exits_with_78_and_says_where(daemon: Daemon) -> Non
     assert f"{daemon.file}:" in ended.stderr
 
 
+@in_time_index("the same threads connect; those of levels are tried in test_level_queues_*")
 def test_without_a_broker_it_is_alive_and_not_ready_and_connects_when_there_is_one(place: Rabbit, daemon: Daemon) -> None:
     url = daemon.config["brokers"]["rabbit"]["url"]
     with socket.create_server(("127.0.0.1", 0)) as unused:
@@ -136,6 +144,7 @@ def test_without_a_broker_it_is_alive_and_not_ready_and_connects_when_there_is_o
     assert place.one("out").body == b"by the second URL"
 
 
+@in_time_index("what a file changes is asked at the door")
 def test_sighup_takes_over_a_good_file_and_refuses_a_bad_one(place: Rabbit, daemon: Daemon) -> None:
     chosen = place.queue("chosen")
     route = daemon.config["routes"][0]
@@ -168,6 +177,7 @@ def test_sighup_takes_over_a_good_file_and_refuses_a_bad_one(place: Rabbit, daem
     assert alive(daemon)
 
 
+@in_time_index("it asks for the shelf, and level queues have none")
 def test_logs_are_json_lines_without_bodies_header_values_or_passwords(rabbitmq: Any, place: Rabbit, daemon: Daemon) -> None:
     daemon.config["logs"]["level"] = "debug"
     daemon.config["routes"][0]["allow_to"] = ["*"]
@@ -189,6 +199,7 @@ def test_logs_are_json_lines_without_bodies_header_values_or_passwords(rabbitmq:
     assert rabbitmq.url not in text
 
 
+@in_time_index("it is the time index that fills the disk")
 def test_with_too_little_disk_messages_stay_in_rabbitmq_and_what_is_stored_goes_out(place: Rabbit, daemon: Daemon) -> None:
     daemon.start()
     due = time.time_ns() // 1_000_000 + 2500

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from brokers.rabbitmq import wait_until
+from brokers.common import wait_until
 
 from delaybridge.adapters.base import AdapterError
 from delaybridge.adapters.rabbitmq import probe as rabbitmq_probe

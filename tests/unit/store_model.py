@@ -124,29 +124,32 @@ class Model:
         else:
             self.add(replace(change.forward, id=chosen, kind="refused"), now)
 
-    def behind(self, lane: str) -> set[str]:
-        return {item.record.address for item in self.items if item.record.lane == lane and item.held is not None}
+    def held(self, lane: str) -> list[Item]:
+        return [item for item in self.items if item.record.lane == lane and item.held is not None]
 
     def waiting(self, lane: str) -> list[Item]:
         found = (item for item in self.items if item.record.lane == lane and not item.flying and item.held is None)
         return sorted(found, key=lambda item: item.place)
 
     def due(self, lane: str, now: int, limit: int) -> list[Item]:
-        behind, found = self.behind(lane), list[Item]()
+        behind = {item.record.address for item in self.held(lane) if not item.flying}
+        found, aside = list[Item](), 0
         for item in self.waiting(lane):
-            if item.instant > now or len(found) == limit:
+            if item.instant > now or len(found) == limit or aside == (limit + 1) // 2:
                 break
             if item.doomed:
                 self.end(item, item.doomed, now)
+                aside += 1
             elif item.record.address in behind:
                 item.held = 0, ""
+                aside += 1
             else:
                 item.flying = True
                 found.append(item)
         return found
 
     def due_held(self, lane: str, address: str, now: int, limit: int) -> list[Item]:
-        held = [item for item in self.items if (item.record.lane, item.record.address) == (lane, address) and item.held and not item.flying]
+        held = [item for item in self.held(lane) if item.record.address == address and not item.flying]
         found = list[Item]()
         for item in sorted(held, key=lambda item: item.place):
             if len(found) == limit:
@@ -207,6 +210,7 @@ class Model:
         if item.doomed:
             self.end(item, item.doomed, now)
             return Answer("too_late", "cancelled", now)
+        self.events.update(["replaced", "scheduled"])
         item.record = replace(item.record, schedule=moved(item.record.schedule, due))
         item.instant, item.held = max(due, now), None
         return Answer("done")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from fake_daemon import Daemon, alone, call
+
+from delaybridge.bridge.cli import observe
+from delaybridge.bridge.observed import ObservedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +78,35 @@ def test_observe_writes_what_arrived_in_the_ledgers_shape(daemon: Daemon, tmp_pa
         ("observed", "a", 1, "memory", "out", 3),
         ("observed", None, None, "memory", "out", 2),
     ]
+
+
+def _batch(count: int, at: int) -> list[dict[str, Any]]:
+    return [{"at": at, "address": "out", "id": f"{at}-{n}", "occurrence": 1, "due": at, "body": ""} for n in range(count)]
+
+
+def _mark(tmp_path: Path, batches: list[list[dict[str, Any]]], count: int | None = None) -> int | None:
+    """When the observer of these batches says that it had seen everything."""
+    files = ObservedFiles(tmp_path, "rabbit", "out", "a1")
+    observe._write(batches, files, count, marks=True)
+    file = tmp_path / "_reach" / "observed-a1.json"
+    if not file.exists():
+        return None
+    told = json.loads(file.read_text())
+    assert (told["observer"], told["broker"], told["address"]) == ("a1", "rabbit", "out")
+    at: int = told["at_ms"]
+    return at
+
+
+def test_an_observer_marks_when_nothing_waited_for_it_also_where_nothing_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(1_000, 10)
+    monkeypatch.setattr("delaybridge.bridge.clock.wall_clock", lambda: next(clock))
+
+    assert _mark(tmp_path / "idle", [[]]) == 1_000
+    assert _mark(tmp_path / "behind", [_batch(500, 1), _batch(500, 2)]) is None
+    # Two readings of the clock for each batch that is not full: for the mark, and whether to write.
+    last_seen = next(clock)
+    assert _mark(tmp_path / "caught up", [_batch(3, 1)]) == last_seen + 10
+    assert _mark(tmp_path / "stopped in the midst of a batch", [_batch(3, 1)], count=2) is None
 
 
 def arrow_stream(cut: int = 0) -> bytes:

@@ -119,7 +119,7 @@ logs: {level: loud}
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("brokers: {here: {}}\nroutes: []", "1: brokers.here.type: is missing; the known types are: memory, rabbitmq"),
+        ("brokers: {here: {}}\nroutes: []", "1: brokers.here.type: is missing; the known types are: activemq, kafka, memory, rabbitmq"),
         ("brokers: {here: {type: memory}}", "1: routes: is missing: add it"),
         ("brokers: {here: {type: memory}}\nroutes: []", "2: routes: is empty: add a route"),
         ("store: {memory: 5x}", "1: store.memory: '5x' is no duration such as 90s, 1d12h or PT15M"),
@@ -162,6 +162,38 @@ def test_two_routes_of_one_name_are_refused(file: Path) -> None:
     told = problems(file, SMALL + "  - {name: orders, from: {broker: here, queue: other}, to: {broker: here}}\n")
 
     assert told == ["6: routes[1].name: there is a route 'orders' above already: give each its own name"]
+
+
+LEVEL_QUEUES = SMALL + "store: {kind: level_queues, broker: here}\n"
+
+
+def test_level_queues_name_the_broker_that_holds_them(file: Path) -> None:
+    file.write_text(LEVEL_QUEUES)
+
+    config = load(file)
+
+    assert (config.store.kind, config.store.broker, config.store.prefix) == ("level_queues", "here", "delaybridge.level")
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        ("{kind: level_queues}", "store.broker: is missing: name the broker that holds the level queues"),
+        ("{kind: level_queues, broker: there}", "store.broker: there is no broker 'there'; the brokers are: here"),
+        ("{broker: here}", "store.kind: a time index is on no broker: set kind: level_queues, or leave `broker` and `prefix` out"),
+        ("{kind: level_queue}", "store.kind: must be 'time_index' or 'level_queues'"),
+    ],
+)
+def test_a_store_of_no_kind_is_told_what_is_missing(file: Path, store: str, told: str) -> None:
+    (problem,) = problems(file, f"{SMALL}store: {store}\n")
+    assert told in problem
+
+
+@pytest.mark.parametrize("levels", ["5s 1s", "1s 1s", "0s 5s", "1s five", "''"])
+def test_a_table_that_is_none_is_refused_with_the_reason(file: Path, levels: str) -> None:
+    (problem,) = problems(file, f"{LEVEL_QUEUES}limits: {{levels: {levels}}}\n")
+    assert "limits.levels" in problem
+    assert "levels are durations in rising order" in problem or "is no duration" in problem
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -44,6 +44,13 @@ def test_brokers_sources_ports_and_the_store_need_a_restart() -> None:
     )
 
 
+def test_levels_that_are_queues_need_a_restart() -> None:
+    store, other = {"kind": "level_queues", "broker": "here"}, {"levels": "1s 2s"}
+
+    assert changes(config(), config(limits=other)) == (("limits.levels",), ())
+    assert changes(config(store=store), config(store=store, limits=other)) == ((), ("limits.levels",))
+
+
 def test_the_order_of_routes_is_no_change() -> None:
     routes = [{"name": name, "from": {"broker": "here", "queue": name}, "to": {"broker": "here"}} for name in ("a", "b")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 
 import pytest
@@ -64,6 +65,13 @@ def test_order_and_duplicates_stay() -> None:
     assert fields.plain(table) == {"b": 3, "a": 2}
 
 
+def test_fields_are_put_in_the_order_of_their_names_and_those_of_one_name_stay_as_they_stood() -> None:
+    mixed = fields.table([("b", 1), ("a", 2), ("b", "x"), ("ab", None)])
+    ordered = fields.table([("a", 2), ("ab", None), ("b", 1), ("b", "x")])
+    assert fields.sorted_by_name(mixed) == ordered
+    assert fields.sorted_by_name(ordered) is ordered
+
+
 def test_a_field_taken_out_leaves_the_bytes_of_the_others_as_they_were() -> None:
     odd = b"\x01nS\0\0\0\2\xff\xfe"
     table = fields.entry("first", 1) + odd + fields.entry("x-delay", 5) + fields.entry("last", None)
@@ -100,3 +108,18 @@ def test_a_name_of_255_bytes_fits_and_one_of_256_is_refused() -> None:
     assert field(fields.entry("n" * 255, 1)).name == b"n" * 255
     with pytest.raises(ValueError, match="255 bytes"):
         fields.entry("é" * 128, 1)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([b"wanted", b"other", b""]), st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.binary()))),
+    st.binary(max_size=6),
+)
+def test_the_fields_of_some_names_are_those_that_stepping_through_finds(headers: list[tuple[bytes, Value]], rest: bytes) -> None:
+    table, names = fields.table(headers) + rest, {b"wanted", b"missing"}
+    try:
+        expected = [each for each in fields.fields(table) if each.name in names]
+    except MalformedTableError as error:
+        with pytest.raises(MalformedTableError, match=re.escape(str(error))):
+            fields.named(table, names)
+    else:
+        assert fields.named(table, names) == expected

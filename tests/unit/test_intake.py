@@ -159,6 +159,21 @@ def test_the_search_for_redeliveries_ends(store: TimeIndex, monkeypatch: pytest.
     assert _bodies(store, T0 + 5000) == [b"a", b"b", b"c", b"a"]
 
 
+def test_the_search_goes_on_where_any_message_may_be_a_redelivery(store: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka gives one partition's backlog before another partition's redeliveries."""
+    monkeypatch.setattr("delaybridge.bridge.intake.SEARCH", 2)
+    source = Script()
+    source.batches = [[_delayed("a")]]
+    _intake(source, store).step(0)
+    source.batches = [[_delayed("b", redelivered=True), _delayed("c", redelivered=True)], [_delayed("a", redelivered=True)]]
+    intake = _intake(source, store)
+
+    intake.step(0)
+    intake.step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a", b"b", b"c"]
+
+
 def test_lanes_are_told_the_earliest_due_time_of_the_batch(store: TimeIndex) -> None:
     source, woken = Script(), []  # type: tuple[Script, list[tuple[str, int]]]
     source.batches = [[_delayed("a"), Received(message(b"b", {"x-delay": 1000}), "/queues/a", b"b")]]

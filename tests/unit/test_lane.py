@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -287,9 +288,9 @@ def test_one_tick_takes_a_bounded_number_of_records_whatever_becomes_of_them(ben
     sizes: list[int] = []
     settle = bench.store.settle
 
-    def note(settled: Sequence[Settled], now: int) -> None:
+    def note(settled: Sequence[Settled], now: int, *, wait: bool) -> bool:
         sizes.append(len(settled))
-        settle(settled, now)
+        return settle(settled, now, wait=wait)
 
     monkeypatch.setattr(bench.store, "settle", note)
 
@@ -300,6 +301,31 @@ def test_one_tick_takes_a_bounded_number_of_records_whatever_becomes_of_them(ben
 
     assert bench.store.counts().events["expired"] == 100
     assert max(sizes) <= bench.settings.window + bench.settings.batch
+
+
+def test_while_the_disk_is_busy_what_falls_due_goes_out_and_what_was_confirmed_is_settled_a_little_later(bench: Bench) -> None:
+    bench.put("confirmed", T0)
+    assert bench.deliver(T0) == ["confirmed"]
+    bench.put("due meanwhile", T0 + 10)
+    busy = threading.Event()
+    done = threading.Event()
+
+    def sync() -> None:
+        with bench.store._state.log:
+            busy.set()
+            done.wait(10)
+
+    disk = threading.Thread(target=sync)
+    disk.start()
+    assert busy.wait(10)
+    try:
+        assert bench.deliver(T0 + 10) == ["due meanwhile"]
+        assert bench.store.counts().events["delivered"] == 1
+    finally:
+        done.set()
+        disk.join()
+    bench.tick(T0 + 100)
+    assert bench.store.counts().events["delivered"] == 2
 
 
 def test_a_destination_whose_confirms_do_not_come_leaves_room_for_the_others(bench: Bench) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.lane_bench import T0, Bench, bodies
 
-from delaybridge.adapters.base import BackOff
+from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.bridge.holds import NEVER
 from delaybridge.bridge.lane import LaneSettings
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from delaybridge.adapters.base import Outgoing
+    from delaybridge.core.store import Due
 
 SETTINGS = LaneSettings(window=10, share=5, batch=5)
 
@@ -85,6 +86,49 @@ def test_a_stuck_destination_gets_the_rest_in_order_when_its_confirms_come(bench
     assert delivered == [f"stuck {number}" for number in range(40)]
 
 
+def _confirm(bench: Bench, count: int) -> list[str]:
+    """Answer the first ones on the wire."""
+    first, bench.wire = bench.wire[:count], bench.wire[count:]
+    bench.lane.confirm([(out.tag, None) for out in first])
+    return bodies(first)
+
+
+@pytest.mark.parametrize("confirmed_at_once", [2, 8])
+def test_a_burst_that_got_stuck_once_goes_on_as_any_other_when_confirms_come(bench: Bench, confirmed_at_once: int) -> None:
+    """What is held back is written and read once more each: a burst must not go that way to its end because of one pause."""
+    _fill(bench, "burst", 400)
+    for later in (0, 500, 1500):
+        bench.tick(T0 + later)
+    assert bench.store.counts().held > 0
+
+    now, gone, free_after = T0 + 2000, list[str](), None
+    while len(gone) < 400:
+        gone += _confirm(bench, confirmed_at_once)
+        bench.tick(now := now + 10)
+        if free_after is None and not bench.holds.addresses:
+            free_after = len(gone)
+
+    assert free_after is not None
+    assert free_after < 100
+    assert gone == [f"burst {number}" for number in range(400)]
+
+
+def test_what_follows_a_destination_that_caught_up_waits_behind_it_again_when_the_connection_is_lost(bench: Bench) -> None:
+    _fill(bench, "back", 30)
+    for later in (0, 1500):
+        bench.tick(T0 + later)
+    held = bench.store.counts().held
+    gone = bench.answer()
+    while len(gone) < 10 + held:
+        bench.tick(T0 + 2000)
+        gone += _confirm(bench, 5)
+    bench.tick(T0 + 2000)
+
+    bench.answer(NotConnected("gone"))
+
+    assert gone + bench.deliver(T0 + 3000) == [f"back {number}" for number in range(30)]
+
+
 def test_a_lane_whose_window_is_full_sleeps_until_an_outcome_comes(bench: Bench) -> None:
     """A held destination that may be tried is no reason to tick: there is no room for it."""
     bench.paused.add("orders")
@@ -136,6 +180,31 @@ def test_destinations_that_catch_up_take_turns(bench: Bench) -> None:
         gone += bench.answer()
 
     assert min(sum(name[0] == address for name in gone) for address in "abcdef") > 2  # beyond its probe
+
+
+def test_a_destination_that_catches_up_reads_in_portions_between_which_other_lanes_have_their_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.lane.settings = LaneSettings(window=40, share=20, batch=5)
+    _fill(bench, "back", 100)
+    while bench.store.counts().held < 100:
+        bench.tick(T0)
+        bench.answer(BackOff("full", "no room"))
+    due, sizes = bench.store.due, list[int]()
+
+    def note(lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
+        found = due(lane, now, limit, max_bytes, held)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(bench.store, "due", note)
+
+    bench.tick(T0 + 2000)
+    bench.answer()
+    bench.tick(T0 + 2000)
+
+    assert len(bench.wire) == 20  # half of the window, as ever
+    assert max(sizes) == 5
 
 
 def test_held_destinations_respect_the_window(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,6 +35,7 @@ class Outbox:
         self.rows = rows
         self.intent: tuple[int, int] | None = None
         self.crash_before_forgetting = False
+        self.written = 0
 
     def flush_intent(self) -> tuple[int, int] | None:
         return self.intent
@@ -49,6 +51,10 @@ class Outbox:
             raise KeyboardInterrupt
         self.rows = [row for row in self.rows if row.sequence > up_to]
         self.intent = None
+        self.written = up_to
+
+    def outbox_start(self) -> int:
+        return self.written + 1
 
 
 def _sequences(root: Path) -> list[int]:
@@ -74,7 +80,8 @@ def test_a_file_has_the_declared_columns_and_nothing_of_the_row_is_lost(tmp_path
     table = ds.dataset(sorted(tmp_path.rglob("*.parquet"))).to_table()
     assert table.schema.equals(arrow_schema())
     assert table.column_names == [name for name, _, _ in COLUMNS]
-    read = [Row(**{**row, "event_time": _ms(row["event_time"]), "due_time": _ms(row["due_time"])}) for row in table.to_pylist()]
+    times = ("event_time", "due_time", "taken_time")
+    read = [Row(**{**row, **{name: _ms(row[name]) for name in times}}) for row in table.to_pylist()]
     assert read == rows
 
 
@@ -159,3 +166,22 @@ def test_what_a_crash_left_is_followed_by_the_rest_at_once(tmp_path: Path) -> No
     outbox.intent = (1, 2)
 
     assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 5
+
+
+def test_a_bridge_marks_how_far_its_files_reach_and_goes_on_when_nothing_happens(tmp_path: Path) -> None:
+    outbox = Outbox([_row(1, T0), _row(2, T0)])
+    files = LedgerFiles(tmp_path, outbox, "b")
+    mark = tmp_path / "_reach" / "b.json"
+
+    files.mark(T0)
+    assert not mark.exists()
+
+    for at in (T0 + 1, T0 + 2):
+        files.flush_all()
+        files.mark(at)
+        assert json.loads(mark.read_text()) == {"bridge": "b", "sequence": 2, "at_ms": at}
+
+    restarted = LedgerFiles(tmp_path, outbox, "b")
+    restarted.flush_all()
+    restarted.mark(T0 + 3)
+    assert json.loads(mark.read_text()) == {"bridge": "b", "sequence": 2, "at_ms": T0 + 3}

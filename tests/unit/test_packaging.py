@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,13 +51,15 @@ def test_every_folder_of_modules_is_a_package() -> None:
     assert missing == []
 
 
-def test_the_root_holds_one_python_file_and_that_only_a_docstring() -> None:
+def test_the_root_holds_one_python_file_which_imports_nothing_until_it_is_asked_to() -> None:
     assert [path.name for path in ROOT.glob("*.py")] == ["__init__.py"]
 
-    body = ast.parse((ROOT / "__init__.py").read_text()).body
+    loaded = [node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    script = "import sys; before = set(sys.modules); import delaybridge; print(sorted(set(sys.modules) - before))"
+    imported = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
-    assert len(body) == 1
-    assert isinstance(body[0], ast.Expr)
+    assert loaded == []
+    assert imported.strip() == "['delaybridge']"
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -70,8 +74,9 @@ def test_imports_run_one_way(folder: str) -> None:
     assert strays == []
 
 
-def test_spark_jobs_know_only_the_ledgers_schema() -> None:
-    strays = [name for module in _modules("spark_jobs") for top, name in _imports(module) if top == "core" and name != "core.ledger"]
+def test_spark_jobs_know_only_the_ledgers_schema_and_when_a_cron_matches() -> None:
+    known = {"core.ledger", "core.cron"}
+    strays = [name for module in _modules("spark_jobs") for top, name in _imports(module) if top == "core" and name not in known]
 
     assert strays == []
 

@@ -6,8 +6,9 @@ import pytest
 
 from delaybridge.adapters.base import Received, Rejected
 from delaybridge.bridge.planner import MAX_HOPS, Planner, Route
+from delaybridge.core import fields as tables
 from delaybridge.core.fields import Value, plain
-from delaybridge.core.message import message
+from delaybridge.core.message import Message, Properties, message
 from delaybridge.core.schedule import Limits
 from delaybridge.core.store import Put, Refuse, Withdraw
 
@@ -91,6 +92,13 @@ def test_a_cancellation_withdraws_its_id() -> None:
     assert Planner(_route(), Limits()).plan(_received({"x-delay-cancel": "order-1"}), NOW) == Withdraw("order-1")
 
 
+def test_a_cancellation_is_refused_where_nobody_can_find_the_message_but_of_a_probe_nothing_is_made() -> None:
+    planner = Planner(_route(), Limits(), cancels=False)
+
+    assert _refused(planner.plan(_received({"x-delay-cancel": "order-1"}), NOW)).reason == "unsupported_in_level_queues"
+    assert planner.plan(_received({"x-delay-cancel": "delaybridge.doctor.1"}), NOW) == Withdraw("delaybridge.doctor.1")
+
+
 def test_what_cannot_be_read_is_refused_with_its_headers_as_they_came() -> None:
     received = _received({"x-delay": "soon"}, "/queues/a")
 
@@ -139,3 +147,9 @@ def test_a_stamp_that_no_broker_can_have_given_is_not_believed(stamp: int) -> No
     change = _put(Planner(_route(), Limits()).plan(_received({"x-delay": 5000}, "/queues/a", sent=stamp), NOW))
 
     assert change.record.schedule.due == NOW + 5000
+
+
+def test_a_partition_is_kept_for_the_topic_it_was_chosen_for_and_for_no_other() -> None:
+    sent = Received(Message(b"", tables.table([("x-delay", 5)]), Properties(partition=3)), "orders", b"token")
+    assert _put(Planner(_route(), Limits()).plan(sent, NOW)).record.message.properties.partition == 3
+    assert _put(Planner(_route(address="bills"), Limits()).plan(sent, NOW)).record.message.properties.partition is None

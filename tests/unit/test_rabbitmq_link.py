@@ -13,8 +13,9 @@ from pika.adapters.utils import connection_workflow
 from pydantic import ValidationError
 
 from delaybridge.adapters.base import NotConnected, Rejected
-from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, Tls, adapter
+from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
 from delaybridge.adapters.rabbitmq.link import not_connected, translated
+from delaybridge.adapters.tls import Tls
 
 if TYPE_CHECKING:
     from pathlib import Path

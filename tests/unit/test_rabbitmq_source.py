@@ -50,6 +50,12 @@ def test_a_counter_that_a_redelivery_brought_is_taken_off_and_the_token_stays(na
     assert (first.redelivered, again.redelivered) == (False, True)
 
 
+def test_the_order_into_which_rabbitmq_puts_headers_where_it_adds_a_counter_leaves_the_token_as_it_was() -> None:
+    first = received(fields.table([("x-delay-period", 300), ("x-delay-repeat", 2), ("a", "x")]))
+    again = received(fields.table([("a", "x"), ("x-delay-period", 300), ("x-delay-repeat", 2), ("x-delivery-count", 1)]), redelivered=True)
+    assert again.token == first.token
+
+
 def test_a_counter_that_the_producer_sent_stays() -> None:
     table = fields.entry("x-delivery-count", 7)
     assert received(table).message.headers == table

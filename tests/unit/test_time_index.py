@@ -6,11 +6,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from brokers.common import wait_until
 from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, record, take
 from msgspec.structs import replace
 
 from delaybridge.core.schedule import Schedule
-from delaybridge.core.store import Change, Held, Page, Put, Query, Refuse, Settled, StoreError, Withdraw
+from delaybridge.core.store import Change, Due, Held, Page, Put, Query, Refuse, Settled, StoreError, Withdraw
 from delaybridge.core.time_index import TimeIndex, delivery, listing
 
 if TYPE_CHECKING:
@@ -290,6 +291,92 @@ def test_a_schedule_far_in_the_future_keeps_its_place(index: TimeIndex) -> None:
 
     assert index.next_due("rabbit") == (1 << 48) - 1
     assert take(index, T0 + HOUR) == []
+
+
+class Beside:
+    """Another thread that asks the store for something while the first of many steps is being made; `order` tells how it went."""
+
+    def __init__(self, index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.order: list[str] = []
+        self.thread = threading.Thread(target=index.next_due, args=("rabbit",))
+        self._index = index
+        monkeypatch.setattr(index._delivery, "next_due", self._answer)
+
+    def _answer(self, _: object) -> None:
+        self.order.append("other")
+
+    def step(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*arguments: Any) -> Any:
+            if not self.order:
+                self.thread.start()
+                wait_until(lambda: self._index._state.lock.wanted, "the other thread to wait")
+            self.order.append("step")
+            return make(*arguments)
+
+        return made
+
+
+def test_who_hands_out_many_gives_way_to_another_thread(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(index, *(record(str(number)) for number in range(200)))
+    beside = Beside(index, monkeypatch)
+    monkeypatch.setattr(index._state, "decoded", beside.step(index._state.decoded))
+
+    assert bodies(index.due("rabbit", T0, 200, 1 << 20)) == [str(number) for number in range(200)]
+    beside.thread.join()
+
+    assert beside.order.index("other") == 10
+
+
+def test_who_settles_many_gives_way_to_another_thread(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(index, *(record(str(number)) for number in range(200)))
+    handed_out = index.due("rabbit", T0, 200, 1 << 20)
+    beside = Beside(index, monkeypatch)
+    monkeypatch.setattr(index._state.db, "write", beside.step(index._state.db.write))
+
+    delivered(index, handed_out)
+    beside.thread.join()
+
+    assert beside.order == ["step", "other", "step", "step", "step"]
+    assert adds_up(index)
+
+
+def test_what_must_wait_behind_its_address_is_set_aside_in_portions_between_which_other_lanes_have_their_turn(index: TimeIndex) -> None:
+    give(index, *(record(str(number), address="x") for number in range(500)))
+    index.hold([Held(index.due("rabbit", T0, 1, 1 << 20)[0].key, 1, "full")], T0)
+    grown = []
+
+    while index.next_due("rabbit") is not None:
+        before = index.counts().held
+        assert index.due("rabbit", T0, 1000, 1 << 20) == []
+        grown.append(index.counts().held - before)
+
+    assert sum(grown) == 499
+    assert 0 < max(grown) <= 100
+
+
+@pytest.mark.parametrize("limit", [1, 7, 40])
+def test_no_more_is_set_aside_than_half_of_what_may_go_out(index: TimeIndex, limit: int) -> None:
+    """What catches up gets at least as much again: so it does catch up, in the midst of a burst."""
+    give(index, *(record(str(number), address="x") for number in range(100)))
+    index.hold([Held(index.due("rabbit", T0, 1, 1 << 20)[0].key, 1, "full")], T0)
+
+    assert index.due("rabbit", T0, limit, 1 << 20) == []
+
+    assert index.counts().held - 1 == (limit + 1) // 2
+
+
+def test_what_is_held_is_handed_out_without_waiting_for_the_disk(index: TimeIndex) -> None:
+    """Whoever writes has the lock of the log while an fsync lasts."""
+    give(index, record("a", address="x"))
+    index.hold([Held(due.key, 1, "full") for due in take(index)], T0)
+
+    found: list[Due] = []
+    thread = threading.Thread(target=lambda: found.extend(index.due("rabbit", T0, 10, 1 << 20, held="x")), daemon=True)
+
+    with index._state.log:
+        thread.start()
+        thread.join(10)
+        assert bodies(found) == ["a"]
 
 
 @pytest.mark.parametrize("again", ["withdrawn", "replaced"])

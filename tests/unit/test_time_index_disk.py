@@ -218,3 +218,39 @@ def test_disk_space_comes_back_when_the_backlog_is_drained(tmp_path: Path) -> No
 
     assert index.size_bytes() < full / 10
     index.close()
+
+
+def second_by_second(index: TimeIndex, seconds: int, start: int, each: int) -> list[int]:
+    """Traffic that goes on, `each` messages of 1 KB a second; returns the seconds in which space was given back."""
+    given = []
+    for second in range(seconds):
+        now = start + second * 1_000
+        give(index, *(record(os.urandom(1_000).hex(), now) for _ in range(each)))
+        delivered(index, take(index, now), now)
+        index.forget_outbox(1 << 40)
+        if index.maintain(now):
+            given.append(second)
+    return given
+
+
+def test_disk_space_of_a_burst_comes_back_beside_light_traffic(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    for _ in range(150):
+        give(index, *(record(os.urandom(1_000).hex(), T0) for _ in range(100)))
+    full = index.size_bytes()
+    assert not index.maintain(T0 - 10_000)
+    while dues := take(index):
+        delivered(index, dues)
+    index.forget_outbox(1 << 40)
+
+    assert second_by_second(index, 40, T0, each=2)
+
+    assert index.size_bytes() < full / 10
+    index.close()
+
+
+def test_steady_traffic_is_compacted_in_large_parts_only(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+
+    assert second_by_second(index, 60, T0, each=100) == []
+    index.close()

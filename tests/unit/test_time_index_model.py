@@ -283,7 +283,7 @@ class TimeIndexMachine(RuleBasedStateMachine):
     @invariant()
     def held_addresses_agree(self) -> None:
         for lane in LANES:
-            assert set(self.store.held(lane)) == self.model.behind(lane)
+            assert set(self.store.held(lane)) == {item.record.address for item in self.model.held(lane)}
 
 
 TestTimeIndex = TimeIndexMachine.TestCase

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ..core.fields import Value
-from ..core.message import Message, message
+from ...core.fields import Value
+from ...core.message import Message, message
 
 SECONDS = 20
 PER_DIALECT = 150

@@ -1,0 +1,176 @@
+"""Interception on ActiveMQ Classic: composite destinations that lead delayed messages, and no others, into the ingress queue.
+
+ActiveMQ's interceptors stand in its XML, which no client can change: `plan` prints them, `apply` tells what is left to do by hand. Beside each
+intercepted name stands a sibling for `doctor` in the same element (`orders.>` and `delaybridge.doctor.gate.orders.>`): what is true of it is true of both, and
+no consumer sees what is sent there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape, quoteattr
+
+from ...core.dialects.activemq import DIALECT, JOB
+from ...core.headers import DELAY_NAMES
+from ..base import AdapterError, Finding, NotConnected, Step
+from .address import pattern, queue_address
+from .probe import SIBLING, Prober
+from .scheduler import NAME as MANAGEMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from . import ActiveMQ, Endpoint
+
+_IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+NAMED = sorted(name.decode() for name in DELAY_NAMES if _IDENTIFIER.fullmatch(name.decode()))
+"""The delay headers that a selector can name: none with a hyphen."""
+
+PASTE = "paste what `delaybridge plan` prints into the element <broker> of activemq.xml, and restart the broker"
+SCHEDULER = 'set schedulerSupport="false" in the element <broker> of activemq.xml, and restart the broker'
+
+_TAKEN = {
+    "/topic/VirtualTopic.>": "ActiveMQ sends messages there to its consumers' queues as well: intercept those, /queue/Consumer.*.VirtualTopic.…",
+    "/topic/ActiveMQ.>": "that name is ActiveMQ's own",
+    "/queue/ActiveMQ.>": "that name is ActiveMQ's own",
+    "/queue/delaybridge.doctor.>": "that name is `doctor`'s",
+    "/topic/delaybridge.doctor.>": "that name is `doctor`'s",
+}
+
+
+class Composite:
+    """See base.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and in `gate` the destinations that lead there.
+
+    Raises AdapterError where the gates cannot be told apart: ActiveMQ would send a message through each interceptor that matches.
+    """
+
+    def __init__(self, options: ActiveMQ, endpoints: Sequence[Endpoint]) -> None:
+        self._prober = Prober(options.targets, options.times)
+        self._management = options.management
+        self._queues = list(dict.fromkeys(endpoint.queue for endpoint in endpoints))
+        self._gates = {_full(gate): endpoint.queue for endpoint in endpoints for gate in endpoint.gate}
+        for number, gate in enumerate(self._gates):
+            for queue in self._queues:
+                if pattern(gate).fullmatch(queue_address(queue)):
+                    raise AdapterError(f"`{gate}` matches the ingress queue `{queue}` itself: messages would go round for ever")
+            for other, because in _TAKEN.items():
+                if overlap(gate, other):
+                    raise AdapterError(f"`{gate}` cannot be intercepted: {because}")
+            for other in list(self._gates)[:number]:
+                if overlap(gate, other):
+                    raise AdapterError(f"`{gate}` and `{other}` overlap: ActiveMQ would send undelayed messages to both, twice")
+
+    # --- plan and apply ---
+
+    def plan(self) -> list[Step]:
+        """See base.Interception. Prints what to paste though the broker is down; then nothing counts as done."""
+        steps = [Step(f"queue `{queue}` takes in delayed messages; ActiveMQ makes it", "", True) for queue in self._queues]
+        if not self._gates:
+            return steps
+        off, missing = self._state()
+        steps.append(Step('ActiveMQ\'s own scheduler is off: <broker … schedulerSupport="false">', 'schedulerSupport="false"', off))
+        names = ", ".join(f"`{gate}`" for gate in missing or self._gates)
+        what = f"delayed messages to {names} go to the bridge: activemq.xml, in the element <broker>; takes effect when the broker starts"
+        return [*steps, Step(what, self.xml(), not missing)]
+
+    def apply(self) -> list[Step]:
+        """See base.Interception: nothing can be changed from here, so what is not done has to be done by hand."""
+        return self.plan()
+
+    def undo(self) -> list[Step]:
+        """See base.Interception: the same by hand, the other way round."""
+        left = [gate for gate in self._gates if gate not in self._state()[1]]
+        what = (
+            "take delaybridge's interceptors out of activemq.xml, and restart the broker; keep the bridge running until nothing is pending"
+        )
+        return [Step(what, "", not left)]
+
+    def _state(self) -> tuple[bool, list[str]]:
+        """Whether the scheduler is off, and the gates that are not intercepted."""
+        try:
+            return self._prober.scheduler_is_off(), [gate for gate in self._gates if not self._prober.intercepted(gate)]
+        except NotConnected:
+            return False, list(self._gates)
+
+    def xml(self) -> str:
+        """The interceptors of all gates. They replace ActiveMQ's default one, which is therefore among them."""
+        virtual = [_composite(gate, queue) for gate, queue in self._gates.items()]
+        if self._management:
+            virtual.append(
+                f'<compositeTopic name="{MANAGEMENT}">\n  <forwardTo><queue physicalName="{MANAGEMENT}"/></forwardTo>\n</compositeTopic>'
+            )
+        virtual.append('<virtualTopic name="VirtualTopic.&gt;" prefix="Consumer.*." selectorAware="false"/>')
+        inside = "\n".join("    " + line for each in virtual for line in each.splitlines())
+        first = "<destinationInterceptors><virtualDestinationInterceptor><virtualDestinations>"
+        return f"{first}\n{inside}\n</virtualDestinations></virtualDestinationInterceptor></destinationInterceptors>"
+
+    # --- check and probe ---
+
+    def check(self) -> list[Finding]:
+        """See base.Interception. Sends undelayed messages of its own to itself."""
+        off = self._prober.scheduler_is_off()
+        findings = [Finding(off or not self._gates, _told(off=off), SCHEDULER)]
+        for gate in self._gates:
+            ok = self._prober.intercepted(gate)
+            what = "goes to the bridge when it is delayed, and straight on when it is not" if ok else "goes past the bridge"
+            findings.append(Finding(ok, f"what is sent to `{gate}` {what}", PASTE))
+        return findings
+
+    def probe(self) -> list[Finding]:
+        """See base.Interception."""
+        plain = [self._prober.probe(queue_address(queue)) for queue in self._queues]
+        return [*plain, *(self._prober.probe_gate(gate) for gate in self._gates)]
+
+
+def _told(*, off: bool) -> str:
+    if off:
+        return "ActiveMQ's own scheduler is off"
+    return "ActiveMQ's own scheduler is on: it takes every message that bears AMQ_SCHEDULED_DELAY, _PERIOD or _CRON before the bridge can"
+
+
+def _composite(gate: str, queue: str) -> str:
+    kind = "Queue" if gate.startswith("/queue/") else "Topic"
+    name = quoteattr(f"{gate[7:]},{SIBLING}{gate[7:]}")
+    return (
+        f'<composite{kind} name={name} sendWhenNotMatched="true">\n'
+        f"  <forwardTo><filteredDestination queue={quoteattr(queue)}\n"
+        f'    selector="{escape(selector())}"/></forwardTo>\n'
+        f"</composite{kind}>"
+    )
+
+
+def selector() -> str:
+    """True for a message that asks for a delay. What bears a job's id was scheduled by ActiveMQ already, which lets it through as well."""
+    native = [name.decode() for name in DIALECT.asks]
+    others = [name for name in NAMED if name not in native]
+    return f"({_any(native)}) AND {JOB.decode()} IS NULL OR {_any(others)}"
+
+
+def _any(names: Sequence[str]) -> str:
+    return " OR ".join(f"{name} IS NOT NULL" for name in names)
+
+
+def _full(gate: str) -> str:
+    return gate if gate.startswith("/") else queue_address(gate)
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether any destination is matched by both, after ActiveMQ's rules: see address.pattern."""
+    return one[:7] == other[:7] and _overlap(one[7:].split("."), other[7:].split("."))
+
+
+def _overlap(one: list[str], other: list[str]) -> bool:
+    for left, right in _pairs(one, other):
+        if ">" in {left, right}:
+            return True
+        if left != right and "*" not in {left, right}:
+            return False
+    return True
+
+
+def _pairs(one: list[str], other: list[str]) -> Iterator[tuple[str, str]]:
+    """Part by part; a name that has ended is told apart from every part but `>`."""
+    for at in range(max(len(one), len(other))):
+        pair = (one[at] if at < len(one) else "", other[at] if at < len(other) else "")
+        yield pair if "" not in pair or ">" in pair else ("", "\0")

@@ -1,0 +1,182 @@
+"""STOMP 1.2 frames on the wire, byte for byte.
+
+stomp.py cuts a text at its first NUL, and takes a regular expression to each header line. This reader takes every complete frame of a read at once,
+keeps names and values escaped until somebody asks for them, and knows where a text ends.
+
+ActiveMQ sends a text without its length, even where it holds NULs, and it lets a JMS producer set a property `content-length`, which then
+stands in the frame. So what follows a body has to be a frame: a MESSAGE that names a subscription of ours (its id begins with `mark`, which nobody else
+knows), a RECEIPT
+or an ERROR. What is none belongs to the body, and a length that reaches into the next frame is no length.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MESSAGE, RECEIPT, ERROR, CONNECTED = b"MESSAGE", b"RECEIPT", b"ERROR", b"CONNECTED"
+_KNOWN = frozenset((MESSAGE, RECEIPT, ERROR, CONNECTED))
+_COMMANDS = tuple(command + b"\n" for command in _KNOWN)
+_LONGEST_COMMAND = max(map(len, _COMMANDS))
+_EOL = b"\r\n"
+
+
+class ProtocolError(Exception):
+    """The broker does not speak STOMP as we know it."""
+
+
+class Frame(NamedTuple):
+    """One frame. Names and values of headers are still escaped. `sized`: it came with its length, so the body is bytes."""
+
+    command: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+    sized: bool
+
+    def text(self, name: bytes) -> str:
+        """A header as text, empty where it is missing."""
+        return unescaped(self.headers.get(name, b"")).decode(errors="replace")
+
+
+class Reader:
+    """Cuts what comes from the socket into frames."""
+
+    def __init__(self, mark: bytes) -> None:
+        self._mark = b"\nsubscription:" + mark
+        self._buffer = bytearray()
+        self._seen = 0  # up to here there is no end of the body that is being waited for
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """All frames that are complete now. Raises ProtocolError."""
+        buffer = self._buffer
+        buffer += data
+        frames: list[Frame] = []
+        at = 0
+        while (found := self._frame(at)) is not None:
+            frame, at = found
+            self._seen = 0
+            frames.append(frame)
+        if at:
+            del buffer[:at]
+            self._seen = max(0, self._seen - at)
+        return frames
+
+    def _frame(self, at: int) -> tuple[Frame, int] | None:
+        buffer = self._buffer
+        at = self._skip(at)
+        head_end = buffer.find(b"\n\n", at)
+        if head_end < 0:
+            self._check(at)
+            return None
+        command, *lines = bytes(buffer[at:head_end]).split(b"\n")
+        if command not in _KNOWN:
+            raise ProtocolError(f"no frame begins with {command!r:.100}")
+        headers: dict[bytes, bytes] = {}
+        for line in lines:
+            name, _, value = line.partition(b":")
+            if name not in headers:  # of repeated headers the first counts
+                headers[name] = value
+        start = head_end + 2
+        length = headers.get(b"content-length", b"")
+        end = self._sized_end(start, int(length)) if length.isdigit() else -1
+        sized = end >= 0
+        if end == -1:
+            end = self._text_end(start)
+        if end < 0:
+            return None
+        return Frame(command, headers, bytes(memoryview(buffer)[start:end]), sized), end + 1
+
+    def _check(self, at: int) -> None:
+        """Raise ProtocolError where no frame begins."""
+        begin = bytes(self._buffer[at : at + _LONGEST_COMMAND])
+        if not any(command.startswith(begin) or begin.startswith(command) for command in _COMMANDS):
+            raise ProtocolError(f"no frame begins with {begin!r}")
+
+    def _skip(self, at: int) -> int:
+        """Step over heartbeats."""
+        buffer, size = self._buffer, len(self._buffer)
+        while at < size and buffer[at] in _EOL:
+            at += 1
+        return at
+
+    def _sized_end(self, start: int, length: int) -> int:
+        """Where a body of that length ends; -1 where it is none, -2 where it is not here yet."""
+        end, buffer = start + length, self._buffer
+        if end < len(buffer):
+            return end if buffer[end] == 0 and buffer.find(self._mark, start, end) < 0 else -1
+        if buffer.find(self._mark, max(start, self._seen)) >= 0:
+            return -1
+        self._seen = max(start, len(buffer) - len(self._mark))
+        return -2
+
+    def _text_end(self, start: int) -> int:
+        """Where a body without a length ends; -2 where it is not here yet."""
+        buffer, at = self._buffer, max(start, self._seen)
+        while (at := buffer.find(b"\0", at)) >= 0:
+            follows = self._follows(at + 1)
+            if follows is None:
+                self._seen = at
+                return -2
+            if follows:
+                return at
+            at += 1
+        self._seen = len(buffer)
+        return -2
+
+    def _follows(self, at: int) -> bool | None:
+        """Whether a frame of the broker's ended before `at`: an end of line, then nothing more or another frame. None: not known yet."""
+        buffer = self._buffer
+        if at >= len(buffer):
+            return None
+        start = self._skip(at)
+        if start == at or start == len(buffer):
+            return start != at
+        begin = bytes(buffer[start : start + _LONGEST_COMMAND])
+        if begin.startswith(MESSAGE + b"\n"):
+            end = buffer.find(b"\n\n", start)
+            return None if end < 0 else self._is_ours(bytes(buffer[start : end + 1]))
+        if begin.startswith(_COMMANDS):
+            return True
+        return None if any(command.startswith(begin) for command in _COMMANDS) else False
+
+    def _is_ours(self, head: bytes) -> bool:
+        """Whether this is the head of one MESSAGE for our subscription, not a piece of text and then such a head."""
+        return self._mark in head and all(b":" in line for line in head.split(b"\n")[1:-1])
+
+
+_ESCAPES = ((b"\\", b"\\\\"), (b"\r", b"\\r"), (b"\n", b"\\n"), (b":", b"\\c"))
+_UNESCAPES = {ord("r"): b"\r", ord("n"): b"\n", ord("c"): b":", ord("\\"): b"\\"}
+
+
+def escaped(raw: bytes) -> bytes:
+    """A header's name or value as it stands in a frame. NUL has no escape and must not be in it."""
+    for plain, escape in _ESCAPES:
+        if plain in raw:
+            raw = raw.replace(plain, escape)
+    return raw
+
+
+def unescaped(raw: bytes) -> bytes:
+    """The name or value that was escaped. Raises ProtocolError where STOMP knows no such escape."""
+    if b"\\" not in raw:
+        return raw
+    first, *parts = raw.split(b"\\")
+    out = [first]
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        if part:
+            char = _UNESCAPES.get(part[0])
+            if char is None:
+                raise ProtocolError(f"a header holds an unknown escape: {raw!r:.100}")
+            out += (char, part[1:])
+        else:  # an escaped backslash: the split took both
+            if not parts:
+                raise ProtocolError(f"a header ends in an escape: {raw!r:.100}")
+            out += (b"\\", parts.pop())
+    return b"".join(out)
+
+
+def frame(command: bytes, *headers: tuple[bytes, bytes]) -> bytes:
+    """A frame without a body, ready to send."""
+    lines = [b"%s:%s\n" % (name, escaped(value)) for name, value in headers]
+    return b"".join((command, b"\n", *lines, b"\n\0"))

@@ -1,0 +1,149 @@
+"""From a MESSAGE frame to a message of the bridge.
+
+    expires - timestamp         expiration, the time to live in ms
+    timestamp                   timestamp_ms and `Received.sent`, unless `x-delay-timestamp` says that the message is older than that
+    persistent                  delivery_mode, 2 or 1
+    priority, correlation-id, reply-to, type, content-type, content-encoding, app-id     the property of that name
+    x-delay-message-id          message_id, as it was where the message came from; else ActiveMQ's own message-id
+    x-delay-key (or x_delay_key, or x-delay-key_base64)     key, and stays a header: ActiveMQ does not show JMSXGroupID to STOMP clients
+    content-length              bytes, else text; `amq-msg-type` says so where a text holds NULs
+
+All other headers are text, as STOMP has nothing else, and stand in the order of their names: ActiveMQ gives them in none.
+
+ActiveMQ gives a map, an object or a stream to a STOMP client as an empty text, and says nothing. (It would give maps as JSON to a subscription that asks
+for it, but then an object of a class that the broker does not trust ends the connection, again and again.) So an empty text is refused if it may
+have been one of these: if its producer did not send by STOMP, or asked for a transformation. A command, whose body is ignored, is none.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...core.message import NO_PROPERTIES, Message, Properties
+from ..base import Received, Rejected
+from .frames import ProtocolError, unescaped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .frames import Frame
+
+TIMESTAMP, MESSAGE_ID, TOMBSTONE, KEY = b"x-delay-timestamp", b"x-delay-message-id", b"x-delay-tombstone", b"x-delay-key"
+TEXTS = {
+    b"correlation-id": "correlation_id",
+    b"reply-to": "reply_to",
+    b"type": "type",
+    b"content-type": "content_type",
+    b"content-encoding": "content_encoding",
+    b"app-id": "app_id",
+}
+"""Headers that are properties of the same meaning; the first three have a place of their own in ActiveMQ's messages."""
+
+_TAKEN = frozenset((
+    b"destination", b"destination-type", b"original-destination", b"message-id", b"subscription", b"ack", b"redelivered", b"persistent", b"priority",
+    b"expires", b"timestamp", b"content-length", b"amq-msg-type", MESSAGE_ID, *TEXTS,
+))  # fmt: skip
+_LONGEST_NAME = 255
+_BY_STOMP = re.compile(rb":-1:\d+:\d+$")  # ActiveMQ's own session -1 stands for the clients of its STOMP connectors
+_COMMANDS = frozenset((b"x-delay-cancel", b"x_delay_cancel", b"AMQ_SCHEDULER_ACTION"))
+
+
+class Rules(NamedTuple):
+    """`gates`: the destinations that ActiveMQ diverts to us; no other is believed to be where a message came from.
+
+    `carry_empty`: an empty text is one, whoever sent it.
+    """
+
+    gates: Sequence[re.Pattern[str]] = ()
+    carry_empty: bool = False
+
+
+def received(frame: Frame, rules: Rules) -> Received:
+    """What a frame of our subscription holds."""
+    token = _token(frame.headers)
+    try:
+        headers = {
+            name if b"\\" not in name else unescaped(name): value if b"\\" not in value else unescaped(value)
+            for name, value in frame.headers.items()
+        }
+        table = _table(headers)
+    except ProtocolError as error:
+        return Received(Message(frame.body, b"", NO_PROPERTIES), "", token, redelivered=True, defect=Rejected("header_damaged", str(error)))
+    except ValueError as error:
+        return Received(Message(frame.body, b"", NO_PROPERTIES), "", token, redelivered=True, defect=Rejected("too_large", str(error)))
+    sent = _number(headers.get(b"timestamp"))
+    message = Message(frame.body, table, _properties(headers, sent, frame.sized), _key(headers))
+    return Received(message, _address(headers, rules.gates), token, redelivered=True, sent=sent, defect=_defect(frame, headers, rules))
+
+
+def _token(headers: dict[bytes, bytes]) -> bytes:
+    """The broker's name for a message. Artemis counts, from the beginning where it restarts without a journal: the message's time makes that a name.
+
+    It puts the consumer's number before.
+    """
+    _, artemis, number = headers.get(b"message-id", b"").rpartition(b",")
+    return number + b"@" + headers.get(b"timestamp", b"") if artemis else number
+
+
+def _table(headers: dict[bytes, bytes]) -> bytes:
+    """Raises ValueError where a name does not fit."""
+    out: list[bytes] = []
+    for name in sorted(headers):
+        if name not in _TAKEN:
+            value = headers[name]
+            if len(name) > _LONGEST_NAME:
+                raise ValueError(f"a header name holds at most {_LONGEST_NAME} bytes, this one has {len(name)}")
+            out.append(b"%c%bS%b%b" % (len(name), name, len(value).to_bytes(4, "big"), value))
+    return b"".join(out)
+
+
+def _key(headers: dict[bytes, bytes]) -> bytes | None:
+    for name in (KEY, b"x_delay_key"):
+        if name in headers:
+            return headers[name]
+    encoded = headers.get(KEY + b"_base64")
+    try:
+        return None if encoded is None else base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        return None
+
+
+def _number(value: bytes | None) -> int | None:
+    """A positive number, else None: a property of a JMS producer can stand in any header's place."""
+    return (int(value) or None) if value is not None and value.isdigit() and len(value) < 19 else None
+
+
+def _properties(headers: dict[bytes, bytes], sent: int | None, sized: bool) -> Properties:
+    values: dict[str, Any] = {TEXTS[name]: headers[name] for name in TEXTS.keys() & headers.keys()}
+    expires = _number(headers.get(b"expires"))
+    if expires is not None:
+        values["expiration"] = b"%d" % max(1, expires - (sent or expires))
+    priority = headers.get(b"priority", b"4")
+    return Properties(
+        **values,
+        message_id=headers.get(MESSAGE_ID) or headers.get(b"message-id", b"").rpartition(b",")[2] or None,
+        delivery_mode=2 if headers.get(b"persistent") == b"true" else 1,
+        priority=int(priority) if len(priority) == 1 and priority.isdigit() else 4,
+        timestamp_ms=_number(headers.get(TIMESTAMP)) or sent,
+        text=not sized or headers.get(b"amq-msg-type") == b"text",
+    )
+
+
+def _address(headers: dict[bytes, bytes], gates: Sequence[re.Pattern[str]]) -> str:
+    came_to = headers.get(b"original-destination", b"").decode(errors="replace")
+    return came_to if any(gate.fullmatch(came_to) for gate in gates) else ""
+
+
+def _defect(frame: Frame, headers: dict[bytes, bytes], rules: Rules) -> Rejected | None:
+    if frame.body or frame.sized:
+        return None
+    if b"transformation" not in headers and (rules.carry_empty or _BY_STOMP.search(headers.get(b"message-id", b""))):
+        return None
+    if _COMMANDS & headers.keys():
+        return None
+    return Rejected(
+        "unsupported_body", "an empty text, or a map, an object or a stream, which ActiveMQ empties for STOMP; see `empty_messages`"
+    )

@@ -1,0 +1,210 @@
+"""What leaves a level queue on ActiveMQ, the earliest first, once it has waited for as long as its level says.
+
+ActiveMQ gives a consumer what its prefetch allows, at once. A consumer whose window is full of messages that leave in hours would not see those that a
+bridge that died gives back, which leave earlier; and it would hold them all in memory. So a window is small while nothing leaves soon, and is given
+back every `LOOK` seconds, to look at the head of the queue again. When all that is in sight leaves soon, a second, large window is opened beside it.
+
+Each message is acknowledged by itself: one that waits for its destination keeps its own place in the window, and no other's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import math
+import time
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..base import SINCE, Batch, NotConnected
+from .frames import frame
+from .incoming import Rules, received
+from .listener import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..base import Level
+    from .frames import Frame
+    from .transport import Target, Times
+
+SMALL = 20
+"""Messages of the window that looks at the head of the queue."""
+
+LOOK = 2.0
+"""Seconds after which a full window of messages that stay is given back: so much later than it should may leave what a bridge had that died."""
+
+SOON = 5_000
+"""Milliseconds. When all in sight leave within them, the large window is opened."""
+
+_MARGIN = 500  # milliseconds: a window is not given back just before its first message leaves
+_BATCH_BYTES = 16 << 20
+_RULES = Rules(carry_empty=True)
+_NEVER = math.inf
+
+
+class _Window:
+    """One subscription: how much of it is unacknowledged, and what of that was given to the bridge. `last` is when its last message leaves."""
+
+    def __init__(self, id_: bytes, size: int) -> None:
+        self.id = id_
+        self.size = size
+        self.here = 0
+        self.given = 0
+        self.last = 0
+        self.moved = time.monotonic()
+        self.open = True
+
+    @property
+    def full(self) -> bool:
+        """Whether the broker sends nothing more."""
+        return self.here >= self.size
+
+    def leaves_soon(self, now: int) -> bool:
+        """Whether all that is in it does."""
+        return self.last <= now + SOON
+
+
+class _Stay(NamedTuple):
+    """A message, ordered by when it leaves."""
+
+    leaves: int
+    number: int
+    frame: Frame
+    window: _Window
+
+
+class _Session(Listener):
+    """What comes over one connection."""
+
+    def arrived(self) -> list[Frame]:
+        """What has arrived since the last call. Raises NotConnected."""
+        self.changed.clear()
+        if self.reason is not None:
+            raise self.reason
+        return [self.inbox.popleft() for _ in range(len(self.inbox))]
+
+    def wait(self, seconds: float) -> None:
+        """Until something happens, at most so long."""
+        self.changed.wait(seconds)
+
+
+class LevelSource:
+    """Consumes one level queue. Holds at most `prefetch` messages, and `SMALL` while none of them leaves soon. See base.Source."""
+
+    def __init__(self, targets: Callable[[], Sequence[Target]], destination: str, level: Level, *, prefetch: int, times: Times) -> None:
+        self._targets = targets
+        self._destination = destination
+        self._level = level
+        self._prefetch = prefetch
+        self._times = times
+        self._session: _Session | None = None
+        self._windows: dict[bytes, _Window] = {}
+        self._staying: list[_Stay] = []
+        self._numbers = itertools.count()
+
+    def connect(self) -> None:
+        """See base.Source. ActiveMQ makes a missing queue."""
+        self.close()
+        session = _Session(self._targets(), self._times, f"activemq level {self._level.name}")
+        session.link.start()
+        self._session = session
+        self._open(min(SMALL, self._prefetch))
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:
+        """See base.Source: what may leave now."""
+        session = self._session
+        if session is None:
+            raise NotConnected("the source is closed")
+        deadline = time.monotonic() + timeout
+        while True:
+            self._take_in(session.arrived())
+            self._look(time.time_ns() // 1_000_000)
+            batch = self._leaving(limit, time.time_ns() // 1_000_000)
+            left = deadline - time.monotonic()
+            if batch or left <= 0:
+                return self._batch(session, batch) if batch else None
+            session.wait(min(left, max(0.0005, self._first() / 1000 - time.time())))
+
+    def _take_in(self, frames: Sequence[Frame]) -> None:
+        """What comes for a window that was given back meanwhile, ActiveMQ gives to another."""
+        for each in frames:
+            window = self._windows.get(each.headers.get(b"subscription", b""))
+            if window is not None:
+                leaves = _since(each) + self._level.wait
+                heapq.heappush(self._staying, _Stay(leaves, next(self._numbers), each, window))
+                window.here += 1
+                window.last = max(window.last, leaves)
+                window.moved = time.monotonic()
+
+    def _first(self) -> float:
+        """When the first message leaves."""
+        while self._staying and not self._staying[0].window.open:
+            heapq.heappop(self._staying)
+        return self._staying[0].leaves if self._staying else _NEVER
+
+    def _leaving(self, limit: int, now: int) -> list[_Stay]:
+        taken: list[_Stay] = []
+        size = 0
+        while len(taken) < limit and size < _BATCH_BYTES and self._first() <= now:
+            stay = heapq.heappop(self._staying)
+            stay.window.given += 1
+            size += len(stay.frame.body)
+            taken.append(stay)
+        return taken
+
+    def _batch(self, session: _Session, stays: Sequence[_Stay]) -> Batch:
+        return Batch([received(stay.frame, _RULES) for stay in stays], partial(self._ack, session, stays))
+
+    def _ack(self, session: _Session, stays: Sequence[_Stay]) -> None:
+        for window, count in Counter(stay.window for stay in stays).items():
+            window.here -= count
+            window.given -= count
+            window.moved = time.monotonic()
+        with contextlib.suppress(NotConnected):  # the next `receive` says so
+            session.link.write(b"".join(b"ACK\nid:%b\n\n\0" % stay.frame.headers[b"ack"] for stay in stays))  # still escaped, as it came
+
+    def _look(self, now: int) -> None:
+        """Give back windows that show nothing that leaves soon, and open one where those that there are show nothing new."""
+        for window in [window for window in self._windows.values() if self._blind(window, now)]:
+            self._give_back(window)
+        windows = self._windows.values()
+        room = self._prefetch - sum(window.size for window in windows)
+        if room > 0 and all(window.full and (window.given or window.leaves_soon(now)) for window in windows):
+            soon = any(window.leaves_soon(now) for window in windows)
+            self._open(room if soon else min(SMALL, room))
+
+    def _blind(self, window: _Window, now: int) -> bool:
+        """Whether a window is of no use: it has not moved for long, and is full of what stays, or more than one that nobody needs."""
+        if window.given or time.monotonic() - window.moved < LOOK or self._first() <= now + _MARGIN:
+            return False
+        return not window.leaves_soon(now) if window.full else len(self._windows) > 1
+
+    def _open(self, size: int) -> None:
+        assert self._session is not None
+        window = _Window(b"%b-%d" % (self._session.link.mark.encode(), next(self._numbers)), size)
+        self._windows[window.id] = window
+        self._session.ask_for(window.id, self._destination, b"client-individual", size)
+
+    def _give_back(self, window: _Window) -> None:
+        """ActiveMQ puts what was not acknowledged back to the head of the queue, in its order."""
+        assert self._session is not None
+        del self._windows[window.id]
+        window.open = False
+        self._session.link.write(frame(b"UNSUBSCRIBE", (b"id", window.id)))
+
+    def close(self) -> None:
+        """See base.Source."""
+        if self._session is not None:
+            self._session.link.close()
+            self._session = None
+        self._windows.clear()
+        self._staying.clear()
+
+
+def _since(each: Frame) -> int:
+    """Since when a message waits; one that does not say so was not put here by a bridge, and leaves at once."""
+    value = each.headers.get(SINCE, b"")
+    return int(value) if value.isdigit() and len(value) < 16 else 0

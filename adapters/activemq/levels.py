@@ -1,0 +1,58 @@
+"""Level queues on ActiveMQ Classic: one queue for each level, which ActiveMQ makes when the first bridge comes.
+
+Messages in them are persistent and never expire. Broker-side settings that would lose or stop them, and that no client can see, are told in
+docs/operations.md: a timeStampPlugin with a `ttlCeiling`, memory limits with a cursor in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..base import AdapterError, Step
+from .statistics import PLUGIN, Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..base import Level
+    from .transport import Target, Times
+
+
+class ActiveLevels:
+    """See base.LevelQueues. There is nothing to declare; what a level holds the statistics plug-in knows."""
+
+    counts_taken = True
+
+    def __init__(self, targets: Callable[[], Sequence[Target]], times: Times, levels: Sequence[Level]) -> None:
+        self._targets = targets
+        self._times = times
+        self._levels = levels
+
+    def plan(self) -> list[Step]:
+        """See base.LevelQueues. Without the plug-in all works, but nobody can say how much waits."""
+        steps = [Step(f"queue `{level.name}` holds what waits for its level; ActiveMQ makes it", "", True) for level in self._levels]
+        try:
+            self.depths()
+            counted = True
+        except AdapterError:
+            counted = False
+        what = "ActiveMQ counts what waits at each level: activemq.xml, in the element <broker>; takes effect when the broker starts"
+        return [*steps, Step(what, PLUGIN, counted)]
+
+    def apply(self) -> list[Step]:
+        """See base.LevelQueues: what is not done has to be done by hand."""
+        return self.plan()
+
+    def undo(self) -> list[Step]:
+        """See base.LevelQueues. No STOMP client can delete a queue; ActiveMQ itself removes unused ones where `gcInactiveDestinations` says so."""
+        return [self._left(level, depth) for level, depth in zip(self._levels, self.depths(), strict=True)]
+
+    def _left(self, level: Level, depth: int) -> Step:
+        if depth:
+            return Step(f"queue `{level.name}` still holds {depth} messages: run a bridge until they are delivered", "", False)
+        return Step(f"queue `{level.name}` is empty; ActiveMQ removes it where `gcInactiveDestinations` is on", "", True)
+
+    def depths(self) -> list[int]:
+        """See base.LevelQueues. What a bridge holds counts as well, until it is at its next place."""
+        with Statistics(self._targets(), self._times) as statistics:
+            return statistics.depths([level.name for level in self._levels])

@@ -1,0 +1,51 @@
+"""What a subscriber hears on its connection: messages, until it is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..base import NotConnected
+from .frames import ERROR, MESSAGE
+from .link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .frames import Frame
+    from .transport import Target, Times
+
+
+class Listener:
+    """One connection. `heard` and `lost` are called by its reading thread, all else by the bridge's."""
+
+    def __init__(self, targets: Sequence[Target], times: Times, name: str) -> None:
+        self.link = Link(targets, self, times, name)
+        self.inbox: deque[Frame] = deque()
+        self.changed = threading.Event()
+        self.reason: NotConnected | None = None
+
+    def heard(self, frames: list[Frame]) -> None:
+        """See Session. After an error that matters ActiveMQ closes the connection, so it is no more than the reason for that."""
+        self.inbox.extend(each for each in frames if each.command == MESSAGE)
+        self.changed.set()
+
+    def lost(self, reason: NotConnected) -> None:
+        """See Session."""
+        self.reason = reason
+        self.changed.set()
+
+    def ask_for(self, id_: bytes, destination: str, ack: bytes, prefetch: int, *more: tuple[bytes, bytes]) -> None:
+        """Subscribe. Raises NotConnected."""
+        answer = self.link.ask(
+            b"SUBSCRIBE",
+            (b"id", id_),
+            (b"destination", destination.encode()),
+            (b"ack", ack),
+            (b"activemq.prefetchSize", b"%d" % prefetch),
+            *more,
+        )
+        if answer.command == ERROR:
+            self.link.close()
+            raise NotConnected(f"ActiveMQ: {answer.text(b'message')}")

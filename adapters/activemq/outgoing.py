@@ -1,0 +1,167 @@
+"""From a message of the bridge to a SEND frame: what ActiveMQ can say of it, and what becomes of the rest.
+
+Properties. `expires` is now plus the time to live, and `timestamp` is now; where the message was first sent earlier, `x-delay-timestamp` says so, and
+`x-delay-message-id` what its id was. A header of the table that would repeat a property is left out. ActiveMQ knows no partition. The key is
+`JMSXGroupID`, so that messages of one key keep their order among several consumers, and `x-delay-key`, because STOMP clients do not see that. In a level
+queue there are no groups: ActiveMQ would keep a group's messages from all bridges but one, also where that one has no room for more.
+
+Headers are text: numbers in decimal, booleans as `true` and `false`, floats by their shortest text, null as the empty text, instants as epoch seconds,
+tables and arrays as JSON. Bytes that are no UTF-8, and text that holds NUL, are base64 under `<name>_base64`. Of repeated headers the last counts.
+
+Names that mean something to ActiveMQ on SEND, or to the client that receives it, are never an application's: such a header gets the name
+`x-header-<name>`. So nobody can steer the broker through the bridge: neither another destination, nor an expiry, nor ActiveMQ's own scheduler.
+
+The body is bytes, or text where the message came as text, or where its content type says that it is and it is UTF-8.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ...core.fields import MalformedTableError, fields
+from ..base import SINCE, Rejected
+from ..texts import text_of
+from .frames import escaped
+from .incoming import KEY, MESSAGE_ID, TEXTS, TIMESTAMP, TOMBSTONE
+
+if TYPE_CHECKING:
+    from ...core.message import Message, Properties
+
+LONGEST_HEADER = 10_240
+MOST_HEADERS = 1000
+"""ActiveMQ's limits; beyond them it closes the connection."""
+
+_GROUP = b"JMSXGroupID"
+_RESERVED = frozenset((
+    b"destination", b"destination-type", b"original-destination", b"transaction", b"receipt", b"content-length", b"amq-msg-type", b"transformation",
+    b"transformation-error", b"message-id", b"subscription", b"ack", b"id", b"selector", b"redelivered", b"persistent", b"priority", b"expires",
+    b"timestamp", b"correlation-id", b"reply-to", b"type", b"browser", b"browser-end", b"heart-beat",
+))  # fmt: skip
+_STEERING = re.compile(rb"JMS|AMQ_SCHEDULE|_AMQ_|_HQ_|activemq\.|scheduledJobId")
+_GROUP_SEQUENCE = re.compile(rb"-?\d{1,9}")
+_TEXTUAL = re.compile(rb"text/|application/(?:[\w.-]+\+)?(?:json|xml)\b", re.IGNORECASE)
+_REPEATED = {
+    b"correlation-id": "correlation_id",
+    b"reply-to": "reply_to",
+    b"type": "type",
+    b"message-id": "message_id",
+    b"priority": "priority",
+    b"expiration": "expiration",
+}
+"""Headers that say what a property says where a broker has headers only (Kafka)."""
+
+
+def headers_of(message: Message, now: int, *, persistent: bool) -> tuple[bytes, bytes]:
+    """All header lines of a SEND frame but `destination`, `transaction` and `receipt`, and the body. Raises Rejected."""
+    body = message.body or b""
+    lines = _standard(message.properties, now, persistent=persistent)
+    names = dict(_table(message))
+    if message.body is None:
+        names[TOMBSTONE] = b"true"
+    lines += [_line(name, value) for name, value in names.items()]
+    if not _is_text(message.properties, body):
+        lines.append(b"content-length:%d\n" % len(body))
+    elif b"\0" in body:
+        lines.append(b"content-length:%d\namq-msg-type:text\n" % len(body))
+    if len(lines) > MOST_HEADERS - 5:
+        raise Rejected("too_large", f"ActiveMQ takes {MOST_HEADERS} headers, this message has {len(lines)}")
+    return b"".join(lines), body
+
+
+def _line(name: bytes, value: bytes) -> bytes:
+    line = b"%b:%b\n" % (escaped(name), escaped(value))
+    if len(line) > LONGEST_HEADER:
+        raise Rejected("too_large", f"ActiveMQ takes headers of {LONGEST_HEADER} bytes; {name[:100]!r} has {len(line)}")
+    return line
+
+
+def _standard(properties: Properties, now: int, *, persistent: bool) -> list[bytes]:
+    lines = [b"persistent:true\n" if persistent or properties.delivery_mode != 1 else b"persistent:false\n"]
+    if properties.priority is not None:
+        lines.append(b"priority:%d\n" % min(9, properties.priority))
+    if properties.expiration is not None:
+        if not properties.expiration.isdigit():
+            raise Rejected("rejected_by_broker", f"the time to live is no number: {properties.expiration!r:.100}")
+        lines.append(b"timestamp:%d\nexpires:%d\n" % (now, now + max(1, int(properties.expiration))))
+    for name in TEXTS:
+        value = getattr(properties, TEXTS[name])
+        if value is not None:
+            ours = name == b"reply-to" and value.startswith(b"/temp-")  # it would be a queue of the bridge's own connection
+            lines.append(_line(*_sayable(b"x-header-reply-to" if ours else name, value)))
+    return lines
+
+
+def _table(message: Message) -> dict[bytes, bytes]:
+    """The application's headers, and those that the bridge adds."""
+    properties = message.properties
+    out: dict[bytes, bytes] = {}
+    try:
+        for field in fields(message.headers):
+            name = _name(field.name)
+            value = field.payload if field.tag in "Sx" else text_of(field) or b""
+            if name in _REPEATED and getattr(properties, _REPEATED[name]) is not None:
+                continue
+            if name in TEXTS and getattr(properties, TEXTS[name]) is not None:
+                continue
+            name, value = _sayable(name, value)
+            out[_harmless(name, value)] = value
+    except MalformedTableError as error:
+        raise Rejected("header_damaged", str(error)) from error
+    return out | dict(_sayable(name, value) for name, value in _added(message, out))
+
+
+def _added(message: Message, table: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    properties, added = message.properties, []
+    sent = properties.timestamp_ms
+    if sent is None and properties.timestamp is not None:
+        sent = properties.timestamp * 1000
+    if sent is not None:
+        added.append((TIMESTAMP, b"%d" % sent))
+    if properties.message_id is not None:
+        added.append((MESSAGE_ID, properties.message_id))
+    if message.key is not None:
+        added.append((KEY, message.key))
+        if message.key and _GROUP not in table and SINCE not in table and _sayable(_GROUP, message.key)[0] == _GROUP:
+            added.append((_GROUP, message.key))
+    for name, value in ((b"user-id", properties.user_id), (b"cluster-id", properties.cluster_id)):
+        if value is not None and name not in table:
+            added.append((name, value))
+    return added
+
+
+@lru_cache(maxsize=4096)
+def _name(raw: bytes) -> bytes:
+    r"""A name that ActiveMQ takes: not empty, UTF-8, without NUL; other bytes as `\xff`."""
+    text = raw.decode(errors="backslashreplace").replace("\0", "\\x00")
+    return text.encode() or b"_"
+
+
+def _harmless(name: bytes, value: bytes) -> bytes:
+    if name == _GROUP or (name == b"JMSXGroupSeq" and _GROUP_SEQUENCE.fullmatch(value)):
+        return name
+    return b"x-header-" + name if name in _RESERVED or _STEERING.match(name) else name
+
+
+def _sayable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    try:
+        if b"\0" not in value:
+            value.decode()
+            return name, value
+    except UnicodeDecodeError:
+        pass
+    return name + b"_base64", base64.b64encode(value)
+
+
+def _is_text(properties: Properties, body: bytes) -> bool:
+    if properties.text is not None:
+        return properties.text
+    if properties.content_encoding or not properties.content_type or not _TEXTUAL.match(properties.content_type):
+        return False
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,162 @@
+"""Messages of our own through a broker and the running bridge. They expire, are not persistent, and go to names that no one else has."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+from ...core.dialects.activemq import DELAY as AMQ_DELAY
+from ...core.dialects.activemq import JOB
+from ..base import AdapterError, Finding, NotConnected
+from .address import queue_address
+from .frames import ERROR, MESSAGE
+from .link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .frames import Frame
+    from .transport import Target, Times
+
+DELAY = 300
+"""Milliseconds that a probe asks for: long enough to tell a delay from none."""
+
+PATIENCE = 10.0
+"""Seconds after which a probe counts as lost."""
+
+NAME = "delaybridge.doctor."
+"""How the names of destinations for probes begin; the bridge allows them on every route."""
+
+SIBLING = NAME + "gate."
+"""What stands before an intercepted name in that of its sibling."""
+
+_ANSWER = 5.0  # seconds, for what does not go through the bridge
+_OWN = b"delaybridge_doctor"
+_BRIDGE = "start the bridge, or see `delaybridge status` and `delaybridge dead-letter list` for what it did with the probe"
+
+
+class _Post:
+    """The session of one connection that subscribes to one destination and sends."""
+
+    def __init__(self, targets: Sequence[Target], times: Times, destination: str) -> None:
+        self.link = Link(targets, self, times, "activemq doctor")
+        self.destination = destination
+        self.id = secrets.token_hex(8).encode()
+        self._arrived: list[tuple[Frame, float]] = []
+        self._lost: NotConnected | None = None
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> Self:
+        self.link.start()
+        own = b"%b = '%b'" % (_OWN, self.id)
+        headers = [(b"id", self.link.mark.encode()), (b"destination", self.destination.encode()), (b"ack", b"auto"), (b"selector", own)]
+        self._ask(b"SUBSCRIBE", *headers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link.close()
+
+    def _ask(self, command: bytes, *headers: tuple[bytes, bytes]) -> None:
+        answer = self.link.ask(command, *headers)
+        if answer.command == ERROR:
+            raise AdapterError(f"ActiveMQ refused: {answer.text(b'message')}")
+
+    def send(self, destination: str, **headers: str | int) -> None:
+        """Send a message for ourselves and wait until the broker has it."""
+        expires = int(time.time() * 1000) + DELAY + round(PATIENCE * 1000)
+        own = [(b"destination", destination.encode()), (_OWN, self.id), (b"persistent", b"false"), (b"expires", b"%d" % expires)]
+        self._ask(b"SEND", *own, *((name.encode(), str(value).encode()) for name, value in headers.items()))
+
+    def first(self, number: int, timeout: float) -> list[tuple[Frame, float]]:
+        """The first `number` messages that arrived, each with its monotonic time; fewer where they do not come. Raises NotConnected."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._arrived) >= number or self._lost is not None, timeout)
+        if self._lost is not None:
+            raise self._lost
+        return self._arrived[:number]
+
+    def heard(self, frames: list[Frame]) -> None:
+        """See Session."""
+        now = time.monotonic()
+        with self._changed:
+            self._arrived += [(frame, now) for frame in frames if frame.command == MESSAGE]
+            self._changed.notify()
+
+    def lost(self, reason: NotConnected) -> None:
+        """See Session."""
+        with self._changed:
+            self._lost = reason
+            self._changed.notify()
+
+
+class Prober:
+    """All methods raise NotConnected, and AdapterError where the broker refuses."""
+
+    def __init__(self, targets: Callable[[], Sequence[Target]], times: Times) -> None:
+        self._targets = targets
+        self._times = times
+
+    def _post(self, destination: str) -> _Post:
+        return _Post(self._targets(), self._times, destination)
+
+    def scheduler_is_off(self) -> bool:
+        """A scheduler keeps back the first of two messages."""
+        with self._post("/temp-queue/delaybridge") as post:
+            post.send(post.destination, AMQ_SCHEDULED_DELAY=1000)
+            post.send(post.destination)
+            return any(AMQ_DELAY in frame.headers for frame, _ in post.first(2, 0.5) or post.first(1, _ANSWER))
+
+    def intercepted(self, gate: str) -> bool:
+        """Whether the first of two messages goes another way: a cancellation, of which the bridge makes nothing."""
+        with self._post(sibling(gate)) as post:
+            post.send(post.destination, x_delay_cancel=NAME + post.id.decode())
+            post.send(post.destination)
+            arrived = post.first(1, _ANSWER)
+            if not arrived:
+                raise AdapterError(f"what is sent to {post.destination} does not arrive there")
+            return b"x_delay_cancel" not in arrived[0][0].headers
+
+    def probe(self, ingress: str) -> Finding:
+        """A delayed message through the ingress queue."""
+        with self._post(queue_address(NAME + "probe")) as post:
+            sent = time.monotonic()
+            post.send(ingress, x_delay=DELAY, x_delay_to=post.destination, x_delay_ends=_ends())
+            return _judge(f"`{ingress}`", sent, post.first(1, PATIENCE))
+
+    def probe_gate(self, gate: str) -> Finding:
+        """A delayed message of ActiveMQ's dialect and an undelayed one through an interceptor."""
+        with self._post(sibling(gate)) as post:
+            sent = time.monotonic()
+            post.send(post.destination, AMQ_SCHEDULED_DELAY=DELAY, x_delay_to=post.destination, x_delay_ends=_ends())
+            post.send(post.destination)
+            undelayed = post.first(1, _ANSWER)
+            if not undelayed or b"x-delay-id" in undelayed[0][0].headers or AMQ_DELAY in undelayed[0][0].headers:
+                return Finding(
+                    False, f"an undelayed message to `{gate}` did not come first", "compare activemq.xml with `delaybridge plan`"
+                )
+            return _judge(f"`{gate}`", sent, post.first(2, PATIENCE)[1:])
+
+
+def _ends() -> int:
+    return int(time.time() * 1000) + DELAY + round(PATIENCE * 1000)
+
+
+def sibling(gate: str) -> str:
+    """A destination that the sibling of this gate matches; always the same, because ActiveMQ keeps its queues."""
+    parts = ["any" if part in {"*", ">"} else part for part in gate[7:].split(".")]
+    return gate[:7] + SIBLING + ".".join(parts)
+
+
+def _judge(through: str, sent: float, arrived: Sequence[tuple[Frame, float]]) -> Finding:
+    if not arrived:
+        return Finding(False, f"a probe through {through} did not come back within {PATIENCE:.0f} s", _BRIDGE)
+    ((frame, at),) = arrived
+    late = (at - sent) * 1000 - DELAY
+    if JOB in frame.headers:
+        return Finding(False, f"a probe through {through} was delayed by ActiveMQ's own scheduler", 'set schedulerSupport="false"')
+    if late < 0:
+        fix = "set the clocks of broker and bridge by NTP; or see whether something besides the bridge reads the ingress queue"
+        return Finding(False, f"a probe through {through} came {-late:.0f} ms too early", fix)
+    return Finding(True, f"a probe through {through}, delayed by {DELAY} ms, came back {late:.1f} ms after it was due")

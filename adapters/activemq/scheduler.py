@@ -1,0 +1,176 @@
+"""What ActiveMQ's own scheduler answers its clients (org.apache.activemq.ScheduledMessage), for a broker whose scheduler is off.
+
+    AMQ_SCHEDULER_ACTION                    BROWSE (with reply-to), REMOVE (with scheduledJobId) or REMOVEALL
+    ACTION_START_TIME, ACTION_END_TIME      epoch ms, both inclusive; one alone counts as none for BROWSE
+
+A REMOVEALL with one of the two, for which ActiveMQ removes everything, does nothing here: it is Unclear.
+
+An answer is the scheduled message as ActiveMQ shows it: not persistent, of the type `Advisory`, with `original-destination`, `scheduledJobId` and the headers
+that scheduled it; and, beyond ActiveMQ, `x-delay-due`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ...core.dialects.activemq import CRON, DELAY, JOB, PERIOD, REPEAT
+from ...core.fields import fields
+from ...core.message import Message, Properties
+from ..base import Asked, Browse, NotConnected, Rejected, Remove, RemoveAll, Unclear
+from .frames import ERROR, RECEIPT, escaped
+from .incoming import Rules
+from .link import Link
+from .outgoing import headers_of
+from .source import ActiveSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ...core.store import Record
+    from .frames import Frame
+    from .transport import Target, Times
+
+NAME = "ActiveMQ.Scheduler.Management"
+DESTINATIONS = (f"/topic/{NAME}", f"/queue/{NAME}")
+"""Clients send to the topic. What comes to the queue waits while no bridge runs: the interceptors that `plan` prints lead the topic there."""
+
+ACTION, START, END = b"AMQ_SCHEDULER_ACTION", b"ACTION_START_TIME", b"ACTION_END_TIME"
+DUE = b"x-delay-due"
+
+_PREFETCH = 10
+_SHOWN: dict[str, Any] = {"delivery_mode": 1, "type": b"Advisory"}
+_LONG = re.compile(r"[+-]?\d{1,19}")
+_REPLY = re.compile(r"/(?:queue|topic|remote-temp-queue|remote-temp-topic)/[^\x00-\x1f\x7f]+")
+
+
+def request(message: Message) -> Browse | Remove | RemoveAll | Unclear:
+    """What a management message asks for. Pure."""
+    headers = {field.name: field.payload.decode(errors="replace") for field in fields(message.headers) if field.tag == "S"}
+    action = headers.get(ACTION, "")
+    try:
+        window = [_epoch(name, headers[name]) for name in (START, END) if name in headers]
+    except ValueError as error:
+        return Unclear(str(error))
+    start, end = window if len(window) == 2 else (None, None)
+    if action == "BROWSE":
+        reply_to = (message.properties.reply_to or b"").decode(errors="replace")
+        return Browse(reply_to, start, end) if _REPLY.fullmatch(reply_to) else Unclear(f"BROWSE needs a JMSReplyTo, not {reply_to!r:.100}")
+    if action == "REMOVE":
+        return Remove(headers[JOB]) if headers.get(JOB) else Unclear("REMOVE needs a scheduledJobId")
+    if action == "REMOVEALL":
+        return RemoveAll(start, end) if len(window) != 1 else Unclear("REMOVEALL needs both ACTION_START_TIME and ACTION_END_TIME, or none")
+    return Unclear(f"AMQ_SCHEDULER_ACTION is {action!r:.100}, none of BROWSE, REMOVE and REMOVEALL")
+
+
+def _epoch(name: bytes, value: str) -> int:
+    if not _LONG.fullmatch(value):
+        raise ValueError(f"{name.decode()} is no number of milliseconds: {value!r:.100}")
+    return int(value)
+
+
+def answered(record: Record, to: str, now: int) -> bytes:
+    """The SEND frame that shows a record. Where ActiveMQ cannot carry the message, it stands alone, without the message's body and headers."""
+    message = record.message
+    try:
+        lines, body = headers_of(replace(message, properties=replace(message.properties, **_SHOWN)), now, persistent=False)
+    except Rejected:
+        lines, body = headers_of(Message(b"", b"", Properties(**_SHOWN)), now, persistent=False)
+    own = b"".join(b"%b:%b\n" % (name, escaped(value)) for name, value in _scheduling(record))
+    # Of repeated headers STOMP counts the first: what the bridge says stands before what a producer said.
+    return b"SEND\ndestination:%b\nreceipt:answer\n%b%b\n%b\0" % (escaped(to.encode()), own, lines, body)
+
+
+def _scheduling(record: Record) -> list[tuple[bytes, bytes]]:
+    schedule, out = record.schedule, [(JOB, record.id.encode()), (b"original-destination", record.address.encode())]
+    recurrence = schedule.recurrence
+    delay = schedule.due - _sent(record) if recurrence is None else recurrence.delay
+    numbers = [(DELAY, delay)] + ([] if recurrence is None else [(PERIOD, recurrence.period), (REPEAT, recurrence.repeat)])
+    out += [(name, b"%d" % value) for name, value in numbers if value > 0]
+    if recurrence is not None and recurrence.cron:
+        out.append((CRON, recurrence.cron.encode()))
+    return [*out, (DUE, b"%d" % schedule.due)]
+
+
+def _sent(record: Record) -> int:
+    """When its delay began: see Planner. A stamp from the future does not count."""
+    stamp = record.message.properties.timestamp_ms
+    return stamp if stamp is not None and stamp <= record.taken else record.taken
+
+
+class Scheduler:
+    """See base.Management: one destination of management messages."""
+
+    def __init__(self, targets: Callable[[], Sequence[Target]], destination: str, times: Times) -> None:
+        self._targets = targets
+        self._times = times
+        self._source = ActiveSource(targets, destination, prefetch=_PREFETCH, times=times, rules=Rules((), carry_empty=True))
+
+    def connect(self) -> None:
+        """See base.Management."""
+        self._source.connect()
+
+    def receive(self, timeout: float) -> Asked | None:
+        """See base.Management."""
+        batch = self._source.receive(1, timeout)
+        if batch is None:
+            return None
+        (received,) = batch.messages
+        asked = request(received.message) if received.defect is None else Unclear(str(received.defect))
+        return Asked(asked, batch.ack)
+
+    def answer(self, to: str, pages: Iterable[Sequence[Record]]) -> None:
+        """See base.Management. A connection of its own: a queue that takes nothing stands in nobody else's way."""
+        answers = _Answers(self._targets(), self._times)
+        answers.link.start()
+        try:
+            for page in pages:
+                answers.send(page, to)
+        finally:
+            answers.link.close()
+
+    def close(self) -> None:
+        """See base.Management."""
+        self._source.close()
+
+
+class _Answers:
+    """The session of a connection that sends answers; each is asked to be confirmed, and waited for page by page."""
+
+    def __init__(self, targets: Sequence[Target], times: Times) -> None:
+        self.link = Link(targets, self, times, "activemq scheduler")
+        self._patience = times.blocked
+        self._open = 0
+        self._refused = ""
+        self._lost: NotConnected | None = None
+        self._changed = threading.Condition()
+
+    def send(self, page: Sequence[Record], to: str) -> None:
+        """Send one page. Raises NotConnected and Rejected."""
+        now = int(time.time() * 1000)
+        self._open = len(page)
+        for record in page:
+            self.link.write(answered(record, to, now))
+        with self._changed:
+            told = self._changed.wait_for(lambda: not self._open or self._refused or self._lost, self._patience)
+        if self._lost is not None:
+            raise self._lost
+        if self._refused or not told:
+            raise Rejected("rejected_by_broker", self._refused or f"{to} took no answer for {self._patience:g} s")
+
+    def heard(self, frames: list[Frame]) -> None:
+        """See Session."""
+        with self._changed:
+            self._open -= sum(frame.command == RECEIPT for frame in frames)
+            self._refused = next((frame.text(b"message") for frame in frames if frame.command == ERROR), self._refused)
+            self._changed.notify()
+
+    def lost(self, reason: NotConnected) -> None:
+        """See Session."""
+        with self._changed:
+            self._lost = reason
+            self._changed.notify()

@@ -1,0 +1,337 @@
+"""Messages to ActiveMQ, confirmed.
+
+What is due together goes out in one transaction, which ActiveMQ makes durable with one write; the receipt of COMMIT confirms it. Two things
+about ActiveMQ's transactions decide the rest:
+
+- After a SEND that it refuses, COMMIT fails for all that is in the transaction, and says nothing of which message it was. Nothing of it is taken then
+  (unless somebody has switched off the broker's `rollbackOnlyOnAsyncException`), so its messages go again, each alone and with a receipt.
+- A queue over its memory limit stops the whole connection, for SENDs that ask for no receipt. With one, only this SEND waits.
+
+So a destination's first message goes alone, through its `Door`, and asks for a receipt. When that comes, the destination is trusted with transactions.
+
+    ERROR for a SEND that went alone    BackOff(refused_by_broker), or Rejected(rejected_by_broker) where another try is useless, for that message
+    no receipt for one                  it stays in flight, as ActiveMQ will not forget it; others BackOff(refused_by_broker) after the blocked time-out
+    no answer to a transaction          the connection is dropped after `STALL`: NotConnected for all; what was on board has to earn trust again
+    connection closed                   NotConnected for all: they may have been delivered
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..base import AdapterError, BackOff, NotConnected, Outcome, Rejected
+from .address import destination
+from .flights import Door, Prepared, Transaction, alone
+from .frames import ERROR, RECEIPT
+from .link import Link
+from .outgoing import headers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..base import Confirm, Outgoing
+    from .frames import Frame
+    from .transport import Target, Times
+
+STALL = 5.0
+"""Seconds without an answer to a transaction."""
+
+_MESSAGES, _BYTES = 1000, 4 << 20  # of one transaction
+_OPEN = 2  # ActiveMQ writes one transaction while it reads the next
+_WIDTH = 100  # of a door, for messages that a transaction has failed with
+_TRUSTED = 10_000
+_TICK = 0.25
+_ROLLED_BACK = "rollback only"
+_USELESS = ("InvalidDestination", "MessageFormat", "Illegal destination", "Unsupported message type")
+
+
+class _Publisher:
+    """The session of one connection. All but `submit`, `heard` and `lost` runs on the publisher's own thread."""
+
+    def __init__(self, targets: Sequence[Target], times: Times, confirm: Confirm, trusted: set[str], settings: Settings) -> None:
+        self.link = Link(targets, self, times._replace(blocked=STALL), "activemq sink reader")
+        self._confirm = confirm
+        self._trusted = trusted
+        self._settings = settings
+        self._blocked = times.blocked
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._submitted: list[Outgoing] = []
+        self._reason: NotConnected | None = None
+        self._number = 0
+        self._waiting: deque[Prepared] = deque()
+        self._open: deque[Transaction] = deque()  # the first is being committed, the other follows when that has succeeded
+        self._doors: dict[str, Door] = {}
+        self._behind: dict[bytes, Door] = {}
+        self._outcomes: list[Outcome] = []
+        self._quiet = threading.Event()  # what came after the farewell would be answered by an error, or not at all
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="activemq sink", daemon=True)
+
+    def start(self) -> None:
+        """Connect. Raises NotConnected."""
+        self.link.start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send nothing more, disconnect and tell all outcomes."""
+        self._calls.put(self._quiet.set)
+        self._quiet.wait(STALL)  # the thread may be at a write that ActiveMQ does not take
+        self.link.close()
+        self._thread.join()
+
+    # --- from other threads ---
+
+    def submit(self, messages: Sequence[Outgoing]) -> None:
+        """Hand messages over from any thread. Raises NotConnected: then none was taken."""
+        with self._lock:
+            if self._reason is not None:
+                raise self._reason
+            if messages and not self._submitted:
+                self._calls.put(self._publish)
+            self._submitted.extend(messages)
+
+    def heard(self, frames: list[Frame]) -> None:
+        """See Session."""
+        self._calls.put(partial(self._hear, frames))
+
+    def lost(self, reason: NotConnected) -> None:
+        """See Session."""
+        with self._lock:
+            self._reason = reason
+        self._calls.put(partial(self._end, reason))
+
+    # --- on the publisher's thread ---
+
+    def _run(self) -> None:
+        while not self._over:
+            try:
+                self._calls.get(timeout=_TICK if self._open or self._behind else None)()
+            except queue.Empty:
+                self._look_after(time.monotonic())
+            self._pump()
+            self._report()
+
+    def _take(self) -> list[Outgoing]:
+        with self._lock:
+            messages, self._submitted = self._submitted, []
+            return messages
+
+    def _publish(self) -> None:
+        now = int(time.time() * 1000)
+        for outgoing in self._take():
+            try:
+                name = destination(outgoing.address)
+                lines, body = headers_of(outgoing.message, now, persistent=self._settings.persistent)
+                if len(body) > self._settings.largest:
+                    raise Rejected("too_large", f"the body has {len(body)} bytes, `max_body_bytes` is {self._settings.largest}")  # noqa: TRY301
+            except Rejected as reason:
+                self._outcomes.append((outgoing.tag, reason))
+            else:
+                self._waiting.append(Prepared(outgoing.tag, name, lines, body))
+
+    def _pump(self) -> None:
+        """Send what may be sent."""
+        out: list[bytes] = []
+        while self._waiting and len(self._open) < _OPEN and not self._over:
+            batch = self._batch(out)
+            if batch:
+                self._number += 1
+                transaction = Transaction(self._number, batch, time.monotonic())
+                out.append(transaction.sends())
+                if not self._open:
+                    out.append(transaction.commit())
+                self._open.append(transaction)
+        if out:
+            self._write(b"".join(out))
+
+    def _batch(self, out: list[bytes]) -> list[Prepared]:
+        """The next messages for a transaction; what has to go alone is put into `out`, or waits at its door."""
+        single = len(self._waiting) == 1 and not self._open
+        batch: list[Prepared] = []
+        size = 0
+        while self._waiting and len(batch) < _MESSAGES and size < _BYTES:
+            message = self._waiting.popleft()
+            name = message.destination
+            if name in self._doors or name not in self._trusted or single:
+                self._to_door(message, out)
+            else:
+                batch.append(message)
+                size += len(message.body)
+        return batch
+
+    def _write(self, data: bytes) -> None:
+        if self._quiet.is_set():
+            return
+        try:
+            self.link.write(data)
+        except NotConnected as reason:
+            self._end(reason)
+
+    def _hear(self, frames: list[Frame]) -> None:
+        for each in frames:
+            if each.command == RECEIPT:
+                self._receipt(each.headers[b"receipt-id"])
+            elif each.command == ERROR:
+                self._error(each)
+
+    def _report(self) -> None:
+        if self._outcomes:
+            outcomes, self._outcomes = self._outcomes, []
+            self._confirm(outcomes)
+
+    # --- doors ---
+
+    def _to_door(self, message: Prepared, out: list[bytes], width: int = 1) -> None:
+        name = message.destination
+        door = self._doors.get(name)
+        if door is None:
+            door = self._doors[name] = Door(name, width=width, now=time.monotonic())
+        if door.shut:
+            self._outcomes.append((message.tag, _held_back(door)))
+            return
+        door.waiting.append(message)
+        self._through(door, out)
+
+    def _through(self, door: Door, out: list[bytes]) -> None:
+        while door.waiting and len(door.flying) < door.width:
+            message = door.waiting.popleft()
+            self._number += 1
+            receipt = b"%d" % self._number
+            door.flying[receipt] = message
+            self._behind[receipt] = door
+            out.append(alone(message, receipt))
+
+    def _answered(self, receipt: bytes, error: AdapterError | None) -> None:
+        door = self._behind.pop(receipt)
+        self._outcomes.append((door.flying.pop(receipt).tag, error))
+        door.since, door.shut = time.monotonic(), False
+        trusted = error is None and door.trusting
+        if trusted:
+            if len(self._trusted) >= _TRUSTED:
+                self._trusted.clear()
+            self._trusted.add(door.destination)
+        if trusted or not (door.waiting or door.flying):
+            del self._doors[door.destination]
+            self._waiting.extendleft(reversed(door.waiting))
+        else:
+            out: list[bytes] = []
+            self._through(door, out)
+            if out:
+                self._write(b"".join(out))
+
+    # --- transactions ---
+
+    def _receipt(self, receipt: bytes) -> None:
+        if receipt in self._behind:
+            self._answered(receipt, None)
+        elif self._open and receipt == self._open[0].name:
+            self._outcomes.extend((each.tag, None) for each in self._open.popleft().messages)
+            if self._open:
+                self._open[0].since = time.monotonic()
+                self._write(self._open[0].commit())
+
+    def _error(self, frame: Frame) -> None:
+        """An error that names no receipt of ours is about a message in a transaction, which COMMIT will tell."""
+        receipt, text = frame.headers.get(b"receipt-id", b""), frame.text(b"message")
+        if receipt in self._behind:
+            self._answered(receipt, _refusal(text, frame.body))
+        elif self._open and receipt == self._open[0].name:
+            if _ROLLED_BACK in text:
+                self._one_by_one()
+            else:
+                self.link.drop(NotConnected(f"ActiveMQ did not commit: {text}"))
+
+    def _one_by_one(self) -> None:
+        """Nothing of the first transaction was taken, and nothing may overtake it."""
+        failed, *following = self._open
+        self._open.clear()
+        self._trusted -= failed.destinations
+        out = [each.abort() for each in following]
+        self._waiting.extendleft(message for each in reversed(following) for message in reversed(each.messages))
+        for message in failed.messages:
+            self._to_door(message, out, _WIDTH)
+        self._write(b"".join(out))
+
+    # --- when no answer comes ---
+
+    def _look_after(self, now: float) -> None:
+        for door in self._doors.values():
+            if door.flying and not door.shut and now - door.since > self._blocked:
+                door.shut = True
+                self._outcomes.extend((each.tag, _held_back(door)) for each in door.waiting)
+                door.waiting.clear()
+        if self._open and now - self._open[0].since > STALL:
+            self.link.drop(NotConnected(f"ActiveMQ did not answer a transaction for {STALL:g} s"))
+
+    def _end(self, reason: NotConnected) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._quiet.set()
+        with self._lock:
+            self._reason = reason
+        under_way: list[Prepared] = []
+        for each in self._open:
+            self._trusted -= each.destinations
+            under_way += each.messages
+        for door in self._doors.values():
+            under_way += (*door.flying.values(), *door.waiting)
+        self._outcomes.extend((each.tag, reason) for each in (*under_way, *self._waiting))
+        self._outcomes.extend((outgoing.tag, reason) for outgoing in self._take())
+
+
+class Settings:
+    """What the operator decides: whether all messages are made persistent, and how large a body may be."""
+
+    def __init__(self, *, persistent: bool, largest: int) -> None:
+        self.persistent = persistent
+        self.largest = largest
+
+
+def _held_back(door: Door) -> BackOff:
+    return BackOff(
+        "refused_by_broker", f"ActiveMQ holds back the answer to a message for {door.destination}: is it full? (producer flow control)"
+    )
+
+
+def _refusal(text: str, body: bytes) -> AdapterError:
+    said = f"{text} {body[:200].decode(errors='replace')}"
+    if any(word in said for word in _USELESS):
+        return Rejected("rejected_by_broker", text)
+    return BackOff("refused_by_broker", text)
+
+
+class ActiveSink:
+    """Publishes to any queue and topic of one broker, over one connection."""
+
+    def __init__(self, targets: Callable[[], Sequence[Target]], *, times: Times, settings: Settings) -> None:
+        self._targets = targets
+        self._times = times
+        self._settings = settings
+        self._trusted: set[str] = set()
+        self._session: _Publisher | None = None
+
+    def connect(self, confirm: Confirm) -> None:
+        """See base.Sink."""
+        self.close()
+        session = _Publisher(self._targets(), self._times, confirm, self._trusted, self._settings)
+        session.start()
+        self._session = session
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        """See base.Sink. Buffers what the caller lets be unconfirmed."""
+        if self._session is None:
+            raise NotConnected("the sink is closed")
+        self._session.submit(messages)
+
+    def close(self) -> None:
+        """See base.Sink."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None

@@ -1,0 +1,116 @@
+"""Messages from an ActiveMQ queue or topic, in batches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..base import Batch, NotConnected
+from .incoming import received
+from .listener import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .frames import Frame
+    from .incoming import Rules
+    from .transport import Target, Times
+
+_ARTEMIS_BYTES = 1024  # Artemis counts its window in bytes, and would take the prefetch for that
+_BATCH_BYTES = 16 << 20  # a batch that has this much is not made longer
+
+
+class _Subscriber(Listener):
+    """The session of one connection: what has arrived, and which batches are not acknowledged yet."""
+
+    def __init__(self, targets: Sequence[Target], times: Times, name: str) -> None:
+        super().__init__(targets, times, name)
+        self._batches: deque[_Batch] = deque()
+
+    def subscribe(self, destination: str, prefetch: int) -> None:
+        """Open the subscription. Raises NotConnected."""
+        window = (b"consumer-window-size", b"%d" % (prefetch * _ARTEMIS_BYTES))
+        self.ask_for(self.link.mark.encode(), destination, b"client", prefetch, window)
+
+    def take(self, limit: int, timeout: float) -> list[Frame]:
+        """What has arrived, at most `limit`, less where messages are large; waits for the first. Raises NotConnected."""
+        inbox = self.inbox
+        if not inbox and self.reason is None:
+            self.changed.clear()
+            if not inbox and self.reason is None:
+                self.changed.wait(timeout)
+        if self.reason is not None:
+            raise self.reason
+        taken: list[Frame] = []
+        size = 0
+        while inbox and len(taken) < limit and size < _BATCH_BYTES:
+            taken.append(inbox.popleft())
+            size += len(taken[-1].body)
+        return taken
+
+    def open(self, last: Frame) -> Callable[[], None]:
+        """Note a batch that ends with this frame; gives what acknowledges it."""
+        batch = _Batch(last.headers[b"ack"])
+        self._batches.append(batch)
+        return partial(self._ack, batch)
+
+    def _ack(self, batch: _Batch) -> None:
+        """ActiveMQ acknowledges all up to a message, so a batch waits for those before it."""
+        batch.done = True
+        last = None
+        while self._batches and self._batches[0].done:
+            last = self._batches.popleft().last
+        if last is not None and self.reason is None:
+            with contextlib.suppress(NotConnected):
+                self.link.write(b"ACK\nid:%b\n\n\0" % last)  # still escaped, as it came
+
+
+class _Batch:
+    """The ack id of its last message, and whether it was acknowledged."""
+
+    __slots__ = ("done", "last")
+
+    def __init__(self, last: bytes) -> None:
+        self.last = last
+        self.done = False
+
+
+class ActiveSource:
+    """Consumes one destination. At most `prefetch` messages are unacknowledged, here and in the bridge together.
+
+    ActiveMQ's acknowledgement is cumulative: that of a batch takes effect when all earlier batches are acknowledged.
+    """
+
+    def __init__(self, targets: Callable[[], Sequence[Target]], destination: str, *, prefetch: int, times: Times, rules: Rules) -> None:
+        self._targets = targets
+        self._destination = destination
+        self._prefetch = prefetch
+        self._times = times
+        self._rules = rules
+        self._session: _Subscriber | None = None
+
+    def connect(self) -> None:
+        """See base.Source. ActiveMQ makes a missing queue."""
+        self.close()
+        session = _Subscriber(self._targets(), self._times, f"activemq source {self._destination}")
+        session.link.start()
+        session.subscribe(self._destination, self._prefetch)
+        self._session = session
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:
+        """See base.Source."""
+        session = self._session
+        if session is None:
+            raise NotConnected("the source is closed")
+        frames = session.take(limit, timeout)
+        if not frames:
+            return None
+        return Batch([received(each, self._rules) for each in frames], session.open(frames[-1]))
+
+    def close(self) -> None:
+        """See base.Source."""
+        if self._session is not None:
+            self._session.link.close()
+            self._session = None

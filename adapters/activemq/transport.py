@@ -1,0 +1,161 @@
+"""stomp.py's connection, with three of its parts replaced: opening the socket, reading frames (see `frames`), dropping the connection.
+
+Each of them can wait for ever, or hides what went wrong. stomp.py still shakes hands, keeps heartbeats, and owns the threads: one that reads, and over TLS
+writes, and one for heartbeats. tests/unit/test_activemq_transport.py fails when stomp.py changes a member that is used here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import ssl
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from stomp.connect import BaseConnection
+from stomp.exception import ConnectionClosedException, StompException
+from stomp.protocol import Protocol12
+from stomp.transport import Transport
+from stomp.utils import Frame as StompFrame
+from stomp.utils import PollableQueue
+
+from ..base import NotConnected
+from .frames import CONNECTED, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .frames import Frame, Reader
+
+# stomp.py writes each failure to the log, with tracebacks; we raise it once.
+logging.getLogger("stomp.py").setLevel(logging.CRITICAL)
+
+FOREIGN = (StompException, OSError, ProtocolError, AttributeError)
+"""All that stomp.py and the socket raise; AttributeError where stomp.py has just taken its socket away. The connection is of no more use."""
+
+_RECEIVE = 262_144
+_PIECE = 1 << 20  # over TLS, what is handed to the reading thread at once
+
+
+class Target(NamedTuple):
+    """Where to connect, and as whom. With `context`, over TLS."""
+
+    host: str
+    port: int
+    login: str | None
+    passcode: str | None
+    context: ssl.SSLContext | None
+
+
+class Times(NamedTuple):
+    """In seconds: to connect or to say goodbye; between heartbeats (0: none); until a broker that takes no bytes is given up."""
+
+    connect: float
+    heartbeat: float
+    blocked: float
+
+
+def not_connected(error: BaseException) -> NotConnected:
+    """Our word for any of `FOREIGN`."""
+    if isinstance(error, NotConnected):
+        return error
+    ours = NotConnected(f"ActiveMQ: {error}" if str(error) else f"ActiveMQ: {error!r}")
+    ours.__cause__ = error
+    return ours
+
+
+class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annotations
+    """stomp.py's transport on a socket of our own, with our reader."""
+
+    def __init__(self, target: Target, times: Times, reader: Reader, heard: Callable[[list[Frame]], None]) -> None:
+        super().__init__([(target.host, target.port)], prefer_localhost=False, try_loopback_connect=False, auto_decode=False)
+        self._target = target
+        self._times = times
+        self._reader = reader
+        self._heard = heard
+        self.reason: NotConnected | None = None
+
+    def attempt_connection(self) -> None:
+        """Open the socket. Raises OSError."""
+        target = self._target
+        opened = socket.create_connection((target.host, target.port), self._times.connect)
+        try:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if target.context is not None:
+                opened = target.context.wrap_socket(opened, server_hostname=target.host)
+                self._serve_from_reading_thread(opened)
+            opened.setblocking(self.blocking)
+            seconds = self._times.blocked
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000)))
+        except BaseException:
+            opened.close()
+            raise
+        self.socket = opened
+        self.current_host_and_port = (target.host, target.port)
+
+    def _serve_from_reading_thread(self, opened: socket.socket) -> None:
+        """A TLS socket may be used by one thread only."""
+        self.send_queue = PollableQueue()
+        self.sel = selectors.DefaultSelector()
+        self.sel.register(self.send_queue, selectors.EVENT_READ)
+        self.sel.register(opened, selectors.EVENT_READ)
+        self.blocking = False
+
+    def _BaseTransport__read_frames(self) -> None:  # noqa: N802 - stomp.py's own name, mangled
+        while True:
+            try:
+                data = self.socket.recv(_RECEIVE)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            except (OSError, AttributeError) as error:
+                raise self._gone(error) from error
+            if not data:
+                raise self._gone(ConnectionClosedException("the broker closed the connection"))
+            self.notify("heartbeat")
+            try:
+                self._hand_over(self._reader.feed(data))
+            except ProtocolError as error:
+                raise self._gone(error) from error
+            if self.blocking:
+                return
+
+    def _gone(self, error: Exception) -> ConnectionClosedException:
+        self.reason = self.reason or not_connected(error)
+        return ConnectionClosedException()
+
+    def _hand_over(self, frames: list[Frame]) -> None:
+        if frames and frames[0].command == CONNECTED and not self.connected:
+            headers = {name.decode(): value.decode() for name, value in frames[0].headers.items()}
+            self.process_frame(StompFrame("CONNECTED", headers, b""), b"")
+        if frames:
+            self._heard(frames)
+
+    def write(self, data: bytes) -> None:
+        """Send; blocks while the broker takes nothing, for at most the blocked time-out. Raises one of FOREIGN."""
+        if self.blocking:
+            self.send(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(data), _PIECE):
+            self.send_queue.put(view[start : start + _PIECE])
+
+    def disconnect_socket(self) -> None:
+        """What stomp.py does when no heartbeat comes. Its own way says goodbye over TLS, and may wait for the answer for ever."""
+        self.drop(NotConnected("ActiveMQ sent no heartbeat"))
+
+    def drop(self, reason: NotConnected) -> None:
+        """End the connection without a farewell. The reading thread closes the socket. Any thread; never blocks."""
+        self.reason = self.reason or reason
+        self.running = False
+        with contextlib.suppress(OSError, AttributeError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class Connection(BaseConnection, Protocol12):  # type: ignore[misc]
+    """stomp.py's STOMP 1.2 on our transport."""
+
+    def __init__(self, transport: QuietTransport, heartbeats: tuple[int, int]) -> None:
+        BaseConnection.__init__(self, transport)
+        Protocol12.__init__(self, transport, heartbeats, auto_content_length=False)

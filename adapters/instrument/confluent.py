@@ -1,0 +1,57 @@
+"""confluent-kafka: its `Producer` is a type of a C extension, which cannot be patched; a subclass takes its place.
+
+It takes it wherever the type is known by name (`confluent_kafka.Producer`, `from confluent_kafka import Producer` in any loaded module) or is a
+base class (`SerializingProducer`, classes of the application). Beneath the serializers, so these see the topic that was meant.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .divert import wrapped
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+MODULE = "confluent_kafka"
+_MARK = "_delaybridge_replaces"
+
+
+def patch(module: ModuleType) -> None:
+    """produce(topic, value, key, partition, callback, on_delivery, timestamp, headers); `produce_batch` takes no headers."""
+    producer = module.cimpl.Producer
+    if _MARK not in vars(producer):
+        _swap(producer, _subclass(producer))
+
+
+def restore(module: ModuleType) -> None:
+    """See delaybridge.uninstrument."""
+    producer = module.cimpl.Producer
+    if _MARK in vars(producer):
+        _swap(producer, vars(producer)[_MARK])
+
+
+def _subclass(producer: type) -> type:
+    """Nothing about it is different but `produce`; it adds no slots, so that classes can change over to it and back."""
+    produce = wrapped(producer.produce, 7, 3)  # type: ignore[attr-defined]  # a type of an untyped module
+    body: dict[str, Any] = {
+        "__slots__": (),
+        "__doc__": producer.__doc__,
+        "__module__": producer.__module__,
+        "produce": produce,
+        _MARK: producer,
+    }
+    return type(producer.__name__, (producer,), body)
+
+
+def _swap(old: type, new: type) -> None:
+    """Let `new` be what `old` was, as a base class and by name."""
+    subclasses: list[type] = old.__subclasses__()
+    for subclass in subclasses:
+        if subclass is not new:
+            subclass.__bases__ = tuple(new if base is old else base for base in subclass.__bases__)
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None) or {}
+        for name in [name for name, value in list(names.items()) if value is old]:
+            names[name] = new

@@ -1,0 +1,92 @@
+"""The rule in force, and the one wrapper that all clients share."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUFFIX = ".delayed"
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class Topic(str):
+    """The ingress topic, which knows the topic that was meant: serializers may choose by it."""
+
+    __slots__ = ("meant",)
+    meant: str
+
+
+class Rule:
+    """Where a delayed message goes: `<topic><suffix>`, or the one topic `ingress`. Raises ValueError where no topic can be called so."""
+
+    def __init__(self, suffix: str, ingress: str = "") -> None:
+        for name in (ingress or suffix,):
+            if not _LEGAL.fullmatch(name):
+                raise ValueError(f"{name!r} cannot be part of a topic's name: letters, digits, '.', '_' and '-' can")
+        self.suffix = suffix
+        self.ingress = ingress
+
+    def topic(self, meant: str) -> str | None:
+        """The ingress topic for a message to `meant`; None where that is one itself."""
+        if meant == self.ingress or (not self.ingress and meant.endswith(self.suffix)):
+            return None
+        topic = Topic(self.ingress or meant + self.suffix)
+        topic.meant = meant
+        return topic
+
+
+class Current:
+    """What producers read at each call."""
+
+    rule: Rule | None = None
+
+
+def use(rule: Rule | None) -> None:
+    """Let this rule hold from the next message on; None: divert nothing."""
+    Current.rule = rule
+
+
+def wrapped(send: Callable[..., Any], place: int, partition_place: int) -> Callable[..., Any]:
+    """`send(producer, topic, …)`, which has the headers and the partition at these places, counted from `topic`."""
+    from .headers import delayed  # noqa: PLC0415 - the core's tables, once a client is there
+
+    @functools.wraps(send)
+    def divert(producer: Any, *args: Any, **kwargs: Any) -> Any:
+        headers = kwargs.get("headers") or (args[place] if len(args) > place else None)
+        if headers and delayed(headers):
+            args, kwargs = _diverted(args, kwargs, headers, place, partition_place)
+        return send(producer, *args, **kwargs)
+
+    return divert
+
+
+def _diverted(args: Any, kwargs: Any, headers: Any, place: int, partition_place: int) -> tuple[Any, Any]:
+    """The arguments with another topic, and, for one shared ingress topic, another header."""
+    rule = Current.rule
+    meant = args[0] if args else kwargs.get("topic")
+    topic = rule.topic(meant) if rule is not None and isinstance(meant, str) else None
+    if rule is None or topic is None:
+        return args, kwargs
+    changed = {0: topic}
+    if rule.ingress:
+        from .headers import addressed  # noqa: PLC0415
+
+        partition = kwargs.get("partition", args[partition_place] if len(args) > partition_place else None)
+        keeps_partition(rule, meant, partition)
+        changed[place] = addressed(headers, meant)
+    named = {0: "topic", place: "headers"}
+    args = tuple(changed.get(index, value) for index, value in enumerate(args))
+    return args, kwargs | {named[index]: value for index, value in changed.items() if index >= len(args)}
+
+
+def keeps_partition(rule: Rule, meant: str, partition: Any) -> None:
+    """Raises ValueError for a message that must go to one partition where only `<topic><suffix>` could keep it."""
+    if rule.ingress and partition is not None and partition >= 0:
+        raise ValueError(
+            f"a delayed message to partition {partition} of {meant!r} cannot go through {rule.ingress!r}, which all topics share: "
+            f"use delaybridge.instrument(suffix=…), or leave the partition to the key"
+        )

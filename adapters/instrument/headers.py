@@ -1,0 +1,37 @@
+"""Which headers are delay headers: what the core reads, as Kafka's clients write them. Loaded with the first client, not before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.dialects.rabbitmq import HEADER
+from ...core.headers import DELAY_NAMES, TO
+
+_NAMES = frozenset[Any](DELAY_NAMES | {name.decode() for name in DELAY_NAMES})
+_PLUGIN = (HEADER.decode(), HEADER)
+_TO = frozenset[Any](name for raw in (TO, TO.replace(b"-", b"_")) for name in (raw, raw.decode()))
+
+
+def delayed(headers: Any) -> bool:
+    """Whether one of these (pairs, or a mapping; text or bytes) asks for a delay. What is no such thing is left to the client to refuse."""
+    try:
+        for name, value in headers.items() if isinstance(headers, dict) else headers if isinstance(headers, list | tuple) else ():
+            if name in _NAMES and not _negated(name, value):
+                return True
+    except (TypeError, ValueError):
+        return False
+    return False
+
+
+def _negated(name: Any, value: Any) -> bool:
+    """Whether this is what a delivered message bears: sent on with its headers copied, it asks for no delay."""
+    return name in _PLUGIN and isinstance(value, str | bytes) and value[:1] in ("-", b"-")
+
+
+def addressed(headers: Any, topic: str) -> Any:
+    """The same headers with `x-delay-to: <topic>`, unless they say already where the message goes."""
+    if any(name in _TO for name in (headers if isinstance(headers, dict) else (pair[0] for pair in headers))):
+        return headers
+    if isinstance(headers, dict):
+        return {**headers, TO.decode(): topic.encode()}
+    return type(headers)((*headers, (TO.decode(), topic.encode())))

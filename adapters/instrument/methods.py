@@ -1,0 +1,26 @@
+"""Replaces methods of a class in place, and puts them back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MARK = "_delaybridge_replaces"
+
+
+def replace(owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
+    """Put `wrap(method)` in the method's place; does nothing where that was done before."""
+    method = owner.__dict__[name]
+    if not hasattr(method, _MARK):
+        replacement = wrap(method)
+        setattr(replacement, _MARK, method)
+        setattr(owner, name, replacement)
+
+
+def restore(owner: type, name: str) -> None:
+    """Put the method back. One that somebody else wrapped meanwhile stays: without a rule it diverts nothing."""
+    method = owner.__dict__[name]
+    if _MARK in vars(method):
+        setattr(owner, name, vars(method)[_MARK])

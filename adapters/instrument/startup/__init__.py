@@ -1,0 +1,17 @@
+"""How a Python that `delaybridge-instrument` started begins.
+
+This folder stands on its PYTHONPATH. It holds `sitecustomize.py` and nothing else, so that it hides no other module.
+"""
+
+from __future__ import annotations
+
+import os
+
+SUFFIX, INGRESS = "DELAYBRIDGE_INGRESS_SUFFIX", "DELAYBRIDGE_INGRESS_TOPIC"
+
+
+def start() -> None:
+    """Instrument as the environment says. Raises ValueError where it names no possible topic."""
+    from .. import divert, instrument  # noqa: PLC0415 - the command needs the names alone
+
+    instrument(os.environ.get(SUFFIX) or divert.SUFFIX, os.environ.get(INGRESS, ""))

@@ -1,0 +1,69 @@
+"""Patches modules as they are imported: an application does not import three clients to use one."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+Patches = dict[str, Callable[[ModuleType], None]]
+
+
+class _Loader:
+    """The module's own loader, and the patch after it."""
+
+    def __init__(self, loader: Any, patch: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._patch = patch
+
+    def create_module(self, spec: Any) -> Any:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader  # whoever asks later (importlib.resources, inspect) sees nothing of this
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._patch(module)
+
+
+class _Finder:
+    """Finds by means of the other finders."""
+
+    patches: Patches = {}  # noqa: RUF012 - there is one finder
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self.patches:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None and finder is not self else None
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader, self.patches[name])
+                return spec
+        return None
+
+
+_FINDER: Any = _Finder()
+
+
+def start(patches: Patches) -> None:
+    """Patch these modules: now where they are loaded, else when they are. A patch may be called more than once."""
+    _FINDER.patches = patches
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    for name, patch in patches.items():
+        if name in sys.modules:
+            patch(importlib.import_module(name))  # which waits where another thread is still importing it
+
+
+def stop() -> list[ModuleType]:
+    """Patch nothing more; the modules that are loaded."""
+    loaded = [sys.modules[name] for name in _FINDER.patches if name in sys.modules]
+    _FINDER.patches = {}
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
+    return loaded

@@ -1,0 +1,226 @@
+"""What is asked of a cluster, and changed there: topics with their settings, how far a group is, where a transaction is open.
+
+Each call blocks until it is answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from itertools import chain, groupby
+from operator import attrgetter, not_
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafka import KafkaAdminClient, TopicPartition, errors
+from kafka.admin import AlterConfigOp, ConfigResource, OffsetSpec
+from tenacity import RetryError, Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
+
+from ..base import AdapterError
+from .link import Caught, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from . import Kafka
+
+OFFSETS = "__consumer_offsets"
+COMMITTED = ("PrepareCommit", "CompleteCommit")
+"""The states of a transaction that is or will be committed."""
+_OWN = "DYNAMIC_TOPIC_CONFIG"
+_UNTOLD = (
+    errors.TransactionalIdNotFoundError, errors.TransactionalIdAuthorizationFailedError,
+    errors.IncompatibleBrokerVersion, errors.UnsupportedVersionError,
+)  # fmt: skip
+_PATIENCE = 20.0  # seconds, until a change must be visible
+_LONGEST = "transaction.max.timeout.ms"
+_LONGEST_BY_DEFAULT = "900000"
+
+
+class Topic(NamedTuple):
+    """`settings` holds all, `own` those that were set for this topic; both are empty where they may not be read, or were not asked for."""
+
+    name: str
+    partitions: int
+    replicas: int
+    settings: Mapping[str, str]
+    own: Mapping[str, str]
+
+
+class Open(NamedTuple):
+    """A transaction that is open in a partition: whoever reads what is committed gets nothing from `start` on. `last`: the time of its last record."""
+
+    partition: TopicPartition
+    producer_id: int
+    start: int
+    last: int
+
+
+class Owner(NamedTuple):
+    """Whose a producer is: the state of its last transaction, as Kafka calls it, and where that is still open."""
+
+    transactional_id: str
+    state: str
+    partitions: AbstractSet[TopicPartition]
+
+
+class Cluster:
+    """One administration client. Its methods raise AdapterError where the cluster refuses, NotConnected where nobody answers."""
+
+    def __init__(self, admin: Any) -> None:
+        self._admin = admin
+
+    def names(self) -> set[str]:
+        """Of all topics but Kafka's own."""
+        return {each["name"] for each in self._admin.describe_topics() if not each.get("is_internal")}
+
+    def topics(self, names: Collection[str], *, settings: bool = True) -> dict[str, Topic]:
+        """Those of these that exist. The broker works a millisecond on the settings of each, and serves others later meanwhile."""
+        found = {each["name"]: each["partitions"] for each in self._admin.describe_topics(sorted(names)) if each["partitions"]}
+        if not found or not settings:
+            return {name: _topic(name, partitions, {}) for name, partitions in found.items()}
+        described = self._admin.describe_configs([ConfigResource("TOPIC", name) for name in found], config_filter="all")["topic"]
+        return {name: _topic(name, partitions, described[name]) for name, partitions in found.items()}
+
+    def create(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
+        """-1: as many as the cluster gives by default."""
+        self._admin.create_topics({name: {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}})
+        self._admin.wait_for_topics([name], timeout_ms=int(_PATIENCE * 1000))
+
+    def delete(self, name: str) -> None:
+        """With all its records."""
+        self._admin.delete_topics([name])
+        self._wait(lambda: not self.topics([name], settings=False), f"topic {name} to be deleted")
+
+    def alter(self, name: str, key: str, value: str | None) -> None:
+        """Change a topic's setting, or take it back to what holds for all; returns when it can be seen."""
+        operation = AlterConfigOp.DELETE if value is None else AlterConfigOp.SET
+        self._admin.alter_configs([ConfigResource("TOPIC", name, {key: (operation, value)})])
+        self._wait(lambda: self.topics([name])[name].own.get(key) == value, f"{key} of topic {name} to change")
+
+    def members(self, group: str) -> int:
+        """How many consumers a group has at this moment."""
+        return len(_retried(lambda: self._admin.describe_groups([group]))[group].get("members") or ())
+
+    def waiting(self, group: str, topic: Topic) -> int:
+        """How many records of a topic the group has not committed; a marker of a transaction counts as one."""
+        partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+        ends, begins = (
+            self._admin.list_partition_offsets(dict.fromkeys(partitions, spec)) for spec in (OffsetSpec.LATEST, OffsetSpec.EARLIEST)
+        )
+        committed = self.committed(group, partitions)
+        return sum(max(0, ends[each].offset - max(begins[each].offset, committed.get(each, 0))) for each in partitions)
+
+    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets that a group has committed in these, where it has any."""
+        found = _retried(lambda: self._admin.list_group_offsets({group: list(partitions)}))[group]
+        return {each: position.offset for each, position in found.items()}
+
+    def transaction(self, transactional_id: str) -> str | None:
+        """The state of a producer's last transaction, as Kafka calls it; None where there was none, or the cluster does not tell."""
+        owner = self._owner(transactional_id)
+        return owner.state if owner else None
+
+    def led(self, topics: AbstractSet[str], partitions: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        """All partitions of these topics, and these: those that have a leader, and those that have none."""
+        names = topics | {each.topic for each in partitions}
+        leaders = {
+            TopicPartition(topic["name"], each["partition_index"]): each["leader_id"]
+            for topic in self._admin.describe_topics(sorted(names))
+            for each in topic["partitions"]
+        }
+        asked = {each for each in leaders if each.topic in topics} | (partitions & leaders.keys())
+        led = {each for each in asked if leaders[each] >= 0}
+        return led, asked - led
+
+    def unfinished(self, partitions: AbstractSet[TopicPartition], producer_id: int) -> set[TopicPartition]:
+        """In which of these a transaction of a producer is open; all of a topic's where the cluster does not tell."""
+        found, untold = self.open_in(partitions)
+        theirs = {each.partition for each in found if each.producer_id == producer_id}
+        return theirs | {each for each in partitions if each.topic in untold}
+
+    def open_in(self, partitions: AbstractSet[TopicPartition]) -> tuple[set[Open], set[str]]:
+        """What is open in these, and the topics of which the cluster does not tell (READ on the topic is needed)."""
+        found: set[Open] = set()
+        untold: set[str] = set()
+        for topic, some in groupby(sorted(partitions), key=attrgetter("topic")):
+            try:
+                found |= self._open(set(some))
+            except (*_UNTOLD, errors.TopicAuthorizationFailedError):
+                untold.add(topic)
+        return found, untold
+
+    def _open(self, partitions: AbstractSet[TopicPartition]) -> set[Open]:
+        told = _retried(lambda: self._admin.describe_producers(partitions))
+        return {
+            Open(partition, each.producer_id, each.current_transaction_start_offset, each.last_timestamp)
+            for partition, state in told.items()
+            for each in state.active_producers
+            if each.current_transaction_start_offset >= 0
+        }
+
+    def owners(self, producers: AbstractSet[int]) -> dict[int, Owner]:
+        """Of these producers those whose transactional id the cluster knows and tells (DESCRIBE on it is needed)."""
+        try:
+            listed = _retried(lambda: self._admin.list_transactions(producer_id_filters=producers))
+        except _UNTOLD:
+            return {}
+        found = ((each.producer_id, self._owner(each.transactional_id)) for each in chain.from_iterable(listed.values()))
+        return {producer: owner for producer, owner in found if owner is not None}
+
+    def _owner(self, transactional_id: str) -> Owner | None:
+        try:
+            told = _retried(lambda: self._admin.describe_transactions([transactional_id]))[transactional_id]
+        except _UNTOLD:
+            return None
+        return Owner(transactional_id, str(told.state.value), told.topic_partitions)
+
+    def longest_transaction(self) -> int:
+        """How long a transaction may take (ms): what a broker says, or Kafka's default where it does not (DESCRIBE_CONFIGS on the cluster is needed)."""
+        broker = str(self._admin.describe_cluster()["brokers"][0]["broker_id"])
+        settings = self._admin.describe_configs([ConfigResource("BROKER", broker)], config_filter="all")["broker"][broker]
+        return int(settings[_LONGEST]["value"] if _LONGEST in settings else _LONGEST_BY_DEFAULT)
+
+    def readers(self, topic: str) -> set[str]:
+        """The groups that have read from a topic."""
+        groups = [each["group_id"] for each in self._admin.list_groups()]
+        return {
+            group
+            for group in groups
+            if any(each.topic == topic for each in _retried(partial(self._admin.list_group_offsets, group))[group])
+        }
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        try:
+            Retrying(retry=retry_if_result(not_), stop=stop_after_delay(_PATIENCE), wait=wait_fixed(0.05))(condition)
+        except RetryError:
+            raise AdapterError(f"waited {_PATIENCE:.0f} s for {what}") from None
+
+
+@contextlib.contextmanager
+def opened(options: Kafka) -> Iterator[Cluster]:
+    """A connection for the length of the `with` block."""
+    caught = Caught()
+    try:
+        with caught.opening():
+            configs = options.client("doctor") | {"bootstrap_timeout_ms": int(options.connection_timeout * 1000)}
+            admin = KafkaAdminClient(**configs, kafka_client=caught)
+        with translated():
+            yield Cluster(admin)
+    finally:
+        caught.close()
+
+
+def _retried(ask: Callable[[], Any]) -> Any:
+    """A young cluster has no coordinators yet: it makes them when it is asked for one."""
+    return Retrying(retry=retry_if_exception(_passes), stop=stop_after_delay(_PATIENCE), wait=wait_fixed(0.1), reraise=True)(ask)
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, errors.KafkaError) and bool(error.retriable)
+
+
+def _topic(name: str, partitions: Iterable[Mapping[str, Any]], settings: Mapping[str, Any]) -> Topic:
+    replicas = [len(each["replica_nodes"]) for each in partitions]
+    own = {key: each["value"] for key, each in settings.items() if each["config_source"] == _OWN}
+    return Topic(name, len(replicas), min(replicas), {key: each["value"] for key, each in settings.items()}, own)

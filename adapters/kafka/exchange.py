@@ -1,0 +1,117 @@
+"""Level sources on one consumer, and movers on one transactional producer: see exchange.Exchange."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..base import NotConnected
+from .joined import JoinedSource
+from .levels import Hub, LevelSource
+from .link import translated
+from .markers import Markers
+from .source import KafkaSource, Subscription
+from .transactor import Transactor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base import Confirm, Level, Source
+    from ..exchange import Move
+    from . import Kafka
+    from .transactor import Readers
+
+
+class KafkaExchange:
+    """Exactly once from level to level and to any topic of the cluster, for consumers that read what is committed.
+
+    The producer has the bridge's name: so the next one ends at once what a killed one began, and nobody waits for that. Without one it has a new name
+    in each process, and the cluster ends it after the session's time-out.
+    """
+
+    def __init__(self, options: Kafka, levels: Sequence[Level], bridge: str = "") -> None:
+        self._options = options
+        self._hub = Hub(options, levels, moving=options.exactly_once)
+        self._name = f"{self._hub.group}-{options.level_instance or bridge or secrets.token_hex(8)}"
+        self._markers = Markers(options, self._hub.topics)
+        self._lock = threading.Lock()
+        self._transactor: Transactor | None = None
+        self._users = 0
+
+    def source(self, level: Level) -> LevelSource:
+        """See exchange.Exchange."""
+        return self._hub.source(level)
+
+    def mover(self) -> KafkaMover | None:
+        """See exchange.Exchange."""
+        return KafkaMover(self) if self._options.exactly_once else None
+
+    def joined(self, source: Source, route: str) -> JoinedSource | None:
+        """See exchange.Exchange. Each of a bridge's routes has a producer of its own."""
+        if not self._options.exactly_once or not isinstance(source, KafkaSource) or not isinstance(source.subscription, Subscription):
+            return None
+        markers = Markers(self._options, self._hub.topics)
+        return JoinedSource(source, source.subscription.group, markers, partial(self._opened, f"{self._name}:{route}", markers))
+
+    def join(self) -> Transactor:
+        """The producer, made where there is none that works. Raises NotConnected."""
+        with self._lock:
+            if self._transactor is not None and self._transactor.broken:
+                self._close()
+            if self._transactor is None:
+                self._transactor = self._opened(self._name, self._markers, self._hub)
+            self._users += 1
+            return self._transactor
+
+    def leave(self, transactor: Transactor) -> None:
+        """A mover needs it no more."""
+        with self._lock:
+            if transactor is self._transactor:
+                self._users -= 1
+                if not self._users:
+                    self._close()
+
+    def _close(self) -> None:
+        transactor, self._transactor, self._users = self._transactor, None, 0
+        if transactor is not None:
+            transactor.close()
+
+    def _opened(self, name: str, markers: Markers, readers: Readers) -> Transactor:
+        options, limit = self._options, self._options.session_timeout
+        with translated():
+            configs = options.client("mover") | {"request_timeout_ms": int(limit * 500)}
+        markers.recall(name)
+        transactions = {"transactional_id": name, "transaction_timeout_ms": int(limit * 1000)}
+        return Transactor(configs, options.connection_timeout, limit, transactions, readers, markers)
+
+
+class KafkaMover:
+    """See exchange.Mover."""
+
+    def __init__(self, exchange: KafkaExchange) -> None:
+        self._exchange = exchange
+        self._transactor: Transactor | None = None
+        self._confirm: Confirm | None = None
+
+    def connect(self, confirm: Confirm) -> None:
+        """See exchange.Mover."""
+        self.close()
+        self._transactor = self._exchange.join()
+        self._confirm = confirm
+
+    def move(self, moves: Sequence[Move]) -> None:
+        """See exchange.Mover. Never blocks."""
+        if self._transactor is None or self._confirm is None:
+            raise NotConnected("the mover is closed")
+        self._transactor.check()
+        if moves:
+            self._transactor.begin(moves, self._confirm)
+
+    def close(self) -> None:
+        """See exchange.Mover."""
+        transactor, self._transactor = self._transactor, None
+        if transactor is not None and self._confirm is not None:
+            transactor.abandon(self._confirm)
+            self._exchange.leave(transactor)

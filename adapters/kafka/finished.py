@@ -1,0 +1,107 @@
+"""Which records of a partition are finished, in any order, and how a committed offset says so.
+
+Kafka keeps one offset for each partition, and a text beside it. The offset is that of the first record that is not finished; the text says which
+of the later ones are (as Confluent's Parallel Consumer does), so that the next owner of the partition does not handle them again.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import zlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+OUT = 800
+"""Records of one partition that are given out and not finished, at most: their places fit into the text, wherever they are."""
+
+SPAN = 1_000_000
+"""Offsets from the first record that is not finished to the last one given out, at most."""
+
+LIMIT = 4096
+"""Characters that a broker takes beside an offset (`offset.metadata.max.bytes`)."""
+
+
+class Finished:
+    """One partition. `base` and `text` are what was committed: all below is finished, and what the text names."""
+
+    def __init__(self, base: int = 0, text: str = "") -> None:
+        self._reached = base
+        self._open: dict[int, bool] = {}  # rising; True where it is given out
+        self._out = 0
+        self._known, self._bits = base, _decoded(text)
+
+    @property
+    def base(self) -> int:
+        """The first offset that may not be finished."""
+        return next(iter(self._open), self._reached)
+
+    @property
+    def out(self) -> int:
+        """How many records are given out and not finished."""
+        return self._out
+
+    @property
+    def room(self) -> int:
+        """How many more may be given out."""
+        return OUT - self._out if self._reached - self.base < SPAN else 0
+
+    def admit(self, offset: int) -> bool:
+        """The next record of the partition has come; False where it is finished already."""
+        if offset < self._reached:
+            return False
+        self._reached = offset + 1
+        if self._was_finished(offset):
+            return False
+        self._open[offset] = False
+        return True
+
+    def reach(self, offset: int) -> None:
+        """All below has come: what is between the last record and this are markers of transactions, and what was aborted."""
+        self._reached = max(self._reached, offset)
+
+    def give(self, offset: int) -> None:
+        """It is given out."""
+        self._open[offset] = True
+        self._out += 1
+
+    def finish(self, offset: int) -> None:
+        """It need not come again."""
+        if self._open.pop(offset, False):
+            self._out -= 1
+
+    def after(self, offsets: AbstractSet[int]) -> Finished:
+        """What it will be when these are finished, too."""
+        later = copy.copy(self)
+        later._open = {offset: out for offset, out in self._open.items() if offset not in offsets}  # noqa: SLF001 - our own
+        return later
+
+    def text(self) -> str:
+        """What to commit beside `base`: empty where nothing behind it is finished."""
+        base, known = self.base, self._bits >> max(0, self._reached - self._known)
+        bits = bytearray(b"\xff") * ((self._reached - base + 7) // 8)
+        for offset in self._open:
+            bits[(offset - base) // 8] &= ~(1 << (offset - base) % 8)
+        seen = int.from_bytes(bits, "little") & ((1 << self._reached - base) - 1)
+        return _encoded(seen | known << max(self._reached, self._known) - base)
+
+    def _was_finished(self, offset: int) -> bool:
+        """By what was committed before."""
+        return offset >= self._known and bool(self._bits >> offset - self._known & 1)
+
+
+def _encoded(bits: int) -> str:
+    if not bits:
+        return ""
+    packed = zlib.compress(bits.to_bytes((bits.bit_length() + 7) // 8, "little"))
+    return base64.b64encode(packed).decode()
+
+
+def _decoded(text: str) -> int:
+    """Whatever stands there that is not ours says nothing."""
+    try:
+        return int.from_bytes(zlib.decompress(base64.b64decode(text, validate=True)), "little") if text else 0
+    except (ValueError, zlib.error):
+        return 0

@@ -1,0 +1,129 @@
+"""Finds transactions that nobody ends any more: whoever reads what is committed stands still before them for good (see markers.py for how they come about).
+
+It hangs where it is open in a partition, its coordinator then says that it is not open there, and it still is: a coordinator knows of a partition before the
+first record is written, and forgets it after the end is. No clock is asked. Where no coordinator tells whose the producer is, because its transactional id has
+expired or may not be described, it hangs if its last record is older than any transaction may become.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..base import Finding
+from .cluster import COMMITTED, OFFSETS, opened
+from .ingress import KafkaIngress
+from .level_topics import group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from kafka import TopicPartition
+
+    from ..base import Level
+    from . import Endpoint, Kafka
+    from .cluster import Cluster, Open, Owner
+
+
+class Hanging(NamedTuple):
+    """One transaction in one partition that nobody ends; `owner` is None where the cluster does not tell whose it is."""
+
+    open: Open
+    owner: Owner | None
+
+    @property
+    def producer(self) -> tuple[str, int]:
+        """Whose it is, in an order."""
+        return (self.owner.transactional_id if self.owner else "", self.open.producer_id)
+
+
+class Look(NamedTuple):
+    """What was found in some topics. `untold`: those of which the cluster does not tell. `leaderless`: what could not be looked at."""
+
+    topics: AbstractSet[str]
+    hanging: Sequence[Hanging]
+    untold: AbstractSet[str]
+    leaderless: AbstractSet[TopicPartition]
+
+
+def findings(options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
+    """See base.Examinable. Topics that do not exist are left out."""
+    bridges = f"{group(levels[0].name)}-" if levels else None
+    with opened(options) as cluster:
+        there = cluster.names()
+        read = {name for one in KafkaIngress(options, routes).read(there) for name in (one.name, one.destination)}
+        topics = there & (read | set(addresses) | {level.name for level in levels})
+        seen = look(cluster, topics | ({OFFSETS} if levels else set()))
+    found = [each for each in seen.hanging if each.open.partition.topic != OFFSETS or _bridge(each, bridges)]
+    return list(_told(seen._replace(hanging=found), bridges, ",".join(options.bootstrap_servers)))
+
+
+def look(cluster: Cluster, topics: AbstractSet[str]) -> Look:
+    """Ask for all partitions of these topics, of those that exist. Raises AdapterError."""
+    led, leaderless = cluster.led(topics, frozenset()) if topics else (set(), set())
+    topics = {each.topic for each in led | leaderless}  # Kafka makes that of offsets when a group commits for the first time
+    before, untold = cluster.open_in(led)
+    if not before:
+        return Look(topics, [], untold, leaderless)
+    owners = cluster.owners({each.producer_id for each in before})
+    after, _ = cluster.open_in({each.partition for each in before})
+    known = [Hanging(each, owners.get(each.producer_id)) for each in before & after]
+    longest = 0 if all(each.owner for each in known) else cluster.longest_transaction()
+    return Look(topics, [each for each in known if _hangs(each, time.time() * 1000 - longest)], untold, leaderless)
+
+
+def _hangs(one: Hanging, oldest: float) -> bool:
+    if one.owner is None:
+        return one.open.last < oldest
+    return one.open.partition not in one.owner.partitions
+
+
+def _bridge(one: Hanging, bridges: str | None) -> str:
+    """The name of the bridge whose it is, empty where it is no bridge's of these levels."""
+    if bridges is None or one.owner is None or not one.owner.transactional_id.startswith(bridges):
+        return ""
+    return one.owner.transactional_id.removeprefix(bridges).partition(":")[0]  # see exchange.py
+
+
+def _told(seen: Look, bridges: str | None, servers: str) -> Iterator[Finding]:
+    for _, some in groupby(sorted(seen.hanging, key=attrgetter("producer", "open")), key=attrgetter("producer")):
+        yield _standstill(list(some), bridges, servers)
+    if seen.leaderless:
+        yield Finding(
+            False, f"{_names(seen.leaderless)}: without a leader, nobody reads or writes there", "see that the brokers run that have it"
+        )
+    if seen.untold:
+        text = f"whether a transaction hangs in {', '.join(sorted(seen.untold))} is not known"
+        yield Finding(True, f"{text}: the cluster does not tell (READ on the topic is needed, and Kafka 2.8)")
+    told = seen.topics - seen.untold - {each.topic for each in seen.leaderless}
+    if told and not seen.hanging:
+        yield Finding(True, f"no transaction hangs in the {len(told)} topic{'' if len(told) == 1 else 's'} that were looked at")
+
+
+def _standstill(some: Sequence[Hanging], bridges: str | None, servers: str) -> Finding:
+    first = some[0]
+    committed = first.owner is not None and first.owner.state in COMMITTED
+    whose = f"`{first.owner.transactional_id}`" if first.owner else f"producer {first.open.producer_id}, of which no more is known"
+    where = _names({each.open.partition for each in some})
+    what = f"readers of what is committed get no further in {where}: nobody ends the transaction of {whose} there"
+    commands = " && ".join(_command(each.open, servers) for each in some)
+    drops = f"this drops what it wrote there{', though its last transaction was committed' if committed else ''}: {commands}"
+    bridge = _bridge(first, bridges)
+    if not bridge:
+        return Finding(False, what, drops)
+    again = f"start the bridge `{bridge}` again, which ends it as it ended elsewhere, at a destination when it delivers there next"
+    return Finding(False, what, f"{again}; or, where no bridge of that name will come, {drops}")
+
+
+def _command(one: Open, servers: str) -> str:
+    topic, partition = one.partition
+    where = ["--topic", topic, "--partition", str(partition), "--start-offset", str(one.start)]
+    return shlex.join(["kafka-transactions.sh", "--bootstrap-server", servers, "abort", *where])
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))

@@ -1,0 +1,257 @@
+"""Interception on Kafka: the ingress topics of all routes that read from one cluster.
+
+A broker of Kafka cannot divert: producers send to `<topic>.delayed` themselves, or under `delaybridge-instrument`. Such a topic has as many
+partitions as `<topic>`, because the producer's partitioner chose among so many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..base import Finding, Step
+from . import probe
+from .cluster import Topic, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from . import Endpoint, Kafka
+    from .cluster import Cluster
+
+DAY = 86_400_000
+RETENTION = 14 * DAY
+"""How long an ingress topic made by `apply` keeps what no bridge has taken: outlives the longest time for which the bridge may be down."""
+
+SHORTEST = 7 * DAY
+"""Below this `check` warns: Kafka's own default, which outlives a week-end."""
+
+SETTINGS = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime", "retention.bytes": "-1", "retention.ms": str(RETENTION)}
+"""What `apply` sets. The time of the append is when the broker received the message: delays count from it, whatever the producer's clock says."""
+
+INHERITED = ("max.message.bytes", "min.insync.replicas")
+"""What an ingress topic takes over from its destination, where that has settings of its own."""
+
+_FENCE = "max.message.bytes"
+_CLOSED = {_FENCE: "0"}
+
+APPLY = "run `delaybridge apply`"
+
+
+class Ingress(NamedTuple):
+    """A topic that a group reads; `destination` is empty where its name does not say one."""
+
+    name: str
+    group: str
+    destination: str
+
+
+class KafkaIngress:
+    """See base.Interception. `endpoints`: the `from` sections."""
+
+    def __init__(self, options: Kafka, endpoints: Sequence[Endpoint]) -> None:
+        self._options = options
+        self._endpoints = endpoints
+
+    def plan(self) -> list[Step]:
+        """See base.Interception. A pattern names no topic that could be created: those that exist are shown."""
+        with opened(self._options) as cluster:
+            return list(self._steps(cluster))
+
+    def apply(self) -> list[Step]:
+        """See base.Interception. A topic that exists is left as it is, but for what an `undo` that was interrupted left behind."""
+        with opened(self._options) as cluster:
+            topics = cluster.topics(_with_destinations(self._named()))
+            for one in self._named():
+                topic, settings = topics.get(one.name), _settings(topics, one)
+                if topic is None:
+                    cluster.create(one.name, *_shape(topics, one), settings)
+                elif _is_closed(topic):
+                    cluster.alter(one.name, _FENCE, settings.get(_FENCE))
+            return list(self._steps(cluster))
+
+    def undo(self) -> list[Step]:
+        """Delete the ingress topics that `apply` made and whose every record is taken. Others stay; their step says why.
+
+        Meanwhile such a topic takes no message (its producers get an error), so that none is lost between the last look and the end.
+        """
+        with opened(self._options) as cluster:
+            return [self._undone(cluster, one) for one in self._named()]
+
+    def _undone(self, cluster: Cluster, one: Ingress) -> Step:
+        what, topics = f"topic `{one.name}` is gone", cluster.topics(_with_destinations([one]))
+        topic = topics.get(one.name)
+        if topic is None:
+            return Step(what, "", True)
+        command = self._command("--delete", one.name)
+        settings = _settings(topics, one)
+        if topic.own not in (settings, settings | _CLOSED):
+            return Step(f"{what}; `apply` did not make it as it is, so it is not deleted", command, False)
+        with _closed(cluster, one.name, settings.get(_FENCE)):
+            waiting = cluster.waiting(one.group, topic)
+            if waiting:
+                return Step(f"{what}; {waiting} records in it were not taken yet: let the bridge run, and try again", "", False)
+            cluster.delete(one.name)
+        return Step(what, "", True)
+
+    def check(self) -> list[Finding]:
+        """See base.Interception."""
+        with opened(self._options) as cluster:
+            names = cluster.names()
+            read = self.read(names)
+            topics = cluster.topics(_with_destinations(read))
+            findings = [finding for one in read for finding in _check_topic(topics, one)]
+            return [*findings, *self._check_strays(names, read), *self._check_groups(cluster, topics, read)]
+
+    def probe(self) -> list[Finding]:
+        """See base.Interception. A topic that others read as well is left out, unless its name says that it is an ingress topic."""
+        with opened(self._options) as cluster:
+            read = self.read(cluster.names())
+            shared = {one.name: others for one in read if not one.destination and (others := cluster.readers(one.name) - {one.group})}
+            names = [one.name for one in read if one.name not in shared]
+            skipped = [
+                Finding(True, f"no probe was sent through topic `{name}`: {', '.join(sorted(others))} would read it as well")
+                for name, others in shared.items()
+            ]
+            return [*skipped, *(probe.probe(self._options, cluster, names) if names else [])]
+
+    # --- which topics ---
+
+    def _named(self) -> list[Ingress]:
+        """Of all routes; each topic once."""
+        found = {name: self._ingress(name, endpoint.group) for endpoint in self._endpoints for name in endpoint.topics}
+        return list(found.values())
+
+    def read(self, names: AbstractSet[str]) -> list[Ingress]:
+        """Those that are named, and those of these that match a pattern."""
+        found = {one.name: one for one in self._named()}
+        for endpoint in self._endpoints:
+            for name in names:
+                if endpoint.pattern is not None and re.fullmatch(endpoint.pattern, name):
+                    found.setdefault(name, self._ingress(name, endpoint.group))
+        return list(found.values())
+
+    def _ingress(self, name: str, group: str) -> Ingress:
+        suffix = self._options.delayed_suffix
+        destination = name.removesuffix(suffix) if suffix and name != suffix and name.endswith(suffix) else ""
+        return Ingress(name, group, destination)
+
+    # --- plan ---
+
+    def _steps(self, cluster: Cluster) -> Iterator[Step]:
+        topics = cluster.topics(_with_destinations(self._named()))
+        yield from (self._step(topics, one) for one in self._named())
+        for endpoint in self._endpoints:
+            if endpoint.pattern is not None:
+                matching = ", ".join(name for name in sorted(cluster.names()) if re.fullmatch(endpoint.pattern, name)) or "none"
+                yield Step(f"topics that match `{endpoint.pattern}` are read as soon as they are there; now: {matching}", "", True)
+
+    def _step(self, topics: Mapping[str, Topic], one: Ingress) -> Step:
+        partitions, replicas = _shape(topics, one)
+        known = partitions > 0
+        shape = ["--partitions", str(partitions), "--replication-factor", str(replicas)] if known else []
+        settings = [f"--config={key}={value}" for key, value in _settings(topics, one).items()]
+        count = f", with the {partitions} partitions of `{one.destination}`" if known else ""
+        command = self._command("--create", one.name, *shape, *settings)
+        done = one.name in topics and not _is_closed(topics[one.name])
+        return Step(f"topic `{one.name}` takes in delayed messages{count}", command, done)
+
+    def _command(self, verb: str, topic: str, *more: str) -> str:
+        return shlex.join(
+            ["kafka-topics.sh", "--bootstrap-server", ",".join(self._options.bootstrap_servers), verb, "--topic", topic, *more]
+        )
+
+    # --- check ---
+
+    def _check_strays(self, names: Iterable[str], read: Sequence[Ingress]) -> Iterator[Finding]:
+        """A cluster that creates topics by itself makes one for any delayed message whose topic has no ingress."""
+        known = {one.name for one in read}
+        for name in sorted(names):
+            if name not in known and self._ingress(name, "").destination:
+                fix = "add it to a route's `topic`; or delete it, if its messages are of no use any more"
+                yield Finding(False, f"topic `{name}` is named as an ingress topic, and no route reads it", fix)
+
+    def _check_groups(self, cluster: Cluster, topics: Mapping[str, Topic], read: Sequence[Ingress]) -> Iterator[Finding]:
+        for group in dict.fromkeys(endpoint.group for endpoint in self._endpoints):
+            members = cluster.members(group)
+            waiting = sum(cluster.waiting(group, topics[one.name]) for one in read if one.group == group and one.name in topics)
+            text = f"group `{group}` has {members or 'no'} consumer{'' if members == 1 else 's'}, and {waiting} records to take"
+            yield Finding(members > 0, text, "start the bridge: `delaybridge run`")
+
+
+@contextlib.contextmanager
+def _closed(cluster: Cluster, topic: str, largest: str | None) -> Iterator[None]:
+    """Let a topic take no message; afterwards, if it is still there, messages up to `largest` bytes again."""
+    cluster.alter(topic, _FENCE, _CLOSED[_FENCE])
+    try:
+        yield
+    finally:
+        if cluster.topics([topic], settings=False):
+            cluster.alter(topic, _FENCE, largest)
+
+
+def _with_destinations(some: Iterable[Ingress]) -> set[str]:
+    return {name for one in some for name in (one.name, one.destination) if name}
+
+
+def _is_closed(topic: Topic) -> bool:
+    return topic.own.items() >= _CLOSED.items()
+
+
+def _shape(topics: Mapping[str, Topic], one: Ingress) -> tuple[int, int]:
+    """Partitions and replicas, as the destination has them; -1, as the cluster gives them, where there is none."""
+    destination = topics.get(one.destination)
+    return (-1, -1) if destination is None else (destination.partitions, destination.replicas)
+
+
+def _settings(topics: Mapping[str, Topic], one: Ingress) -> dict[str, str]:
+    destination = topics.get(one.destination)
+    return SETTINGS | ({} if destination is None else {key: destination.own[key] for key in INHERITED if key in destination.own})
+
+
+def _check_topic(topics: Mapping[str, Topic], one: Ingress) -> Iterator[Finding]:
+    topic, destination = topics.get(one.name), topics.get(one.destination)
+    if topic is None:
+        yield Finding(False, f"topic `{one.name}` does not exist", APPLY)
+        return
+    problems = [*_check_destination(topic, one, destination), *_check_settings(topic)]
+    leads = f" leads to `{one.destination}`, and" if one.destination else ""
+    yield from problems or [Finding(True, f"topic `{one.name}`{leads} keeps what the bridge has not taken for {_days(topic)}")]
+
+
+def _check_destination(topic: Topic, one: Ingress, destination: Topic | None) -> Iterator[Finding]:
+    if one.destination and destination is None:
+        yield Finding(False, f"topic `{one.name}` leads to `{one.destination}`, which does not exist", "create it, with as many partitions")
+    elif destination is not None and destination.partitions != topic.partitions:
+        text = f"topic `{one.name}` has {topic.partitions} partitions and `{one.destination}` {destination.partitions}: delayed messages change their partition"
+        most = max(topic.partitions, destination.partitions)
+        yield Finding(False, text, f"give both {most}: kafka-topics.sh --alter --topic … --partitions {most}")
+
+
+def _check_settings(topic: Topic) -> Iterator[Finding]:
+    """Whatever lets Kafka drop a record that no bridge has taken, or refuse it."""
+    if _is_closed(topic):
+        yield Finding(
+            False, f"topic `{topic.name}` takes no messages: `delaybridge apply --undo` was interrupted", f"{APPLY}, or --undo again"
+        )
+    alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config"
+    if not topic.settings:
+        yield Finding(False, f"the settings of topic `{topic.name}` may not be read", "allow the bridge's user DESCRIBE_CONFIGS on it")
+        return
+    if "compact" in topic.settings["cleanup.policy"]:
+        text = f"topic `{topic.name}` is compacted: of two delayed messages with one key the first may be dropped"
+        yield Finding(False, text, f"{alter} cleanup.policy=delete")
+    if "delete" in topic.settings["cleanup.policy"] and 0 <= int(topic.settings["retention.ms"]) < SHORTEST:
+        text = f"topic `{topic.name}` keeps records for {_days(topic)}: if the bridge is down for longer, they are lost"
+        yield Finding(False, text, f"{alter} retention.ms={RETENTION}")
+    if int(topic.settings["retention.bytes"]) >= 0:
+        text = f"topic `{topic.name}` drops records above {topic.settings['retention.bytes']} bytes in a partition, taken or not"
+        yield Finding(False, text, f"{alter} retention.bytes=-1")
+
+
+def _days(topic: Topic) -> str:
+    milliseconds = int(topic.settings["retention.ms"])
+    return "ever" if milliseconds < 0 or topic.settings["cleanup.policy"] == "compact" else f"{milliseconds / DAY:.3g} days"

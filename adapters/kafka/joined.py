@@ -1,0 +1,145 @@
+"""A source of the cluster of the level queues: what a batch of it becomes is published, and its offsets are committed, in one transaction.
+
+So a bridge that is killed takes nothing in twice, and neither does the one that comes after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from typing import TYPE_CHECKING
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from ..base import AdapterError, BackOff, Batch, NotConnected, Rejected
+from ..exchange import Gone, Move
+from .cluster import opened
+from .source import KafkaSource, Poller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kafka import TopicPartition
+
+    from ...core.message import Message
+    from ..base import Outcome, Received
+    from .markers import Markers
+    from .progress import Given
+    from .transactor import Readers, Transactor
+
+_PATIENCE = 10.0  # s, for a transaction and its repetitions
+_LOOK = 1.0  # s, after which the producer is asked whether it still works
+
+
+class JoinedSource(KafkaSource):
+    """See exchange.Joined. `opened_producer` makes the producer, and raises NotConnected; `markers` are those of its transactions. One thread drives it.
+
+    Nothing is committed but in transactions: a plain commit that is late would undo what one of them has committed.
+    """
+
+    def __init__(self, source: KafkaSource, group: str, markers: Markers, opened_producer: Callable[[Readers], Transactor]) -> None:
+        super().__init__(source.options, source.subscription)
+        self.group = group
+        self._markers = markers
+        self._opened_producer = opened_producer
+        self._transactor: Transactor | None = None
+        self._given: Given | None = None
+        self._doubtful: tuple[Mapping[TopicPartition, int], Callable[[], None]] | None = None
+
+    @property
+    def poller(self) -> Poller | None:
+        """See transactor.Readers."""
+        return self._poller
+
+    def connect(self) -> None:
+        """See base.Source. The producer comes first: it ends what the one before has begun, before the group's offsets are asked for."""
+        self.close()
+        transactor = self._opened_producer(self)
+        try:
+            if not self._markers.committed:
+                self._doubtful = None
+            super().connect()
+            transactor.check()
+        except BaseException:
+            transactor.close()
+            raise
+        self._transactor = transactor
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:
+        """See exchange.Joined."""
+        self._settle()
+        return super().receive(limit, timeout)
+
+    def _settle(self) -> None:
+        """Tell what was in doubt if it has happened: the group's offsets say. Raises NotConnected."""
+        if self._doubtful is None:
+            return
+        ends, entered = self._doubtful
+        with opened(self.options) as cluster:
+            committed = cluster.committed(self.group, ends.keys())
+        if all(committed.get(partition, 0) >= end for partition, end in ends.items()):
+            entered()
+        self._doubtful = None
+
+    def _batch(self, poller: Poller, records: Sequence[Received], given: Given) -> Batch:
+        self._given = given
+        return Batch(records, lambda: self._ack(poller, given))
+
+    def _ack(self, poller: Poller, given: Given) -> None:
+        try:
+            if not given.committed:
+                self._move((), given)
+        except AdapterError as error:
+            poller.fail(NotConnected(f"a batch could not be committed: {error}"))
+        else:
+            poller.progress.ack(given)
+
+    def publish(self, messages: Sequence[tuple[str, Message]], entered: Callable[[], None]) -> None:
+        """See exchange.Joined."""
+        given = self._given
+        if given is None:
+            raise NotConnected("the source is closed")
+        self._doubtful = dict(given.ends), entered
+        try:
+            self._move(messages, given)
+        except (Gone, BackOff, Rejected) as error:
+            self._doubtful = None  # it has not happened
+            raise NotConnected(f"{len(messages)} messages were not taken: {error}") from error
+        entered()
+        self._doubtful = None
+
+    def _move(self, messages: Sequence[tuple[str, Message]], given: Given) -> None:
+        """Raises AdapterError: Gone, BackOff and Rejected say that nothing has happened."""
+        deadline = time.monotonic() + _PATIENCE
+        again = Retrying(
+            retry=retry_if_exception_type((BackOff, Rejected)),
+            wait=wait_random_exponential(multiplier=0.1, max=2),
+            stop=stop_after_delay(_PATIENCE),
+            reraise=True,
+        )
+        again(self._attempt, Move(b"", messages, given.token), deadline)
+
+    def _attempt(self, move: Move, deadline: float) -> None:
+        transactor = self._transactor
+        if transactor is None:
+            raise Gone("the source is closed")
+        transactor.check()
+        told: queue.SimpleQueue[Sequence[Outcome]] = queue.SimpleQueue()
+        transactor.begin([move], told.put)
+        while True:
+            with contextlib.suppress(queue.Empty):
+                ((_, error),) = told.get(timeout=_LOOK)
+                break
+            transactor.check()
+            if time.monotonic() > deadline:
+                raise NotConnected(f"a transaction did not end within {_PATIENCE:g} s")
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """See base.Source. What is begun is ended first: then it is known, by the group's offsets."""
+        transactor, self._transactor, self._given = self._transactor, None, None
+        if transactor is not None:
+            transactor.close()
+        super().close()

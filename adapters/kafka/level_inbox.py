@@ -1,0 +1,171 @@
+"""What is here of the level queues of one consumer: fetched, given out, finished. It is both the inbox and the progress of a `source.Poller`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from kafka import OffsetAndMetadata
+
+from .finished import Finished
+from .gate import Gate, Held
+from .records import offset_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kafka import TopicPartition
+
+    from ..base import Level, NotConnected, Received
+
+
+def wall_clock() -> int:
+    """Epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class LevelInbox:
+    """All partitions of all levels. Any thread."""
+
+    def __init__(self, levels: Sequence[Level]) -> None:
+        self._gate = Gate({level.name: level.wait for level in levels})
+        self._lock = threading.RLock()
+        self._changed = {level.name: threading.Condition(self._lock) for level in levels}
+        self._finished: dict[TopicPartition, Finished] = {}
+        self._uncommitted: set[TopicPartition] = set()
+        self._out: dict[bytes, Held] = {}
+        self._reason: NotConnected | None = None
+
+    # The inbox.
+
+    def put(self, fetched: Mapping[TopicPartition, Sequence[Received]], reached: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        """What was fetched, of partitions that were opened, and how far they are read. What has gone to another bridge meanwhile is left to it."""
+        with self._lock:
+            ours = reached()
+            for partition, records in fetched.items():
+                finished = self._finished.get(partition)
+                if finished is not None and partition in ours:
+                    self._gate.put(partition, [each for each in records if finished.admit(offset_of(each.token))])
+                    self._changed[partition.topic].notify_all()
+            for partition, offset in ours.items():
+                if partition in self._finished:
+                    self._finished[partition].reach(offset)
+
+    def leaving(self, topic: str, limit: int, timeout: float) -> list[Held]:
+        """At most `limit` records that have left their level, waiting for the first. Raises NotConnected."""
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            while True:
+                if self._reason is not None:
+                    raise self._reason
+                now = wall_clock()
+                taken = self._gate.take(topic, now, limit, self._room)
+                left = deadline - time.monotonic()
+                if taken or left <= 0:
+                    for held in taken:
+                        self._finished[held.partition].give(held.offset)
+                        self._out[held.received.token] = held
+                    return taken
+                leaves = self._gate.next_leave(topic, self._room)
+                self._changed[topic].wait(left if leaves is None else min(left, max(1, leaves - now) / 1000))
+
+    def _room(self, partition: TopicPartition) -> int:
+        return self._finished[partition].room
+
+    def unwanted(self, partitions: Iterable[TopicPartition], now: int) -> tuple[set[TopicPartition], bool]:
+        """Of which partitions no more should be fetched, and whether one of them is full of what leaves soon."""
+        with self._lock:
+            found = {each for each in partitions if not self._gate.wants(each, now)}
+            return found, any(self._gate.full(each) for each in found)
+
+    def fail(self, reason: NotConnected) -> None:
+        """From now on there is nothing to take. The first reason stands."""
+        with self._lock:
+            self._reason = self._reason or reason
+            for changed in self._changed.values():
+                changed.notify_all()
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is nothing to take any more."""
+        return self._reason is not None
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what is here of these and was not given out."""
+        with self._lock:
+            self._gate.drop(partitions)
+
+    # The progress.
+
+    def open(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> None:
+        """A partition has come; this is what its last owner committed."""
+        with self._lock:
+            self._finished[partition] = Finished() if committed is None else Finished(committed.offset, committed.metadata or "")
+
+    @property
+    def opened(self) -> bool:
+        """Whether any partition is ours."""
+        with self._lock:
+            return bool(self._finished)
+
+    def unknown(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those that were not opened."""
+        with self._lock:
+            return {each for each in partitions if each not in self._finished}
+
+    def out(self, token: bytes) -> Held | None:
+        """The record that was given out with this token, while it is ours and not finished."""
+        with self._lock:
+            return self._out.get(token)
+
+    def finish(self, held: Iterable[Held], *, committed: bool = False) -> None:
+        """These need not come again. What belongs to somebody else by now is left to them."""
+        with self._lock:
+            for each in held:
+                if self._out.pop(each.received.token, None) is not None:
+                    self._finished[each.partition].finish(each.offset)
+                    self._changed[each.partition.topic].notify_all()
+                    if not committed:
+                        self._uncommitted.add(each.partition)
+
+    def take(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is to be committed now."""
+        with self._lock:
+            partitions, self._uncommitted = self._uncommitted, set()
+            return {each: self._position(self._finished[each]) for each in partitions}
+
+    def positions(self, held: Iterable[Held]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What would be to be committed if these, which are given out, were finished."""
+        with self._lock:
+            offsets: dict[TopicPartition, set[int]] = {}
+            for each in held:
+                offsets.setdefault(each.partition, set()).add(each.offset)
+            return {each: self._position(self._finished[each].after(done)) for each, done in offsets.items()}
+
+    @staticmethod
+    def _position(finished: Finished) -> OffsetAndMetadata:
+        return OffsetAndMetadata(finished.base, finished.text(), -1)
+
+    def give_back(self, positions: Iterable[TopicPartition]) -> None:
+        """These could not be committed."""
+        with self._lock:
+            self._uncommitted |= {each for each in positions if each in self._finished}
+
+    def holds(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether a record of one of these is given out and not finished."""
+        with self._lock:
+            return any(self._finished[each].out for each in partitions if each in self._finished)
+
+    def holds_of(self, topic: str) -> bool:
+        """Whether a record of a topic is given out and not finished."""
+        with self._lock:
+            return self.holds([each for each in self._finished if each.topic == topic])
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are not ours any more."""
+        with self._lock:
+            for each in partitions:
+                self._finished.pop(each, None)
+                self._uncommitted.discard(each)
+            self._out = {token: held for token, held in self._out.items() if held.partition in self._finished}

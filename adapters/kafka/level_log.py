@@ -1,0 +1,170 @@
+"""The log of ids beside level queues: a compacted topic of one partition, so that all that is said of ids has one order.
+
+It is read without a group, as far as the replicas have it, and written without transactions: nobody's hanging transaction keeps a cancel from being read.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
+
+from ...core import fields
+from ..base import NotConnected
+from ..log import Line
+from .fetched import PartitionRecords, Suspects
+from .link import Caught, Pulse, not_connected, translated
+from .records import offset_of
+from .source import consuming
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base import Received
+    from . import Kafka
+
+_BATCH = 256 << 10  # bytes; a partition has one batch under way at a time, and kafka-python's 16 KiB would be its limit
+_WAIT = 50  # ms; a broker answers the question for the end after the fetch before it, which waits so long for records
+_NOTE = b"note"
+
+
+class KafkaLog:
+    """See base.Log."""
+
+    def __init__(self, options: Kafka, topic: str) -> None:
+        self._options = options
+        self._partition = TopicPartition(topic, 0)
+        self._suspects = Suspects()
+        self._reader: _Reader | None = None
+        self._lock = threading.Lock()
+        self._writer: _Writer | None = None
+
+    def connect(self, place: int) -> int:
+        """See base.Log."""
+        self._disconnect()
+        caught = Caught()
+        with caught.opening():
+            self._reader = _Reader(self._options, self._partition, self._suspects, caught)
+            return self._reader.seek(place)
+
+    def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
+        """See base.Log."""
+        with translated():
+            return self._reading().read(timeout)
+
+    def end(self) -> int:
+        """See base.Log."""
+        with translated():
+            return self._reading().end()
+
+    def _reading(self) -> _Reader:
+        if self._reader is None:
+            raise NotConnected("the log is closed")
+        return self._reader
+
+    def append(self, lines: Sequence[Line]) -> list[int]:
+        """See base.Log. A writer that failed is done with: what it had under way is not waited for."""
+        with self._lock:
+            writer = self._writer = self._writer or _Writer(self._options, self._partition)
+        try:
+            return writer.append(lines)
+        except Exception as error:
+            with self._lock:
+                if self._writer is writer:
+                    self._writer = None
+            writer.close(0)
+            raise not_connected(error) from error
+
+    def _disconnect(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def close(self) -> None:
+        """See base.Log."""
+        self._disconnect()
+        with self._lock:
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close(self._options.connection_timeout)
+
+
+class _Reader:
+    """One consumer. Its first place is to be sought."""
+
+    def __init__(self, options: Kafka, partition: TopicPartition, suspects: Suspects, caught: Caught) -> None:
+        self._partition = partition
+        self._timeout = int(options.connection_timeout * 1000)
+        configs = consuming(options, "ids") | {"isolation_level": "read_uncommitted", "fetch_max_wait_ms": _WAIT}
+        self._consumer = consumer = KafkaConsumer(**configs, kafka_client=caught)
+        consumer.bootstrap(timeout_ms=self._timeout)  # see source.py
+        self._topics = Topics(consumer, "", options.connection_timeout)
+        self._topics.require([partition.topic], "run `delaybridge apply`")
+        consumer._fetcher.PartitionRecords = partial(PartitionRecords, self._topics.origin, suspects)  # noqa: SLF001 - see fetched.py
+        consumer.assign([partition])
+        self._pulse = Pulse(consumer._client, options.connection_timeout)  # noqa: SLF001 - see Pulse
+
+    def seek(self, place: int) -> int:
+        """There, or to the beginning, where the topic is not so long (any more)."""
+        found = place if place <= self.end() else 0
+        self._consumer.seek(self._partition, found)
+        return found
+
+    def end(self) -> int:
+        """Behind the last record that all in-sync replicas have."""
+        return int(self._consumer.end_offsets([self._partition], timeout_ms=self._timeout)[self._partition])
+
+    def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
+        """See base.Log."""
+        fetched = self._consumer.poll(timeout_ms=int(timeout * 1000))
+        self._pulse.check()
+        self._topics.check()
+        lines = [(offset_of(each.token), _line(each)) for each in fetched.get(self._partition, ()) if each.message.key is not None]
+        positions = self._consumer._subscription.all_consumed_offsets()  # noqa: SLF001 - the public way may ask the cluster
+        return int(positions[self._partition].offset), lines
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._consumer.close(autocommit=False)
+
+
+class _Writer:
+    """One idempotent producer."""
+
+    def __init__(self, options: Kafka, partition: TopicPartition) -> None:
+        self._partition = partition
+        self._timeout = options.delivery_timeout
+        caught = Caught()
+        with caught.opening():
+            self._producer = KafkaProducer(
+                **options.client("ids"), kafka_client=caught, bootstrap_timeout_ms=int(options.connection_timeout * 1000),
+                acks="all", enable_idempotence=True, batch_size=_BATCH, max_block_ms=int(options.connection_timeout * 1000),
+                delivery_timeout_ms=int(options.delivery_timeout * 1000),
+            )  # fmt: skip
+
+    def append(self, lines: Sequence[Line]) -> list[int]:
+        """See base.Log. Raises whatever kafka-python does."""
+        topic, number = self._partition
+        sent = [self._producer.send(topic, line.value, line.key, _headers(line), number) for line in lines]
+        return [int(each.get(self._timeout + 1).offset) for each in sent]
+
+    def close(self, timeout: float) -> None:
+        """What is not confirmed by then has failed. kafka-python closes nothing where that happens: its thread would try for ever."""
+        try:
+            self._producer.flush(timeout)
+        except errors.KafkaTimeoutError:
+            self._producer._sender.force_close()  # noqa: SLF001 - nothing public gives up what is under way
+        self._producer.close(self._timeout)
+
+
+def _headers(line: Line) -> list[tuple[str, bytes]]:
+    return [(_NOTE.decode(), line.note)] if line.note else []
+
+
+def _line(received: Received) -> Line:
+    message = received.message
+    note = next((fields.value_of(each) for each in fields.named(message.headers, {_NOTE})), b"")
+    return Line(message.key or b"", message.body, note if isinstance(note, bytes) else b"")

@@ -1,0 +1,149 @@
+"""The topics of level queues: what `delaybridge apply` makes of them, and how much waits in each.
+
+One topic for each level, of `level_partitions` partitions, with as many replicas as the cluster gives by default. A record is kept for two weeks
+longer than its level: so long may all bridges be down. Its time is the one that a bridge gave it: delays do not depend on the brokers' clocks.
+It may be as large as a request: what a source gave has to wait somewhere.
+
+Beside them stands the log of ids (level_log.py): compacted, in one partition, and in small segments, because only closed ones are compacted.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from ..base import Level, Step
+from .cluster import opened
+from .ingress import RETENTION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from . import Kafka
+    from .cluster import Cluster, Topic
+
+FOR_EVER = "-1"
+LARGEST = "100000000"  # bytes; a broker takes requests of 100 MiB (`socket.request.max.bytes`)
+DEAD_LETTERS, IDS = ".dead-letters", ".ids"
+_COMPACTED = {
+    "cleanup.policy": "compact", "message.timestamp.type": "CreateTime", "delete.retention.ms": "86400000",
+    "segment.ms": "3600000", "segment.bytes": "67108864", "min.cleanable.dirty.ratio": "0.1",
+}  # fmt: skip
+_SPEED = ("segment.ms", "segment.bytes", "min.cleanable.dirty.ratio")
+"""Settings of which others do no harm: they say how much a bridge has to read at its start."""
+
+
+def group(level: str) -> str:
+    """The consumer group of all bridges that share a level: the level's prefix."""
+    return level.rpartition(".")[0]
+
+
+def settings(level: Level) -> dict[str, str]:
+    """What `apply` sets. Dead letters stay until somebody takes them away."""
+    if level.name.endswith(IDS):
+        return _COMPACTED
+    retention = FOR_EVER if level.name.endswith(DEAD_LETTERS) else str(level.wait + RETENTION)
+    kept = {"cleanup.policy": "delete", "retention.bytes": FOR_EVER, "retention.ms": retention}
+    return kept | {"message.timestamp.type": "CreateTime", "max.message.bytes": LARGEST}
+
+
+class KafkaLevelQueues:
+    """See base.LevelQueues."""
+
+    counts_taken = True
+
+    def __init__(self, options: Kafka, levels: Sequence[Level]) -> None:
+        self._options = options
+        self._levels = levels
+
+    def plan(self) -> list[Step]:
+        """See base.LevelQueues."""
+        with opened(self._options) as cluster:
+            return self._steps(cluster.topics(self._names))
+
+    def apply(self) -> list[Step]:
+        """See base.LevelQueues."""
+        with opened(self._options) as cluster:
+            there = cluster.topics(self._names, settings=False)
+            for level in self._levels:
+                if level.name not in there:
+                    cluster.create(level.name, self._partitions(level), -1, settings(level))
+            return self._steps(cluster.topics(self._names))
+
+    def undo(self) -> list[Step]:
+        """See base.LevelQueues. Stop the bridges first: a message that arrives between the last look and the end would be lost."""
+        with opened(self._options) as cluster:
+            steps = [self._undone(cluster, level) for level in self._levels if not level.name.endswith(IDS)]
+            for level in self._levels:
+                if level.name.endswith(IDS):
+                    steps.append(self._undone(cluster, level, needed=not all(step.done for step in steps)))
+            return steps
+
+    def depths(self) -> list[int]:
+        """See base.LevelQueues. What a bridge has taken and not finished counts as well, and a transaction's marker as one."""
+        with opened(self._options) as cluster:
+            there = cluster.topics(self._names, settings=False)
+            return [cluster.waiting(group(level.name), there[level.name]) if level.name in there else 0 for level in self._levels]
+
+    @property
+    def _names(self) -> list[str]:
+        return [level.name for level in self._levels]
+
+    def _partitions(self, level: Level) -> int:
+        return 1 if level.name.endswith(IDS) else self._options.level_partitions
+
+    def _undone(self, cluster: Cluster, level: Level, *, needed: bool | None = None) -> Step:
+        """`needed` is said of the log of ids, in which nothing waits: it goes with the last level."""
+        what, topic = f"topic `{level.name}` is gone", cluster.topics([level.name], settings=False).get(level.name)
+        if topic is None:
+            return Step(what, "", True)
+        if needed:
+            return Step(f"{what}; levels are left that need it", self._command("--delete", level.name), False)
+        waiting = cluster.waiting(group(level.name), topic) if needed is None else 0
+        if waiting:
+            return Step(f"{what}; {waiting} records wait in it", self._command("--delete", level.name), False)
+        cluster.delete(level.name)
+        return Step(what, "", True)
+
+    def _steps(self, there: Mapping[str, Topic]) -> list[Step]:
+        return [self._step(level, there.get(level.name)) for level in self._levels]
+
+    def _step(self, level: Level, topic: Topic | None) -> Step:
+        wanted = settings(level)
+        what = f"topic `{level.name}` holds {_contents(level)}"
+        if topic is None:
+            configs = [f"--config={key}={value}" for key, value in wanted.items()]
+            return Step(what, self._command("--create", level.name, "--partitions", str(self._partitions(level)), *configs), False)
+        problems = _differs(topic, wanted)
+        if not problems:
+            return Step(what, "", True)
+        alter = ["kafka-configs.sh", "--bootstrap-server", self._servers, "--alter", "--entity-type", "topics", "--entity-name", level.name]
+        change = ",".join(f"{key}={value}" for key, value in problems.items())
+        return Step(f"{what}; it differs in {', '.join(problems)}", shlex.join([*alter, "--add-config", change]), False)
+
+    @property
+    def _servers(self) -> str:
+        return ",".join(self._options.bootstrap_servers)
+
+    def _command(self, verb: str, topic: str, *more: str) -> str:
+        return shlex.join(["kafka-topics.sh", "--bootstrap-server", self._servers, verb, "--topic", topic, *more])
+
+
+def _contents(level: Level) -> str:
+    if level.name.endswith(IDS):
+        return "what became of ids"
+    return "dead letters" if level.name.endswith(DEAD_LETTERS) else f"what waits for {level.wait / 1000:g} s"
+
+
+def _differs(topic: Topic, wanted: Mapping[str, str]) -> dict[str, str]:
+    """The settings with which a level would lose, delay or refuse messages. More does no harm; settings that may not be read say nothing."""
+    found = {key: value for key, value in topic.settings.items() if key in wanted}
+    return {key: wanted[key] for key, value in found.items() if not _serves(key, value, wanted[key])}
+
+
+def _serves(key: str, value: str, wanted: str) -> bool:
+    if key in _SPEED:
+        return True
+    if value == wanted or not key.startswith(("retention", "max", "delete.retention")):
+        return value == wanted
+    return value == FOR_EVER or (wanted != FOR_EVER and int(value) >= int(wanted))

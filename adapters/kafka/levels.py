@@ -1,0 +1,185 @@
+"""Level queues on Kafka: one topic for each level, and one consumer for all of them.
+
+A record leaves its level when its timestamp and the level's wait say so, by this machine's clock. A partition whose first records have not left
+is paused, and others go on. Bridges of one prefix are one consumer group, and share the partitions. What is committed says of each record whether it
+is finished, so that the next owner of a partition takes up exactly what is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaConsumer, OffsetAndMetadata
+
+from ..base import Batch, NotConnected
+from .fetched import PartitionRecords, Suspects
+from .gate import FULL
+from .level_inbox import LevelInbox, wall_clock
+from .level_topics import group
+from .link import Caught
+from .source import Handover, Poller, consuming, nothing
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kafka import TopicPartition
+
+    from ..base import Level
+    from . import Kafka
+
+_POLL, _HURRY = 200, 20  # ms; so often a paused partition is looked at, and while one is full
+_FETCH = 256 << 10  # bytes of one partition in one answer
+_TIMEOUT = 30_000  # ms, in which committed offsets are told: another bridge's transaction may have to end before
+
+
+class LevelPoller(Poller):
+    """One connection that serves all levels."""
+
+    def __init__(self, consumer: Any, inbox: LevelInbox, patience: float, topics: Topics, *, returning: bool) -> None:
+        super().__init__(consumer, inbox, patience, topics, returning=returning, progress=inbox)
+        self.level_inbox = inbox
+        self.serving: set[str] = set()
+        self.left: set[str] = set()
+
+    def finished(self, found: Iterable[Any]) -> None:
+        """See transactor.Session."""
+        self.level_inbox.finish(found, committed=True)
+
+    def _poll(self) -> None:
+        """Fetch of the partitions of which more is wanted."""
+        self._mind_the_join()
+        unwanted, full = self.level_inbox.unwanted(self.consumer.assignment(), wall_clock())
+        self._pause(unwanted)
+        fetched = self.consumer.poll(timeout_ms=_HURRY if full else _POLL, max_records=FULL)
+        self._open(self.level_inbox.unknown(fetched))
+        self.level_inbox.put(fetched, self._reached)
+
+    def _reached(self) -> dict[TopicPartition, int]:
+        """How far each of our partitions is read, with markers of transactions and what was aborted."""
+        positions = self.consumer._subscription.all_consumed_offsets()  # noqa: SLF001 - the public way may ask the cluster, for each one
+        return {each: position.offset for each, position in positions.items()}
+
+    def _pause(self, unwanted: set[TopicPartition]) -> None:
+        paused = self.consumer.paused()
+        for change, partitions in ((self.consumer.pause, unwanted - paused), (self.consumer.resume, paused - unwanted)):
+            for each in partitions:
+                with contextlib.suppress(KeyError):  # it has just gone to another bridge
+                    change(each)
+
+    def _open(self, unknown: set[TopicPartition]) -> None:
+        if unknown:
+            coordinator = self.consumer._coordinator  # noqa: SLF001 - the public way asks for each partition alone
+            committed = coordinator.fetch_committed_offsets(unknown, timeout_ms=_TIMEOUT)
+            if not self.level_inbox.opened:
+                self._member = self.consumer.group_metadata().member_id
+            for each in unknown:
+                self.level_inbox.open(each, committed.get(each))
+
+    def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+        return offsets
+
+
+class Hub:
+    """Opens the connection for the first level that asks, and closes it with the last. Any thread.
+
+    `moving` says that a transactor finishes records, not the acknowledgement of their batch.
+    """
+
+    def __init__(self, options: Kafka, levels: Sequence[Level], *, moving: bool = False) -> None:
+        self.group = group(levels[0].name)
+        self.topics = frozenset(level.name for level in levels)
+        self.moving = moving
+        self._options = options
+        self._levels = levels
+        self._suspects = Suspects()
+        self._lock = threading.Lock()
+        self._poller: LevelPoller | None = None
+
+    def source(self, level: Level) -> LevelSource:
+        """A source for one of the levels."""
+        return LevelSource(self, level.name)
+
+    @property
+    def poller(self) -> LevelPoller | None:
+        """The connection, while there is one."""
+        return self._poller
+
+    def join(self, topic: str) -> LevelPoller:
+        """The connection. Raises NotConnected. A level that is read anew gets what it did not finish: then all connect anew."""
+        with self._lock:
+            poller = self._poller
+            if poller is not None and topic in poller.left and poller.level_inbox.holds_of(topic):
+                poller.level_inbox.fail(NotConnected(f"level {topic} is read anew"))
+            if poller is not None and poller.level_inbox.failed:
+                self._close(poller)
+            if self._poller is None:
+                caught = Caught()
+                with caught.opening():
+                    self._poller = self._opened(caught)
+                self._poller.start()
+            self._poller.serving.add(topic)
+            self._poller.left.discard(topic)
+            return self._poller
+
+    def leave(self, poller: LevelPoller, topic: str) -> None:
+        """The level needs the connection no more."""
+        with self._lock:
+            poller.serving.discard(topic)
+            poller.left.add(topic)
+            if poller is self._poller and not poller.serving:
+                self._close(poller)
+
+    def _close(self, poller: LevelPoller) -> None:
+        self._poller = None
+        poller.close()
+
+    def _opened(self, caught: Caught) -> LevelPoller:
+        options, names = self._options, sorted(self.topics)
+        configs = consuming(options, "levels") | {
+            "group_id": self.group, "group_instance_id": options.level_instance, "max_partition_fetch_bytes": _FETCH,
+        }  # fmt: skip
+        consumer = KafkaConsumer(**configs, kafka_client=caught)
+        consumer.bootstrap(timeout_ms=options.connection_timeout * 1000)  # see source.py
+        topics = Topics(consumer, "", options.connection_timeout)
+        topics.require(names, "run `delaybridge apply`")
+        consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, self._suspects)  # noqa: SLF001 - see fetched.py
+        poller = LevelPoller(
+            consumer, LevelInbox(self._levels), options.connection_timeout, topics, returning=options.level_instance is not None
+        )
+        consumer.subscribe(names, listener=Handover(poller))
+        return poller
+
+
+class LevelSource:
+    """What leaves one level. See base.Source."""
+
+    def __init__(self, hub: Hub, topic: str) -> None:
+        self._hub = hub
+        self._topic = topic
+        self._poller: LevelPoller | None = None
+
+    def connect(self) -> None:
+        """See base.Source."""
+        self.close()
+        self._poller = self._hub.join(self._topic)
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:
+        """See base.Source."""
+        if self._poller is None:
+            raise NotConnected("the source is closed")
+        inbox = self._poller.level_inbox
+        held = inbox.leaving(self._topic, limit, timeout)
+        if not held:
+            return None
+        ack: Callable[[], None] = nothing if self._hub.moving else partial(inbox.finish, held)
+        return Batch([each.received for each in held], ack)
+
+    def close(self) -> None:
+        """See base.Source."""
+        poller, self._poller = self._poller, None
+        if poller is not None:
+            self._hub.leave(poller, self._topic)

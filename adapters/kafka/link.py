@@ -1,0 +1,213 @@
+"""Opening kafka-python's network client, telling whether anybody answers, and its errors in the contract's words."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from kafka import errors
+from kafka.net.compat import KafkaNetClient
+from kafka.net.inet import KafkaNetSocket
+
+from ..base import AdapterError, BackOff, NotConnected, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+UNROUTABLE = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError, errors.InvalidTopicError)
+TOO_LARGE = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
+_NOT_ALLOWED = (errors.AuthorizationError, errors.ThrottlingQuotaExceededError)
+_BAD_RECORD = (
+    errors.InvalidRecordError, errors.InvalidTimestampError, errors.CorruptRecordError, errors.PolicyViolationError,
+    errors.UnsupportedForMessageFormatError, errors.UnsupportedCompressionTypeError, errors.InvalidRequestError,
+)  # fmt: skip
+NOT_WRITTEN = (
+    *UNROUTABLE, *TOO_LARGE, *_NOT_ALLOWED, *_BAD_RECORD, errors.NotLeaderForPartitionError, errors.NotEnoughReplicasError,
+    errors.LeaderNotAvailableError, errors.ReplicaNotAvailableError, errors.FencedLeaderEpochError, errors.UnknownLeaderEpochError,
+)  # fmt: skip
+"""What a broker answers where it has certainly not taken a batch."""
+_SILENCE = (errors.KafkaConnectionError, errors.KafkaTimeoutError, errors.RequestTimedOutError)
+"""Failures of a connection that say no more than that nobody answered, or not in time."""
+_READ = 1 << 18
+
+
+class _Wide(socket.socket):
+    """Reads much at once: kafka-python asks for 4 KiB each time, and gives Python's global lock away as often.
+
+    Where its client closes while a connection is being made, kafka-python forgets the socket; then it closes itself.
+    """
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        """Short: a selector that is asked for what it does not have writes this into its KeyError, twice for each request of kafka-python."""
+        return f"<socket {self.fileno()}>"
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """At least `size` bytes are asked for."""
+        return super().recv(max(size, _READ), flags)
+
+
+class _Socket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
+    """A plain socket, closed where it does not connect: kafka-python leaves that to the garbage collector, once a second while a broker is away."""
+
+    SCHEMES = ("delaybridge",)
+
+    def socket(self, *kind: int) -> socket.socket:
+        """See KafkaNetSocket."""
+        return _Wide(*kind)
+
+    async def sock_connect(self, net: Any, sock: Any, *where: Any, **limits: Any) -> Any:
+        """See KafkaNetSocket."""
+        try:
+            return await super().sock_connect(net, sock, *where, **limits)
+        except Exception:
+            sock.close()
+            raise
+
+
+TIDY = {"proxy_url": f"{_Socket.SCHEMES[0]}://"}
+"""What makes a client of kafka-python use these sockets."""
+
+
+def _answers_first(receive: Callable[[], tuple[bytes, Exception | None]]) -> Callable[[], tuple[bytes, Exception | None]]:
+    """What came before the end of a connection is given before the end is told; the socket tells it again.
+
+    kafka-python throws away an answer that it reads together with the end, as where a broker refuses a password and closes.
+    """
+
+    def received() -> tuple[bytes, Exception | None]:
+        data, ended = receive()
+        return data, None if data else ended
+
+    return received
+
+
+class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
+    """kafka-python's network client, which says that it could not connect as kafka-python's sender wants to hear it."""
+
+    def await_ready(self, node_id: Any, timeout_ms: float = 30000) -> bool:
+        """See KafkaNetClient. False where that raises: the sender drops its request then, and a transaction stands still or lacks its offsets."""
+        try:
+            return bool(super().await_ready(node_id, timeout_ms))
+        except (errors.RetriableError, errors.UnknownBrokerIdError):
+            return False
+
+
+class Caught:
+    """Makes kafka-python's network client, and remembers it: where a constructor of kafka-python fails, it leaves that client's threads and sockets.
+
+    It also remembers why a connection failed, which kafka-python only logs: "unable to bootstrap" does not say that a password is wrong.
+    `lost` hears of each connection that ended, on the client's thread.
+    """
+
+    def __init__(self, lost: Callable[[], None] | None = None) -> None:
+        self._lost = lost
+        self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._clients: list[KafkaNetClient] = []
+        self._reason: Exception | None = None
+
+    def __call__(self, **configs: Any) -> KafkaNetClient:
+        """What kafka-python calls."""
+        client = _Client(**configs | TIDY)
+        client.cluster.config["allow_auto_create_topics"] = False  # kafka-python 3.0.12 does not pass it on: a typo would make a topic
+        self._watch(client._manager)  # noqa: SLF001 - as KafkaProducer does
+        self._clients.append(client)
+        return client
+
+    def _watch(self, manager: Any) -> None:
+        connection_of, transport_of, lost = manager.get_connection, manager._build_transport, self._lost  # noqa: SLF001 - nothing public makes one
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            connection = connection_of(*args, **kwargs)
+            if connection not in self._watched:
+                self._watched.add(connection)
+                connection.init_future.add_errback(self._note)
+                if lost is not None:
+                    connection.close_future.add_both(lambda _: lost())
+            return connection
+
+        async def built(*args: Any, **kwargs: Any) -> Any:
+            transport = await transport_of(*args, **kwargs)
+            transport._sock_recv = _answers_first(transport._sock_recv)  # noqa: SLF001 - the one place that reads, with TLS and without
+            return transport
+
+        manager.get_connection = watched
+        manager._build_transport = built  # noqa: SLF001 - as above
+
+    def _note(self, error: Exception) -> None:
+        telling = isinstance(self._reason, _SILENCE) and not isinstance(error, _SILENCE)
+        if self._reason is None or telling:  # the first: a refused client tries again, and its last try is cut off or times out
+            self._reason = error
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[None]:
+        """Any error as NotConnected, with the reason; what was made is closed then."""
+        try:
+            with translated():
+                yield
+        except NotConnected as error:
+            self.close()
+            if isinstance(error.__cause__, _SILENCE) and self._reason is not None:
+                raise NotConnected(f"{error}: {not_connected(self._reason)}") from self._reason
+            raise
+
+    def close(self) -> None:
+        """Close what was made. Idempotent."""
+        while self._clients:
+            self._clients.pop().close()
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Errors of files, sockets and kafka-python as NotConnected."""
+    try:
+        yield
+    except AdapterError:
+        raise
+    except Exception as error:
+        raise not_connected(error) from error
+
+
+def not_connected(error: BaseException) -> NotConnected:
+    """Any error as NotConnected, in words."""
+    text = str(error)
+    name = type(error).__name__
+    return NotConnected(text if name in text else f"{name}: {text}" if text else name)
+
+
+def refusal(error: BaseException) -> AdapterError:
+    """Why a batch was not taken. Whatever is not known to be a refusal may have been taken."""
+    if isinstance(error, AdapterError):
+        return error
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, UNROUTABLE):
+        return BackOff("unroutable", text)
+    if isinstance(error, TOO_LARGE):
+        return Rejected("too_large", text)
+    if isinstance(error, _BAD_RECORD):
+        return Rejected("rejected_by_broker", text)
+    if isinstance(error, NOT_WRITTEN):
+        return BackOff("refused_by_broker", text)
+    return not_connected(error)
+
+
+class Pulse:
+    """Whether any broker answers. A broker that restarts is waited for; kafka-python connects again by itself."""
+
+    def __init__(self, client: Any, patience: float) -> None:
+        self._connections = client._manager._conns  # noqa: SLF001 - nothing public says whether a connection is there
+        self._patience = patience
+        self._last = time.monotonic()
+
+    def check(self) -> None:
+        """Raises NotConnected where nobody has answered for as long as the patience."""
+        now = time.monotonic()
+        if any(connection.connected for connection in list(self._connections.values())):
+            self._last = now
+        elif now - self._last > self._patience:
+            raise NotConnected(f"no broker has answered for {self._patience:g} s")

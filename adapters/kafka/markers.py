@@ -1,0 +1,128 @@
+"""Ends transactions again that Kafka may have ended for itself only.
+
+A transaction's end is a marker in each of its partitions. Kafka 4.3.1 takes a partition that has no leader at that moment for a deleted one, and never writes
+the marker (`KRaftMetadataCache.getPartitionLeaderEndpoint`, which 4.2 had right; the broker's log says "these partitions are likely deleted already and hence
+can be skipped"). That happens to a broker that shuts down in the middle of a transaction, and to partitions whose only in-sync replica does. Consumers
+that read what is committed then never get past that transaction, until its producer ends another one in the same partition, whichever way: what
+was aborted is delivered after all, or what was committed is lost.
+
+So, when a connection was lost, when a producer comes back, and when a partition has not the leader any more that it had before its transaction ended
+(`transactions.Leaders`: the next one may be under way before the connection is lost, and would be aborted), the cluster is asked where a transaction of it is
+still open, and an empty one is ended there in the same way as the last one: its markers stand where the others are missing. Where a producer that came back
+writes for the first time, nobody knows what its predecessor left, and the same is done without asking: where nothing is open a marker changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from .cluster import COMMITTED, OFFSETS, opened
+from .transactions import Aborted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from kafka import TopicPartition
+
+    from . import Kafka
+
+
+class Producer(Protocol):
+    """Whoever holds the transactional id now."""
+
+    @property
+    def producer_id(self) -> int:
+        """What the cluster calls it."""
+        ...
+
+    def end_again(self, partitions: AbstractSet[TopicPartition], *, committed: bool) -> None:
+        """Begin and end an empty transaction with these, and with the group's offsets. Raises NotConnected."""
+        ...
+
+
+class Markers:
+    """What is known of the ends of all transactions of one transactional id. Its producers use it one after the other.
+
+    `topics`: all of their partitions are looked at, whether this process has used them or not. `doubtful`: it is time to look.
+    """
+
+    def __init__(self, options: Kafka, topics: Iterable[str]) -> None:
+        self._options = options
+        self._topics = frozenset(topics)
+        self._used: set[TopicPartition] = set()
+        self._last: bool | None = None
+        self._before: bool | None = None
+        self._owed: dict[TopicPartition, bool] = {}
+        self.doubtful = True
+        self.epochs: dict[TopicPartition, int] = {}
+        """Of the leaders that were there after the last transaction. For the producers, one after the other."""
+
+    @property
+    def committed(self) -> bool:
+        """Whether the last transaction was, as far as is known."""
+        return bool(self._last)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some partitions could not be looked at, because they have no leader."""
+        return bool(self._owed)
+
+    def recall(self, transactional_id: str) -> None:
+        """Ask how the last transaction ended, before the next producer takes the id over, which aborts one that is open. Raises NotConnected."""
+        with opened(self._options) as cluster:
+            self._last = _committed(cluster.transaction(transactional_id), self._last)
+        if not self._used:
+            self._before = self._last
+        self.doubtful = True
+
+    def doubt(self) -> None:
+        """A connection was lost: markers may be missing anywhere. Any thread."""
+        self.doubtful = True
+
+    def ended(self, committed: bool) -> None:
+        """So the last transaction ended. Any thread, while `stand` does not run."""
+        self._last = committed
+
+    def stand(self, producer: Producer, partitions: AbstractSet[TopicPartition] = frozenset()) -> None:
+        """Return when the ends of all transactions before stand in these partitions, and wherever else there is a leader.
+
+        Raises Aborted where one of these has no leader, and NotConnected. Does nothing where nothing has happened.
+        """
+        if self.doubtful or self.waiting:
+            self.doubtful = False
+            self._look(producer)
+        if not self._owed.keys().isdisjoint(partitions):
+            raise Aborted("a partition has no leader")
+        fresh = partitions - self._used
+        if fresh:
+            self._used |= fresh
+            if self._before is not None:
+                producer.end_again(fresh, committed=self._before)
+
+    def _look(self, producer: Producer) -> None:
+        """What has no leader, or whose end is not certain this time either, keeps the end that it is owed now, whatever ends meanwhile."""
+        if self._last is None:
+            return
+        with opened(self._options) as cluster:
+            led, leaderless = cluster.led(self._topics | {OFFSETS}, self._used)
+            found = cluster.unfinished(led, producer.producer_id)
+        self._used |= {each for each in led | leaderless if each.topic != OFFSETS}
+        self._owed = owed = {each: self._owed.get(each, self._last) for each in found | leaderless}
+        for committed in (True, False):
+            group = {each for each in found if owed[each] == committed}
+            if group:
+                producer.end_again({each for each in group if each.topic != OFFSETS}, committed=committed)
+                self._owed = {each: end for each, end in self._owed.items() if each not in group}
+
+
+def _committed(state: str | None, known: bool | None) -> bool | None:
+    """How a transaction in this state ends, given that its successor aborts one that is open.
+
+    Where its successor came and went without one, what was known before stands, and otherwise: delivered twice rather than lost.
+    """
+    if state is None:
+        return known
+    if state == "Empty":
+        return True if known is None else known
+    return state in COMMITTED

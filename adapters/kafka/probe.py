@@ -1,0 +1,97 @@
+"""A probe: a delayed message of our own through each ingress topic into the running bridge, which takes it to a topic of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from ..base import Finding
+from .link import Caught
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from . import Kafka
+    from .cluster import Cluster
+
+DELAY = 300
+"""Milliseconds that a probe asks for: long enough to tell a delay from none."""
+
+PATIENCE = 10.0
+"""Seconds after which a probe counts as lost."""
+
+NAME = "delaybridge.doctor."
+"""How the names of topics for probes begin; the bridge allows them as destinations on every route."""
+
+
+def probe(options: Kafka, cluster: Cluster, topics: Sequence[str]) -> list[Finding]:
+    """One finding for each of these ingress topics. The topic for the answers is deleted at the end, and a probe that comes later expires."""
+    own = NAME + secrets.token_hex(8)
+    cluster.create(own, 1, -1, {"retention.ms": "3600000"})
+    try:
+        with _consumer(options, own) as consumer:
+            sent = _sent(options, own, topics)
+            came = _came(consumer, len(topics))
+        return [_judge(topic, None if topic not in came else (came[topic] - sent[topic]) * 1000 - DELAY) for topic in topics]
+    finally:
+        cluster.delete(own)
+
+
+@contextlib.contextmanager
+def _consumer(options: Kafka, topic: str) -> Iterator[Any]:
+    caught = Caught()
+    try:
+        consumer = KafkaConsumer(
+            **options.client("doctor"), kafka_client=caught, bootstrap_timeout_ms=int(options.connection_timeout * 1000)
+        )
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek(TopicPartition(topic, 0), 0)
+        yield consumer
+        consumer.close()
+    finally:
+        caught.close()
+
+
+def _sent(options: Kafka, to: str, topics: Sequence[str]) -> dict[str, float]:
+    """Send one through each; the key says which. The monotonic time of each."""
+    caught = Caught()
+    try:
+        producer = KafkaProducer(
+            **options.client("doctor"), kafka_client=caught, bootstrap_timeout_ms=int(options.connection_timeout * 1000), acks="all"
+        )
+        ends = int(time.time() * 1000) + DELAY + round(PATIENCE * 1000)
+        headers = [("x-delay", b"%d" % DELAY), ("x-delay-to", to.encode()), ("x-delay-ends", b"%d" % ends)]
+        sent = {}
+        for topic in topics:
+            sent[topic] = time.monotonic()
+            producer.send(topic, b"delaybridge doctor", topic.encode(), headers).get(options.delivery_timeout)
+        producer.close()
+        return sent
+    finally:
+        caught.close()
+
+
+def _came(consumer: Any, count: int) -> dict[str, float]:
+    came: dict[str, float] = {}
+    deadline = time.monotonic() + PATIENCE
+    while len(came) < count and time.monotonic() < deadline:
+        for records in consumer.poll(timeout_ms=100).values():
+            for record in records:
+                came.setdefault(record.key.decode(), time.monotonic())
+    return came
+
+
+def _judge(topic: str, late: float | None) -> Finding:
+    through = f"topic `{topic}`"
+    if late is None:
+        fix = "start the bridge, or see `delaybridge status` and `delaybridge dead-letter list` for what it did with the probe"
+        return Finding(False, f"a probe through {through} did not come back within {PATIENCE:.0f} s", fix)
+    if late < 0:
+        return Finding(
+            False, f"a probe through {through} came {-late:.0f} ms too early", "look whether something besides the bridge reads it"
+        )
+    return Finding(True, f"a probe through {through}, delayed by {DELAY} ms, came back {late:.1f} ms after it was due")

@@ -1,0 +1,181 @@
+"""Record batches from Kafka, read exactly: what kafka-python cannot read (names of headers that are not UTF-8) and what it spends its time on.
+
+A record's token is the topic's id (which a topic that was deleted and created again has not), its partition and its offset. Brokers before 2.8 have no
+topic ids: there the token holds a digest of the topic's name and the record's time instead.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafka.errors import UnsupportedCodecError
+
+from ...core.message import Message, Properties
+from ..base import Received, Rejected
+from .headers import PROPERTIES
+from .varints import read_varint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafka.record.default_records import DefaultRecordBatch
+    from kafka.record.legacy_records import LegacyRecordBatch
+
+_LENGTH = struct.Struct(">I")
+_POSITION = struct.Struct(">iq")
+_LONGEST = 255  # a property of AMQP, and a header's name
+_prefixes: dict[bytes, bytes] = {}
+
+
+class Origin(NamedTuple):
+    """A partition: what all its records have in common. `identity` is empty where the topic has no id."""
+
+    topic: str
+    partition: int
+    identity: bytes
+    address: str
+    keeps_partition: bool
+
+    def token(self, offset: int, timestamp: int) -> bytes:
+        """See the module."""
+        identity = self.identity or blake2b(f"{self.topic}\0{timestamp}".encode(), digest_size=16).digest()
+        return identity + _POSITION.pack(self.partition, offset)
+
+
+def offset_of(token: bytes) -> int:
+    """The offset in a token."""
+    return int.from_bytes(token[-8:], "big")
+
+
+class Damaged(ValueError):
+    """A batch cannot be read."""
+
+
+def records(batch: DefaultRecordBatch, origin: Origin) -> Iterator[Received]:
+    """The records of a batch. Raises Damaged, and UnsupportedCodecError where the library that decompresses it is not installed."""
+    _uncompress(batch)
+    data = bytes(batch._buffer)  # noqa: SLF001 - slices of bytes are bytes
+    at = batch._pos  # noqa: SLF001
+    try:
+        for _ in range(batch.records_count):
+            length, start = read_varint(data, at)
+            at = start + length
+            if length < 0 or at > len(data):
+                raise Damaged(f"a record of {length} bytes, where {len(data) - start} are left")
+            yield _record(data, start, at, batch, origin)
+    except (IndexError, ValueError, struct.error) as error:
+        raise Damaged(str(error)) from error
+
+
+def _uncompress(batch: DefaultRecordBatch) -> None:
+    try:
+        batch._maybe_uncompress()  # noqa: SLF001 - the one thing that its own iterator does besides
+    except UnsupportedCodecError:
+        raise
+    except Exception as error:  # each of the four libraries has its own
+        raise Damaged(f"it cannot be decompressed: {error}") from error
+
+
+def _record(data: bytes, at: int, end: int, batch: Any, origin: Origin) -> Received:
+    delta, at = read_varint(data, at + 1)
+    number, at = read_varint(data, at)
+    key, at = _sized(data, at)
+    value, at = _sized(data, at)
+    header = batch._header_data  # noqa: SLF001 - its properties cost a call each
+    timestamp = header[8] if header[5] & 8 else header[7] + delta  # bit 3: the time of the append
+    count, at = read_varint(data, at)
+    found: dict[bytes, bytes | None] | None = None
+    defect: Rejected | None = None
+    pieces: list[bytes] = []
+    for _ in range(count):  # a hot loop: most lengths take one byte, and a call costs more than reading that
+        size = data[at]
+        if size & 0x80:
+            size, at = read_varint(data, at)
+        else:
+            size >>= 1
+            at += 1
+        start, at = at, at + size
+        name = data[start:at]
+        length = data[at]
+        if length & 0x81:  # two bytes, or negative
+            content, at = _sized(data, at)
+        else:
+            start = at + 1
+            at = start + (length >> 1)
+            content = data[start:at]
+        if size > _LONGEST:
+            defect = Rejected("header_damaged", f"a header name of {size} bytes; at most {_LONGEST} can be kept")
+        elif content is None:
+            pieces += (bytes((size,)), name, b"V")
+        else:
+            pieces += (_prefixes.get(name) or _prefix(name), _LENGTH.pack(len(content)), content)
+            if name in PROPERTIES:
+                found = found or {}
+                found[name] = content
+    if at != end:
+        raise Damaged(f"a record ends {end - at} bytes early")
+    sent = timestamp if timestamp >= 0 else None
+    partition = origin.partition if origin.keeps_partition else None
+    properties = Properties(timestamp_ms=sent, partition=partition) if found is None else _properties(found, sent, partition)
+    message = Message(value, b"".join(pieces), properties, key)
+    return Received(message, origin.address, origin.token(header[0] + number, timestamp), True, sent, defect)
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(data, at)
+    if size < 0:
+        return None, at
+    end = at + size
+    if end > len(data):
+        raise Damaged(f"{size} bytes, where {len(data) - at} are left")
+    return data[at:end], end
+
+
+def _prefix(name: bytes) -> bytes:
+    """What stands before a byte array of that name in a header table; kept for the next one."""
+    if len(_prefixes) >= 1024:
+        _prefixes.clear()
+    prefix = _prefixes[name] = bytes((len(name),)) + name + b"x"
+    return prefix
+
+
+def _properties(found: dict[bytes, bytes | None], sent: int | None, partition: int | None) -> Properties:
+    """The properties that headers stand for, where they can be read as such."""
+    values: dict[str, Any] = {}
+    for name, value in found.items():
+        if value is None or len(value) > _LONGEST:
+            continue
+        if name == b"priority":
+            if value.isdigit() and len(value) <= 3 and int(value) <= 255:
+                values["priority"] = int(value)
+        elif name != b"expiration" or value.isdigit():
+            values[PROPERTIES[name]] = value
+    return Properties(**values, timestamp_ms=sent, partition=partition)
+
+
+def legacy(batch: LegacyRecordBatch, origin: Origin) -> Iterator[Received]:
+    """The records of a batch in a format before Kafka 0.11, which has no headers. Raises as `records` does."""
+    partition = origin.partition if origin.keeps_partition else None
+    try:
+        for record in batch:
+            if not record.validate_crc():
+                raise Damaged(f"the checksum of offset {record.offset} is wrong")  # noqa: TRY301 - as all that is damaged
+            time = -1 if record.timestamp is None else record.timestamp
+            sent = time if time >= 0 else None
+            properties = Properties(timestamp_ms=sent, partition=partition)
+            yield Received(
+                Message(record.value, b"", properties, record.key), origin.address, origin.token(record.offset, time), True, sent
+            )
+    except (Damaged, UnsupportedCodecError):
+        raise
+    except Exception as error:  # kafka-python's, and those of three libraries
+        raise Damaged(str(error)) from error
+
+
+def unreadable(raw: bytes, origin: Origin, offsets: tuple[int, int], why: str) -> Received:
+    """A whole batch that nobody can read, as one message with the last of its offsets: its body is the raw batch."""
+    first, last = offsets
+    defect = Rejected("header_damaged", f"{origin.topic}-{origin.partition}, offsets {first} to {last}: {why}")
+    return Received(Message(raw), origin.address, origin.token(last, -1), True, defect=defect)

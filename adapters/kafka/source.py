@@ -1,0 +1,337 @@
+"""Records from Kafka topics, in batches, with explicit commits.
+
+A thread of its own polls, also while nobody receives: a bridge whose disk is full stays in its group. When a partition goes to another bridge of the
+group, what is being stored of it is waited for and committed first; nothing of it is committed later. Partitions that stay are not touched
+(cooperative rebalancing).
+
+With each offset the id of its topic is committed: a topic that was deleted and created again is read from its beginning, also when an offset of the
+old one was committed after that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.structs import MemberState
+
+from ..base import Batch, NotConnected
+from .fetched import PartitionRecords, Suspects
+from .inbox import Inbox
+from .link import Caught, Pulse, not_connected
+from .progress import Progress
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..base import Received
+    from . import Kafka
+    from .progress import Given
+
+_POLL = 200  # ms; so long may a commit wait
+_HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored
+_CLOSING = 5000  # ms
+_OF = "of topic "  # before its id, in what is committed: anything else is not ours
+_ASKING = 30_000  # ms, in which the cluster tells what was committed
+
+
+class Subscription(NamedTuple):
+    """What a group reads: topics by name, or by pattern."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    group: str
+    instance: str | None
+
+
+class Tap(NamedTuple):
+    """A topic that is read without a group, from its end."""
+
+    topic: str
+
+
+class Handover(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
+    """Hears on kafka-python's thread which partitions come and go."""
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Nothing is known of them yet."""
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """They are ours until this returns: what is stored of them can be committed."""
+        await self._poller.hand_over(set(revoked))
+
+    async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        """They belong to somebody else already."""
+        self._poller.drop(set(lost))
+
+
+class Poller:
+    """One connection: the consumer, the thread that polls it, what it has fetched, and what may be committed."""
+
+    def __init__(self, consumer: Any, inbox: Any, patience: float, topics: Topics, *, returning: bool, progress: Any = None) -> None:
+        self.consumer = consumer
+        self.inbox = inbox
+        self.progress = progress or Progress()
+        self._topics = topics
+        self._returning = returning
+        self._pulse = Pulse(consumer._client, patience)  # noqa: SLF001 - see Pulse
+        self._commit: Any = None
+        self._met: set[TopicPartition] = set()
+        self._member: str | None = None  # who fetched what is here; None while nothing is
+        self._grouped = consumer.config["group_id"] is not None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kafka source", daemon=True)
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._commit_some()
+                self._poll()
+                self._join_again()
+                self._pulse.check()
+                self._topics.check()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the connection is of no use any more
+            self.inbox.fail(not_connected(error))
+
+    def _poll(self) -> None:
+        """Fetch; or, while nobody receives, keep the place in the group without fetching."""
+        self._mind_the_join()
+        if self.inbox.wait_for_room(1.0):
+            fetched = self.consumer.poll(timeout_ms=_POLL, max_records=self.inbox.prefetch)
+        else:
+            paused = self.consumer.assignment()
+            self.consumer.pause(*paused)
+            fetched = self.consumer.poll(timeout_ms=_POLL)
+            self.consumer.resume(*(paused & self.consumer.assignment()))
+        created_again = self._meet(self.consumer.assignment() - self._met)
+        for partition, records in fetched.items():
+            if partition not in created_again:
+                self.inbox.put(partition, records)
+
+    def _meet(self, come: set[TopicPartition]) -> set[TopicPartition]:
+        """Those of these partitions of which an offset of an earlier topic was committed: they are read from their beginning."""
+        if not come or not self._grouped:
+            return set()
+        if not self._met:
+            self._member = self.consumer.group_metadata().member_id
+        for each in come:
+            self._of(each)  # on this thread; from here on it is known on any
+        committed = self.consumer._coordinator.fetch_committed_offsets(come, timeout_ms=_ASKING)  # noqa: SLF001 - the public way asks for each alone
+        again = {each for each, position in committed.items() if position.metadata.startswith(_OF) and position.metadata != self._of(each)}
+        for each in again:
+            with contextlib.suppress(ValueError):  # it has just gone to another bridge
+                self.consumer.seek_to_beginning(each)
+        self._met |= come
+        return again
+
+    def _mind_the_join(self) -> None:
+        coordinator = self.consumer._coordinator  # noqa: SLF001 - 3.0.12: nobody picks up the result of a join in whose middle a poll gave up
+        if coordinator._join_task is not None:  # noqa: SLF001 - as above
+            coordinator.rejoin_needed = True
+
+    def _join_again(self) -> None:
+        """Once, where a member with an `instance` may have come back.
+
+        Kafka then gives it the partitions that it had, if only because it was killed before it knew any, and takes it for a mere member: if it was
+        the leader, nobody looks for new partitions any more.
+        """
+        coordinator = self.consumer._coordinator  # noqa: SLF001 - nothing public says who leads
+        if self._returning and coordinator.state == MemberState.STABLE:
+            self._returning = False
+            if not coordinator._is_leader:  # noqa: SLF001
+                coordinator.request_rejoin()
+
+    def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is committed for these."""
+        return {each: OffsetAndMetadata(offset, self._of(each), -1) for each, offset in offsets.items()}
+
+    def _of(self, partition: TopicPartition) -> str:
+        return f"{_OF}{self._topics.identity(partition.topic)}"
+
+    def _commit_some(self) -> None:
+        """Commit what was acknowledged, one request at a time: a late answer to an earlier one must not undo it."""
+        if self._commit is not None and not self._commit.is_done:
+            return
+        offsets = self.progress.take()
+        if offsets:
+            self._commit = self._committing(offsets)
+            self._commit.add_errback(lambda _: self.progress.give_back(offsets))
+
+    def _committing(self, offsets: dict[TopicPartition, int]) -> Any:
+        """The future of one request. It fails where the coordinator is not known; the next poll asks for it."""
+        return self.consumer._coordinator._do_commit_offsets_async(self._positions(offsets))  # noqa: SLF001 - 3.0.12: commit_async gives the future of the search for a coordinator then, and the commit's own error is lost
+
+    # For transactions: see transactor.Session.
+
+    def member(self) -> Any:
+        """See transactor.Session. None where the group has forgotten the member that fetched what is here.
+
+        Others may have it by then, and kafka-python does not always tell: so this connection is of no use any more. Kafka fences off a member that is
+        not in its group, but takes offsets in a transaction from a nobody, which is what kafka-python's member is until it has joined again.
+        """
+        member = self.consumer.group_metadata()
+        if member.member_id and member.member_id == self._member:
+            return member
+        if self._member is not None:
+            self.fail(NotConnected("the group has forgotten this bridge"))
+        return None
+
+    def out(self, token: bytes) -> Any:
+        """See transactor.Session."""
+        return self.progress.out(token)
+
+    def positions(self, found: Iterable[Any]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """See transactor.Session."""
+        return self._positions(self.progress.positions(found))
+
+    def finished(self, found: Iterable[Any]) -> None:
+        """See transactor.Session."""
+        self.progress.commit(found)
+
+    def fail(self, reason: NotConnected) -> None:
+        """See transactor.Session."""
+        self.inbox.fail(reason)
+
+    # When partitions go.
+
+    async def hand_over(self, revoked: set[TopicPartition]) -> None:
+        """Let what is being stored be stored, commit it, and forget these partitions. kafka-python's thread."""
+        self.inbox.drop(revoked)
+        deadline = time.monotonic() + _HANDOVER
+        while self.progress.holds(revoked) and time.monotonic() < deadline and not self._stopping.is_set():
+            await self.consumer._net.sleep(0.01)  # noqa: SLF001 - its loop is not asyncio's
+        if self._commit is not None and not self._commit.is_done:
+            await _settled(self._commit)
+        offsets = self.progress.take()
+        if offsets:
+            await _settled(self._committing(offsets))
+        self.drop(revoked)
+
+    def drop(self, lost: set[TopicPartition]) -> None:
+        """Forget these partitions."""
+        self._met -= lost
+        self.inbox.drop(lost)
+        self.progress.forget(lost)
+
+    def close(self) -> None:
+        """Stop polling, commit what was acknowledged, leave the group."""
+        self._stopping.set()
+        self.inbox.fail(NotConnected("the source is closed"))
+        self._thread.join()
+        try:
+            offsets = self.progress.take()
+            if offsets:
+                self.consumer.commit(self._positions(offsets), timeout_ms=_CLOSING)
+        except Exception:  # noqa: BLE001 - the broker gives these again, and their tokens are known
+            self.progress.give_back(offsets)
+        finally:
+            self.consumer.close(autocommit=False, timeout_ms=_CLOSING)
+
+
+def nothing() -> None:
+    """Acknowledge where there is nothing to."""
+
+
+async def _settled(future: Any) -> None:
+    with contextlib.suppress(Exception):  # the next owner gets these records again
+        await future
+
+
+def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
+    """What every consumer is given. Raises as `Kafka.client` does."""
+    return options.client(purpose) | {
+        "bootstrap_timeout_ms": options.connection_timeout * 1000,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
+        "partition_assignment_strategy": (CooperativeStickyAssignor(),),
+        "fetch_max_bytes": 16 << 20,
+        "max_partition_fetch_bytes": 1 << 20,
+        "session_timeout_ms": int(options.session_timeout * 1000),
+        "heartbeat_interval_ms": int(options.session_timeout * 1000 / 4),
+        "metrics_enabled": False,
+    }
+
+
+class KafkaSource:
+    """Reads topics as a member of a group, or listens at one (a Tap)."""
+
+    def __init__(self, options: Kafka, subscription: Subscription | Tap) -> None:
+        self.options = options
+        self.subscription = subscription
+        self._suspects = Suspects()
+        self._poller: Poller | None = None
+
+    def connect(self) -> None:
+        """See base.Source. A topic that is named must exist."""
+        self.close()
+        caught = Caught()
+        with caught.opening():
+            poller = self._opened(caught)
+        poller.start()
+        self._poller = poller
+
+    def _opened(self, caught: Caught) -> Poller:
+        consumer = KafkaConsumer(**self._configs(), kafka_client=caught)
+        consumer.bootstrap(timeout_ms=self.options.connection_timeout * 1000)  # where `api_version` is given it is still to be done
+        topics = Topics(consumer, self.options.delayed_suffix, self.options.connection_timeout)
+        returning = isinstance(self.subscription, Subscription) and self.subscription.instance is not None
+        poller = Poller(consumer, Inbox(self.options.prefetch), self.options.connection_timeout, topics, returning=returning)
+        consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, self._suspects)  # noqa: SLF001 - see fetched.py
+        if isinstance(self.subscription, Tap):
+            self._listen(consumer, topics, self.subscription.topic)
+        else:
+            topics.require(self.subscription.topics)
+            consumer.subscribe(self.subscription.topics, self._pattern(), listener=Handover(poller))
+        return poller
+
+    def _configs(self) -> dict[str, Any]:
+        options, subscription = self.options, self.subscription
+        configs = consuming(options, "tap" if isinstance(subscription, Tap) else "source")
+        if isinstance(subscription, Subscription):
+            configs |= {"group_id": subscription.group, "group_instance_id": subscription.instance}
+        return configs
+
+    def _pattern(self) -> str | None:
+        assert isinstance(self.subscription, Subscription)
+        return self.subscription.pattern and f"(?:{self.subscription.pattern})$"
+
+    def _listen(self, consumer: Any, topics: Topics, topic: str) -> None:
+        topics.require((topic,))
+        partitions = [TopicPartition(topic, partition) for partition in topics.partitions(topic)]
+        consumer.assign(partitions)
+        for partition, end in consumer.end_offsets(partitions, timeout_ms=int(self.options.connection_timeout * 1000)).items():
+            consumer.seek(partition, end)
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:
+        """See base.Source."""
+        if self._poller is None:
+            raise NotConnected("the source is closed")
+        if isinstance(self.subscription, Tap):  # without a group there is nothing to commit
+            records, _ = self._poller.inbox.take(limit, timeout)
+            return Batch(records, nothing) if records else None
+        records, given = self._poller.inbox.take(limit, timeout, self._poller.progress.give)
+        return self._batch(self._poller, records, given) if records else None
+
+    def _batch(self, poller: Poller, records: Sequence[Received], given: Given) -> Batch:
+        return Batch(records, partial(poller.progress.ack, given))
+
+    def close(self) -> None:
+        """See base.Source."""
+        poller, self._poller = self._poller, None
+        if poller is not None:
+            poller.close()

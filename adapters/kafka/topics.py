@@ -1,0 +1,96 @@
+"""What the cluster says of the topics that a source reads: their ids, and how many partitions they and their destinations have."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafka import errors
+from kafka.protocol.metadata import MetadataRequest
+
+from ..base import NotConnected
+from .records import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafka import TopicPartition
+
+_LOOK_EVERY = 1.0  # seconds
+
+
+class _Topic(NamedTuple):
+    """`identity` is empty where the broker knows no topic ids."""
+
+    identity: bytes
+    partitions: list[int]
+
+
+class Topics:
+    """Asked by the thread that drives the consumer only. Each topic is looked up once."""
+
+    def __init__(self, consumer: Any, suffix: str, timeout: float) -> None:
+        self._consumer = consumer
+        self._suffix = suffix
+        self._timeout = timeout
+        self._known: dict[str, _Topic] = {}
+        self._looked = time.monotonic()
+
+    def require(self, topics: Sequence[str], remedy: str = "create it, and the bridge will read it") -> None:
+        """Raises NotConnected where one of these does not exist."""
+        if topics:
+            self._look_up(topics)
+        missing = [topic for topic in topics if topic not in self._known]
+        if missing:
+            raise NotConnected(f"there is no topic {', '.join(missing)}: {remedy}")
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic that was looked up."""
+        return self._known[topic].partitions
+
+    def identity(self, topic: str) -> str:
+        """The id of a topic, in hexadecimal; empty where there is none. Raises NotConnected."""
+        if topic not in self._known:
+            self._look_up((topic,))
+        return self._known[topic].identity.hex() if topic in self._known else ""
+
+    def origin(self, partition: TopicPartition) -> Origin:
+        """What a partition's records have in common. Raises NotConnected."""
+        name, number = partition
+        address = name.removesuffix(self._suffix) if self._suffix and name != self._suffix and name.endswith(self._suffix) else ""
+        wanted = [topic for topic in (name, address) if topic and topic not in self._known]
+        if name in wanted or (address and address in wanted):
+            self._look_up(wanted)
+        topic, destination = self._known.get(name), self._known.get(address)
+        same = topic is not None and destination is not None and topic.partitions == destination.partitions
+        return Origin(name, number, topic.identity if topic else b"", address, same)
+
+    def check(self) -> None:
+        """Raises NotConnected where a topic was created again: offsets mean something else from then on."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_EVERY:
+            return
+        self._looked = now
+        for name, topic in self._known.items():
+            identity = _identity(self._consumer._cluster.topic_id(name))  # noqa: SLF001 - nothing public says it
+            if identity and topic.identity and identity != topic.identity:
+                raise NotConnected(f"topic {name} was deleted and created again")
+
+    def _look_up(self, topics: Sequence[str]) -> None:
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        manager = self._consumer._manager  # noqa: SLF001 - the consumer's own way asks for all topics and never gives up
+        answer = self._consumer._net.run(manager.wait_for, manager.send(request), int(self._timeout * 1000))  # noqa: SLF001
+        for topic in answer.topics:
+            if topic.error_code == errors.NoError.errno:
+                self._known[topic.name] = _Topic(_identity(topic.topic_id), sorted(each.partition_index for each in topic.partitions))
+            elif topic.error_code == errors.TopicAuthorizationFailedError.errno:
+                raise NotConnected(f"the bridge may not describe topic {topic.name}")
+
+
+def _identity(topic_id: Any) -> bytes:
+    return topic_id.bytes if topic_id is not None and topic_id.int else b""

@@ -1,0 +1,217 @@
+"""kafka-python's transactions for whole batches of ours: its producer's state, made to fail where anything failed.
+
+kafka-python 3.0.12 commits a transaction although a batch of it was given up after its time-out, or its offsets were lost on their way (see link.py); and it
+sends offsets again that an aborted transaction left behind. `Moving` does none of that. What is replaced here is tried in
+tests/unit/test_kafka_transactions.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka import TopicPartition, errors
+from kafka.producer.transaction_manager import EndTxnHandler, Priority, TransactionalRequestResult, TransactionState, TxnRequestHandler
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from ..base import NotConnected
+from .sender import Delivery, Numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafka import OffsetAndMetadata
+
+    from .sender import Flight
+
+_OPEN = (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING_TRANSACTION)
+
+
+class Aborted(Exception):
+    """The transaction did not happen; another one may be begun."""
+
+
+class Leaders(TxnRequestHandler):  # type: ignore[misc]  # kafka-python has no types
+    """After a transaction: which leaders its partitions have once its ends are written, as its coordinator knows them, which writes these.
+
+    A transaction's end is answered before that is done, and a leader that goes in between leaves none. So the coordinator is asked for the transaction's
+    state until it has done with it, and then for the leaders. Where it cannot tell, there are none. On the sender's thread, before anything is asked of the
+    next transaction.
+    """
+
+    def __init__(self, numbers: Moving, topics: Iterable[str], found: Callable[[Mapping[TopicPartition, int]], None]) -> None:
+        super().__init__(numbers)
+        self._found = found
+        self.request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        self._leaders = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+
+    @property
+    def priority(self) -> Any:
+        """See TxnRequestHandler."""
+        return Priority.ADD_PARTITIONS_OR_OFFSETS
+
+    def handle_response(self, response: Any) -> None:
+        """See TxnRequestHandler."""
+        if self.request is self._leaders:
+            partitions = ((topic.name, each) for topic in response.topics for each in topic.partitions)
+            self._tell({TopicPartition(name, each.partition_index): each.leader_epoch for name, each in partitions if each.leader_id >= 0})
+            return
+        (found,) = response.transaction_states
+        if found.error_code:
+            self._tell({})
+        elif found.transaction_state.startswith("Prepare"):
+            self.transaction_manager.retry(self)
+        else:
+            self._is_retry = False
+            self.request = self._leaders
+            self.transaction_manager._enqueue_request(self)  # noqa: SLF001 - as every handler of kafka-python does
+
+    def reenqueue(self) -> None:
+        """See TxnRequestHandler: where a connection was lost there is no second try."""
+        self._tell({})
+
+    def fail(self, _: Exception) -> None:
+        """See TxnRequestHandler."""
+        self._tell({})
+
+    fatal_error = abortable_error = fail
+
+    def _tell(self, leaders: Mapping[TopicPartition, int]) -> None:
+        self._found(leaders)
+        self.result.done()
+
+
+class Moving(Numbers):
+    """The state of a transactional producer. One thread begins and ends transactions; the sender's thread carries them out.
+
+    `on_end` hears how each one ended that the cluster knew of: whether it was committed; and then `on_doubt`, on the sender's thread, where a
+    partition of it has no leader, or another one: Kafka may have left its end out there. The next transaction must not begin before that is `seen`: were
+    it aborted, so would be what this one delivered. `epochs` are those of the leaders that were seen last, by this producer or the one before it.
+    """
+
+    def __init__(
+        self,
+        on_end: Callable[[bool], None],
+        on_doubt: Callable[[], None],
+        epochs: dict[TopicPartition, int],
+        **known: Any,
+    ) -> None:
+        super().__init__(**known)
+        self._on_end = on_end
+        self._on_doubt = on_doubt
+        self._offsets = TransactionalRequestResult()
+        self._epochs = epochs
+        self.seen = TransactionalRequestResult()
+        self.seen.done()
+
+    def classify_batch_error(self, error: Any, batch: Flight, log_start_offset: int = -1) -> str:
+        """See TransactionManager. A producer whose numbers are in doubt is done with: a new one aborts what it began."""
+        verdict = super().classify_batch_error(error, batch, log_start_offset)
+        return str(self.ERROR_CLASS_FATAL) if verdict == self.ERROR_CLASS_NEEDS_EPOCH_BUMP else verdict
+
+    def give_up(self, error: Exception) -> None:
+        """A batch failed, whatever became of it: its transaction must not be committed. The sender's thread."""
+        with self._lock:
+            if self._current_state in _OPEN:
+                self.transition_to_abortable_error(error)
+
+    def _complete_transaction(self) -> None:
+        if self._transaction_started:
+            self._on_end(self._current_state == TransactionState.COMMITTING_TRANSACTION)
+            self._ask_for_leaders(frozenset(self._partitions_in_transaction))
+        super()._complete_transaction()
+        self._pending_txn_offset_commits.clear()
+
+    def _remember_leader(self, partition: TopicPartition) -> None:
+        epoch = self._metadata.leader_epoch_for_partition(partition)
+        if epoch is not None and epoch >= 0:
+            self._epochs.setdefault(partition, epoch)
+
+    def _ask_for_leaders(self, partitions: frozenset[TopicPartition]) -> None:
+        request = Leaders(self, {each.topic for each in partitions}, partial(self._compare, partitions))
+        self.seen = request.result
+        self._enqueue_request(request)
+
+    def _compare(self, partitions: frozenset[TopicPartition], leaders: Mapping[TopicPartition, int]) -> None:
+        if any(each not in leaders or self._epochs.get(each, leaders[each]) != leaders[each] for each in partitions):
+            self._on_doubt()
+        self._epochs |= leaders
+
+    def next_request_handler(self, has_incomplete_batches: bool) -> Any:
+        """See TransactionManager. Without its offsets a transaction is not committed, whatever became of the request with them."""
+        with self._lock:
+            first = self._pending_requests[0][2] if self._pending_requests else None
+            if isinstance(first, EndTxnHandler) and not has_incomplete_batches and self._lacks_offsets:
+                first.abortable_error(errors.KafkaError("the offsets of a transaction were not sent"))
+            return super().next_request_handler(has_incomplete_batches)
+
+    @property
+    def _lacks_offsets(self) -> bool:
+        return self._current_state == TransactionState.COMMITTING_TRANSACTION and not self._offsets.succeeded
+
+    def all_in_one(
+        self,
+        partitions: Iterable[TopicPartition],
+        positions: Mapping[TopicPartition, OffsetAndMetadata],
+        member: Any,
+        *,
+        commit: bool = True,
+    ) -> Any:
+        """Begin a transaction with these partitions and offsets, and ask for its end, which waits for their batches; what to wait for.
+
+        `member`: of which group the offsets are, and who says so. The partitions come first, so that their batches go out while the offsets are on
+        their way. Raises KafkaError.
+        """
+        with self._lock:
+            self.begin_transaction()
+            for partition in partitions:
+                self._remember_leader(partition)
+                self.maybe_add_partition_to_transaction(partition)
+            if self._new_partitions_in_transaction:
+                self._enqueue_request(self._add_partitions_to_transaction_handler())
+            self._offsets = self.send_offsets_to_transaction(positions, member)
+            return self.begin_commit() if commit else self.begin_abort()
+
+
+class MoveDelivery(Delivery):
+    """Sends batches of partitions that are in the transaction already while a request about it is under way; kafka-python waits for that first."""
+
+    _transaction_manager: Moving
+
+    def run_once(self) -> None:
+        """See Sender."""
+        numbers = self._transaction_manager
+        if numbers.has_in_flight_transactional_request() and not (numbers.has_error() or numbers.is_aborting()):
+            self._client.poll(timeout_ms=min(self._send_producer_data(), self.config["retry_backoff_ms"]))
+        else:
+            super().run_once()
+
+
+def ended(numbers: Moving, wakeup: Any, result: Any, timeout: float) -> None:
+    """Wait for the end of a transaction. Raises Aborted where it did not happen, NotConnected where nobody knows."""
+    try:
+        if not result.wait(timeout * 1000):
+            raise NotConnected(f"a transaction did not end within {timeout:g} s")
+    except errors.KafkaError as error:
+        if numbers.has_fatal_error():
+            raise NotConnected(f"a transaction failed: {error!r}") from error
+        abort(numbers, wakeup, timeout)
+        raise Aborted(repr(error)) from error
+
+
+def abort(numbers: Moving, wakeup: Any, timeout: float) -> None:
+    """Take back what was begun. Raises NotConnected where that cannot be done."""
+    try:
+        result = numbers.begin_abort()
+        wakeup()
+        done = result.wait(timeout * 1000)
+    except errors.KafkaError as error:
+        raise NotConnected(f"a transaction could not be aborted: {error!r}") from error
+    if not done:
+        raise NotConnected(f"a transaction was not aborted within {timeout:g} s")

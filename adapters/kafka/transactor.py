@@ -1,0 +1,344 @@
+"""Moves, many at a time, in transactions: messages are published and positions of levels committed, all of it or nothing.
+
+One transaction at a time: each commits of a partition which records are finished, and two at once would forget what the other one says.
+A transaction that was refused is taken back; what was refused is told, and the rest goes into the next one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kafka import errors
+from kafka.structs import ConsumerGroupMetadata
+
+from ..base import AdapterError, BackOff, NotConnected, Outgoing, Rejected
+from ..exchange import Gone
+from .sink import Publisher
+from .transactions import Aborted, MoveDelivery, Moving, abort, ended
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from kafka import OffsetAndMetadata, TopicPartition
+
+    from ..base import Confirm, Outcome
+    from ..exchange import Move
+    from .batches import Prepared
+    from .markers import Markers
+
+_MOST = 500
+"""Moves in one transaction: what one that is refused may cost the others."""
+
+_PATIENCE = 2.0  # s, after which partitions without a leader are looked at again
+_PAUSE = 0.05  # s, after which a transaction that came in the middle of a rebalance is tried again
+
+
+class Session(Protocol):
+    """One connection of those whose records are finished. Any thread; does not block."""
+
+    def member(self) -> Any:
+        """In whose name a transaction finishes records, None where there is nobody: ask before they are looked up."""
+        ...
+
+    def out(self, token: bytes) -> Any:
+        """What was given out as this, None where it comes again or belongs to somebody else."""
+        ...
+
+    def positions(self, found: Iterable[Any]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What the group commits when these are finished. Raises KeyError where a partition has gone."""
+        ...
+
+    def finished(self, found: Iterable[Any]) -> None:
+        """A transaction has committed that."""
+        ...
+
+    def fail(self, reason: NotConnected) -> None:
+        """Nobody knows what is committed: whoever reads here connects anew."""
+        ...
+
+
+class Readers(Protocol):
+    """The consumer group whose records are finished, and its connection while there is one."""
+
+    group: str
+
+    @property
+    def poller(self) -> Session | None:
+        """The connection."""
+        ...
+
+
+class Pending:
+    """One move on its way. `left`: how many of its messages have no partition yet."""
+
+    __slots__ = ("confirm", "left", "move", "number", "parts")
+
+    def __init__(self, number: int, move: Move, confirm: Confirm) -> None:
+        self.number = number
+        self.move = move
+        self.confirm = confirm
+        self.left = len(move.messages)
+        self.parts: list[tuple[TopicPartition, Prepared]] = []
+
+    def __lt__(self, other: Pending) -> bool:
+        return self.number < other.number
+
+
+class Transactor(Publisher):
+    """One transactional producer, and the thread that begins and ends its transactions.
+
+    `hub` has the consumer whose records are finished, while there is one. What is not known to have happened or not ends that session: its successor
+    reads from the cluster which records are finished. `markers` sees to it that each transaction has ended where the next one writes.
+    """
+
+    DELIVERY = MoveDelivery
+    PACE = 2  # ms; a transaction's first request is often refused for some moments, while the last one is still being written
+
+    def __init__(
+        self,
+        configs: dict[str, Any],
+        timeout: float,
+        delivery_timeout: float,
+        transactions: dict[str, Any],
+        hub: Readers,
+        markers: Markers,
+    ) -> None:
+        self._transactions = transactions
+        self._hub = hub
+        self._markers = markers
+        self._patience = delivery_timeout
+        self._changed = threading.Condition()
+        self._moves: dict[int, Pending] = {}
+        self._ready: list[Pending] = []
+        self._count = 0
+        self._most = _MOST
+        self._refused: dict[int, AdapterError] = {}
+        self._taken = 0
+        self._broken: NotConnected | None = None
+        self._stopping = False
+        super().__init__(configs, self._landed, timeout, delivery_timeout, self._doubt)
+        self._accumulator.on_failure = self._numbers.give_up
+        result = self._numbers.initialize_transactions()
+        self._sender.wakeup()
+        try:
+            if not result.wait(timeout * 1000):
+                raise NotConnected(f"transactions were not allowed within {timeout:g} s")  # noqa: TRY301 - closed as below
+        except (errors.KafkaError, NotConnected) as error:
+            super().close()
+            raise NotConnected(f"transactions are not allowed: {error}") from error
+        self._thread = threading.Thread(target=self._run, name="kafka transactions", daemon=True)
+        self._thread.start()
+
+    _numbers: Moving
+
+    def _numbered(self, **known: Any) -> Moving:
+        return Moving(self._markers.ended, self._doubt, self._markers.epochs, **known, **self._transactions)
+
+    def check(self) -> None:
+        """Raises NotConnected where no more transactions can be made."""
+        if self._broken is not None:
+            raise self._broken
+        super().check()
+
+    # What comes in.
+
+    def begin(self, moves: Sequence[Move], confirm: Confirm) -> None:
+        """Take these on. Any thread; does not block."""
+        outgoing: list[Outgoing] = []
+        with self._changed:
+            for move in moves:
+                self._count += 1
+                pending = self._moves[self._count] = Pending(self._count, move, confirm)
+                if not pending.left:
+                    heapq.heappush(self._ready, pending)
+                tag = self._count.to_bytes(8, "big")
+                outgoing += (Outgoing(tag, address, message) for address, message in move.messages)
+            self._changed.notify()
+        self.submit(outgoing)
+
+    def _to_partition(self, partition: TopicPartition, prepared: list[Prepared]) -> None:
+        with self._changed:
+            for one in prepared:
+                pending = self._moves.get(int.from_bytes(one[0], "big"))
+                if pending is None:
+                    continue
+                pending.parts.append((partition, one))
+                pending.left -= 1
+                if not pending.left:
+                    heapq.heappush(self._ready, pending)
+            self._changed.notify()
+
+    def _landed(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of messages: in a transaction, or before one because there is no place for them."""
+        early: list[tuple[Pending, AdapterError | None]] = []
+        with self._changed:
+            for tag, error in outcomes:
+                pending = self._moves.get(int.from_bytes(tag, "big"))
+                if pending is not None and pending.left:
+                    early.append((pending, error))
+                elif error is None:
+                    self._taken += 1
+                else:
+                    self._refused[int.from_bytes(tag, "big")] = error
+        for pending, error in early:
+            self._tell([pending], error)
+
+    # What goes out.
+
+    def _run(self) -> None:
+        try:
+            while (batch := self._next()) is not None:
+                self._stand()
+                self._transact(batch)
+        except NotConnected as error:
+            self._break(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what became of the transaction
+            self._break(NotConnected(f"{type(error).__name__}: {error}"))
+
+    def _next(self) -> list[Pending] | None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._ready or self._stopping or self._markers.doubtful, _PATIENCE if self._markers.waiting else None
+            )
+            if self._stopping:
+                return None
+            return [heapq.heappop(self._ready) for _ in range(min(self._most, len(self._ready)))]
+
+    def _transact(self, batch: list[Pending]) -> None:
+        session = self._hub.poller
+        member = session.member() if session else None
+        found = [(each, session.out(each.move.finishes) if session and member else None) for each in batch]
+        self._tell((each for each, held in found if held is None), Gone("another bridge has it, or it comes again"))
+        ours, finished = [each for each, held in found if held is not None], [held for _, held in found if held is not None]
+        if session is None or not ours:
+            return
+        try:
+            self._attempt(ours, finished, session, member)
+        except Aborted as error:
+            self._again(ours, error)
+        except KeyError:  # a partition has gone this moment
+            self._later(ours)
+        else:
+            self._most = _MOST
+            session.finished(finished)
+            self._tell(ours, None)
+
+    def _attempt(self, moves: Iterable[Pending], finished: Iterable[Any], session: Session, member: Any) -> None:
+        """One transaction. Raises Aborted, and NotConnected."""
+        numbers, groups, positions = self._numbers, defaultdict[Any, list[Any]](list), session.positions(finished)
+        for each in moves:
+            for partition, prepared in each.parts:
+                groups[partition].append(prepared)
+        self._stand(groups.keys())
+        self._refused, self._taken = {}, 0
+        for partition, group in groups.items():
+            self._accumulator.enqueue(partition, group)  # waits until the partition is in the transaction
+        try:
+            result = numbers.all_in_one(groups, positions, member)
+        except (errors.KafkaError, ValueError) as error:
+            abort(numbers, self._sender.wakeup, self._patience)
+            raise Aborted(repr(error)) from error
+        self._sender.wakeup()
+        ended(numbers, self._sender.wakeup, result, self._patience)
+        if self._refused or self._taken != sum(map(len, groups.values())):
+            raise NotConnected("a transaction ended without all of its messages")
+
+    def _again(self, moves: list[Pending], why: Aborted) -> None:
+        """Tell what was refused; the rest goes into the next transaction, which is smaller where nobody knows what was wrong."""
+        culprits = {number: error for number, error in self._refused.items() if isinstance(error, BackOff | Rejected)}
+        for each in moves:
+            if each.number in culprits:
+                self._tell([each], culprits[each.number])
+        rest = [each for each in moves if each.number not in culprits]
+        if not culprits and not isinstance(why.__cause__, errors.CommitFailedError | ValueError):
+            if len(rest) == 1:
+                self._tell(rest, BackOff("refused_by_broker", str(why)))
+                return
+            self._most = max(1, len(rest) // 2)
+        elif not culprits:
+            time.sleep(_PAUSE)
+        self._later(rest)
+
+    def _later(self, moves: Iterable[Pending]) -> None:
+        with self._changed:
+            for each in moves:
+                heapq.heappush(self._ready, each)
+
+    def _tell(self, moves: Iterable[Pending], error: AdapterError | None) -> None:
+        outcomes: dict[Confirm, list[Outcome]] = defaultdict(list)
+        with self._changed:
+            for each in moves:
+                if self._moves.pop(each.number, None) is not None:
+                    outcomes[each.confirm].append((each.move.tag, error))
+        for confirm, found in outcomes.items():
+            confirm(found)
+
+    # The ends of earlier transactions: see markers.py.
+
+    def _doubt(self) -> None:
+        with self._changed:
+            self._markers.doubt()
+            self._changed.notify()
+
+    def _stand(self, partitions: AbstractSet[TopicPartition] = frozenset()) -> None:
+        """See Markers.stand. Of the last transaction, also where that was one of `stand`, it is known that its end is in no doubt."""
+        self._see()
+        while True:
+            self._markers.stand(self, partitions)
+            if not self._markers.doubtful:
+                return
+
+    def _see(self) -> None:
+        if not self._numbers.seen.wait(self._patience * 1000):
+            raise NotConnected(f"what became of the last transaction was not seen within {self._patience:g} s")
+
+    @property
+    def producer_id(self) -> int:
+        """See markers.Producer."""
+        return int(self._numbers.producer_id_and_epoch.producer_id)
+
+    def end_again(self, partitions: AbstractSet[TopicPartition], *, committed: bool) -> None:
+        """See markers.Producer."""
+        try:
+            result = self._numbers.all_in_one(partitions, {}, ConsumerGroupMetadata(self._hub.group), commit=committed)
+            self._sender.wakeup()
+            ended(self._numbers, self._sender.wakeup, result, self._patience)
+            self._see()
+        except (Aborted, errors.KafkaError, ValueError) as error:
+            raise NotConnected(f"the end of the last transaction is not certain: {error}") from error
+
+    # The end.
+
+    @property
+    def broken(self) -> bool:
+        """Whether it makes no more transactions."""
+        return self._broken is not None
+
+    def abandon(self, confirm: Confirm) -> None:
+        """Whoever is told by this does not wait any more: what is not in a transaction yet will not be."""
+        with self._changed:
+            theirs = [each for each in self._moves.values() if each.confirm == confirm]
+            self._ready = [each for each in self._ready if each.confirm != confirm]
+            heapq.heapify(self._ready)
+        self._tell(theirs, NotConnected("the mover was closed"))
+
+    def _break(self, error: NotConnected) -> None:
+        self._broken = error
+        session = self._hub.poller
+        if session is not None:
+            session.fail(error)
+        self._tell(list(self._moves.values()), error)
+
+    def close(self) -> None:
+        """End the transaction that was begun; what was not gets its outcome."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()
+        super().close()
+        self._tell(list(self._moves.values()), NotConnected("the mover was closed"))

@@ -1,0 +1,64 @@
+"""Messages of other brokers, in what AMQP 0-9-1 can say; see docs/across-brokers.md.
+
+A key travels in the header `x-delay-key`, as text where it is UTF-8; a tombstone is an empty body with the header `x-delay-tombstone`. What came
+from a broker that keeps everything on disk is persistent here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ...core.fields import entry, fields
+from ...core.message import Message
+
+if TYPE_CHECKING:
+    from ...core.message import Properties
+
+KEY = b"x-delay-key"
+TOMBSTONE = b"x-delay-tombstone"
+_PERSISTENT = 2
+
+
+def is_foreign(message: Message) -> bool:
+    """Whether the message holds anything that RabbitMQ's own never do."""
+    return message.properties.timestamp_ms is not None or message.key is not None or message.body is None
+
+
+def native(message: Message) -> Message:
+    """The same as RabbitMQ can carry it."""
+    table = message.headers
+    if message.key is not None and not _has(table, KEY):
+        table += entry(KEY, _text(message.key))
+    if message.body is None:
+        table += entry(TOMBSTONE, value=True)
+    return Message(message.body or b"", table, _properties(message.properties), message.key)
+
+
+def _properties(given: Properties) -> Properties:
+    if given.timestamp_ms is None:
+        return given
+    return replace(
+        given,
+        delivery_mode=given.delivery_mode or _PERSISTENT,
+        timestamp=given.timestamp_ms // 1000 if given.timestamp is None else given.timestamp,
+    )
+
+
+def key_of(table: bytes) -> bytes | None:
+    """The key that `native` wrote, or a producer did; the header stays where it is."""
+    if KEY not in table:
+        return None
+    return next((field.payload for field in fields(table) if field.name == KEY and field.tag in "Sx"), None)
+
+
+def _has(table: bytes, name: bytes) -> bool:
+    return name in table and any(field.name == name for field in fields(table))
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw

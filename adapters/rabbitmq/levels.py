@@ -1,0 +1,197 @@
+"""Level queues on RabbitMQ: a message waits where nobody consumes, and RabbitMQ itself moves it on when its time is up.
+
+    delaybridge.level.1m ---after 60000 ms (x-message-ttl), dead-lettered at least once---> delaybridge.level.1m.out ---> the bridges
+
+All are quorum queues. At every moment a message is on disk in one of the two: RabbitMQ forgets it in the first when the second has confirmed it.
+At level 0 nothing waits: it is one queue.
+
+No policy should match these queues. One that shortens a wait does no harm (what is not due hops again), but `message-ttl` on an `.out` queue, or
+`max-length` with `drop-head`, loses messages, and nobody can declare a queue so that a policy cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pika.exceptions import ChannelClosedByBroker
+
+from ..base import NotConnected, Step
+from . import probe as amqp
+from .source import Prepared, RabbitSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pika.adapters.blocking_connection import BlockingConnection
+    from pika.connection import Parameters
+
+    from ..base import Level
+
+OUT = ".out"
+_QUORUM: dict[str, Any] = {
+    "x-queue-type": "quorum",
+    "x-overflow": "reject-publish",  # at-least-once dead-lettering wants it
+    "x-delivery-limit": 2**31 - 1,  # RabbitMQ 4 drops what it has redelivered 20 times, unless told otherwise
+    "x-queue-leader-locator": "balanced",  # else the node to which the first bridge connects leads them all
+}
+_NOT_FOUND, _DIFFERS = 404, 406
+_OTHERS = "delete it when it is empty, or set another `store.prefix`"
+_HINTS = {_NOT_FOUND: "`delaybridge apply` makes it, where it is run by a user who may", _DIFFERS: _OTHERS}
+SECOND_LOOK = 0.5
+"""Seconds. What RabbitMQ is moving from a queue to its `.out` at this instant is counted in neither; it is not for long."""
+
+
+class Queue(NamedTuple):
+    """One queue, as it is declared; `what` says in a sentence what it is for."""
+
+    name: str
+    arguments: dict[str, Any]
+    what: str
+
+
+def queues(level: Level) -> list[Queue]:
+    """The queues of a level, in the order in which they are declared: the last one is what bridges consume."""
+    name = level.name
+    if not level.wait:
+        return [Queue(name, _QUORUM, f"queue `{name}` keeps messages until they are taken")]
+    ways = {
+        "x-message-ttl": level.wait,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": name + OUT,
+        "x-dead-letter-strategy": "at-least-once",
+    }
+    return [
+        Queue(name, _QUORUM | ways, f"queue `{name}` keeps each message for {level.wait} ms, then hands it to `{name}{OUT}`"),
+        Queue(name + OUT, _QUORUM, f"queue `{name}{OUT}` keeps what has waited until a bridge takes it"),
+    ]
+
+
+class LevelSource(RabbitSource):
+    """What leaves one level. Declares the queues where the user may; where not, takes them as they are."""
+
+    def __init__(self, parameters: Callable[[], Sequence[Parameters]], level: Level, *, prefetch: int, timeout: float) -> None:
+        wanted = queues(level)
+        super().__init__(
+            parameters,
+            Prepared(wanted[-1].name, tuple((queue.name, queue.arguments) for queue in wanted)),
+            prefetch=prefetch,
+            timeout=timeout,
+        )
+
+    def connect(self) -> None:
+        """See base.Levelled. NotConnected as well where a queue is there and is not ours: its messages would never come, or too late."""
+        try:
+            super().connect()
+        except NotConnected as error:
+            cause = error.__cause__
+            hint = _HINTS.get(cause.reply_code) if isinstance(cause, ChannelClosedByBroker) else None
+            if hint is None:
+                raise
+            raise NotConnected(f"{error}: {hint}") from cause
+
+
+class RabbitLevels:
+    """See base.LevelQueues. All of it goes over AMQP."""
+
+    counts_taken = False
+
+    def __init__(self, parameters: Callable[[], Sequence[Parameters]], levels: Sequence[Level]) -> None:
+        self._parameters = parameters
+        self._levels = levels
+        self._queues = [queue for level in levels for queue in queues(level)]
+
+    def plan(self) -> list[Step]:
+        """See base.LevelQueues."""
+        with self._connection() as connection:
+            return [_planned(connection, queue) for queue in self._queues]
+
+    def apply(self) -> list[Step]:
+        """See base.LevelQueues. Raises AdapterError where the user may not."""
+        with self._connection() as connection:
+            return [_declared(connection, queue) for queue in self._queues]
+
+    def undo(self) -> list[Step]:
+        """See base.LevelQueues. A queue that a bridge consumes stays, too: stop the bridges first."""
+        with self._connection() as connection:
+            before = [_reason_to_stay(connection, level) for level in self._levels]
+            time.sleep(SECOND_LOOK)
+            after = [_reason_to_stay(connection, level) for level in self._levels]
+            return [
+                step
+                for level, *reasons in zip(self._levels, before, after, strict=True)
+                for step in _taken_away(connection, level, next(filter(None, reasons), ""))
+            ]
+
+    def depths(self) -> list[int]:
+        """See base.LevelQueues. What a bridge has taken and not acknowledged is not among it; a queue that is missing has none."""
+        with self._connection() as connection:
+            return [sum(_ready(connection, queue.name) for queue in queues(level)) for level in self._levels]
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[BlockingConnection]:
+        with amqp.channel(self._parameters()) as channel:
+            yield channel.connection
+
+
+def _planned(connection: BlockingConnection, queue: Queue) -> Step:
+    """RabbitMQ compares arguments only when it is asked to declare: that changes nothing where the queue is there."""
+    if _look(connection, queue.name) is None:
+        return _step(queue, done=False)
+    return _declared(connection, queue)
+
+
+def _declared(connection: BlockingConnection, queue: Queue) -> Step:
+    try:
+        connection.channel().queue_declare(queue.name, durable=True, arguments=queue.arguments)
+    except ChannelClosedByBroker as closed:
+        if closed.reply_code != _DIFFERS:
+            raise
+        return Step(f"queue `{queue.name}` is there and differs: {_OTHERS}. RabbitMQ says: {closed.reply_text}", "", False)
+    return _step(queue, done=True)
+
+
+def _step(queue: Queue, *, done: bool) -> Step:
+    return Step(queue.what, amqp.declare_command(queue.name, queue.arguments), done)
+
+
+class _Found(NamedTuple):
+    ready: int
+    consumers: int
+
+
+def _look(connection: BlockingConnection, name: str) -> _Found | None:
+    """None where there is no such queue."""
+    try:
+        method = connection.channel().queue_declare(name, passive=True).method
+    except ChannelClosedByBroker as closed:
+        if closed.reply_code == _NOT_FOUND:
+            return None
+        raise
+    return _Found(method.message_count or 0, method.consumer_count or 0)
+
+
+def _ready(connection: BlockingConnection, name: str) -> int:
+    found = _look(connection, name)
+    return found.ready if found else 0
+
+
+def _reason_to_stay(connection: BlockingConnection, level: Level) -> str:
+    """Why the queues of a level must stay; empty where they may go."""
+    for queue in queues(level):
+        found = _look(connection, queue.name)
+        if found and found.consumers:
+            return f"a bridge takes from `{queue.name}`: stop it first"
+        if found and found.ready:
+            return f"messages wait in `{queue.name}` ({found.ready})"
+    return ""
+
+
+def _taken_away(connection: BlockingConnection, level: Level, reason: str) -> Iterator[Step]:
+    """Quorum queues know no `if-empty`: so each is looked at once more, as late as can be."""
+    for queue in queues(level):
+        reason = reason or _reason_to_stay(connection, level)
+        if not reason:
+            connection.channel().queue_delete(queue.name)
+        yield Step(f"queue `{queue.name}` stays: {reason}" if reason else f"queue `{queue.name}` is gone", "", not reason)

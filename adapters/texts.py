@@ -1,0 +1,59 @@
+"""Header values for brokers that know no types: Kafka's are bytes, STOMP's are text.
+
+Text goes out as UTF-8, numbers as decimal text, booleans as `true` and `false`, floats by their shortest text, instants as epoch seconds, tables and
+arrays as JSON (bytes in them that are not UTF-8 as base64). Bytes stay as they are; nothing is None.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from decimal import Decimal
+from typing import Any
+
+from ..core.fields import Field, fields, value_of
+from .base import Rejected
+
+
+def text_of(field: Field) -> bytes | None:
+    """A header's value. Raises Rejected(rejected_by_broker) where it is nested too deep, and MalformedTableError."""
+    try:
+        value = _plain(field)
+    except RecursionError as error:
+        raise Rejected("rejected_by_broker", f"header {field.name!r} is nested too deep") from error
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bool | dict | list):
+        return json.dumps(value, default=_in_json, ensure_ascii=False, separators=(",", ":")).encode()
+    return (repr(value) if isinstance(value, float) else str(value)).encode()
+
+
+def _plain(field: Field) -> Any:
+    if field.tag == "F":
+        return {each.name.decode(errors="replace"): _plain(each) for each in fields(field.payload)}
+    if field.tag == "A":
+        return _items(field.payload)
+    if field.tag == "T":
+        return int.from_bytes(field.payload, "big")
+    if field.tag == "D":
+        return Decimal(int.from_bytes(field.payload[1:], "big", signed=True)).scaleb(-field.payload[0])
+    return value_of(field)
+
+
+def _items(array: bytes) -> list[Any]:
+    """An array is a table without names."""
+    items, at = [], 0
+    while at < len(array):
+        field = next(fields(b"\0" + array[at:]))
+        at += field.end - 1
+        items.append(_plain(field))
+    return items
+
+
+def _in_json(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return str(value)
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()

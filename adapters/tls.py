@@ -1,0 +1,29 @@
+"""TLS, configured alike on every broker."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path  # noqa: TC003  pydantic reads the annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Tls(BaseModel):
+    """What differs from TLS by the system's authorities with a checked host name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    verify: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """Reads the files anew. Raises OSError where one cannot be read or used."""
+        context = ssl.create_default_context(cafile=self.ca_file)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.cert_file is not None:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        return context

@@ -1,0 +1,129 @@
+"""The command that moves what waits from one kind of store to the other."""
+
+# ruff: noqa: PLC0415 - commands import late, so that --help is quick
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .common import ConfigOption, Output, OutputOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...core.time_index import TimeIndex
+    from ..clock import Clock
+    from ..config import Config
+    from ..migrate import Came, Moved, Place, Tell
+
+commands = typer.Typer()
+
+_EVERY = 1.0
+
+
+class Kind(StrEnum):
+    """The kinds of store."""
+
+    LEVEL_QUEUES = "level_queues"
+    TIME_INDEX = "time_index"
+
+
+@commands.command(
+    "migrate-store",
+    epilog="Example: delaybridge migrate-store --to level_queues, after all bridges were stopped, `store` was changed in delaybridge.yaml, and "
+    "`delaybridge apply` has made the queues. And back: delaybridge migrate-store --to time_index --broker rabbit",
+)
+def migrate_store(
+    to: Annotated[Kind, typer.Option("--to", help="The kind of store that the configuration names now.")],
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="With --to time_index: the broker that holds the level queues.", show_default=False)
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option("--prefix", help="With --to time_index: what their names begin with.", show_default="delaybridge.level"),
+    ] = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Move all that waits from a time index to level queues, or back. Stop the bridges first; may be interrupted and repeated.
+
+    The time index is the one at `store.path`, the levels are those of `limits.levels`. Nothing is lost, nothing is due at another time than before,
+    and the ledger goes on. Exit status 75 where a bridge is still at work on the time index.
+    """
+    from ..clock import wall_clock
+    from ..config.file import load
+    from ..engine import open_journal
+    from ..migrate import place, to_level_queues, to_time_index
+
+    loaded = load(config)
+    there = place(loaded, *_where(loaded, to, broker, prefix))
+    index = open_journal(loaded)
+    progress = _Progress()
+    try:
+        move: Callable[[TimeIndex, Place, Clock, Tell], Moved | Came] = to_level_queues if to is Kind.LEVEL_QUEUES else to_time_index
+        done = move(index, there, wall_clock, progress.tell)
+    finally:
+        index.close()
+    _show(done, output)
+
+
+def _where(config: Config, to: Kind, broker: str | None, prefix: str | None) -> tuple[str, str]:
+    """Broker and prefix of the level queues."""
+    store = config.store
+    if to != store.kind:
+        raise typer.BadParameter(f"the configuration names a store of kind {store.kind}: change that first", param_hint="--to")
+    if to is Kind.LEVEL_QUEUES:
+        if broker or prefix:
+            raise typer.BadParameter("the configuration names them under `store`", param_hint="--broker, --prefix")
+        return str(store.broker), store.prefix
+    if broker not in config.brokers:
+        raise typer.BadParameter(
+            f"name the broker that holds the level queues; the brokers are: {', '.join(config.brokers)}", param_hint="--broker"
+        )
+    return str(broker), prefix or store.prefix
+
+
+class _Progress:
+    """A line a second on standard error."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def tell(self, count: int) -> None:
+        """See migrate.Tell."""
+        if time.monotonic() - self._said >= _EVERY:
+            self._said = time.monotonic()
+            typer.echo(f"{count:,} moved so far", err=True)
+            sys.stderr.flush()
+
+
+def _show(done: Moved | Came, output: Output) -> None:
+    import msgspec
+
+    from .tables import show_rows
+
+    if output is not Output.TABLE:
+        show_rows([msgspec.to_builtins(done)], {}, output)
+        return
+    for line in _summary(msgspec.to_builtins(done)):
+        typer.echo(line)
+
+
+_TEXTS = {
+    "records": "{:,} messages moved",
+    "dead_letters": "{:,} dead letters moved",
+    "withdrawn": "{:,} cancellations of messages that have not come are not in force any more",
+    "again": "{:,} were there already",
+    "strange": "{:,} were put there by no bridge: see delaybridge dead-letter list",
+    "ended": "{:,} had been cancelled or replaced, and the ledger has been told",
+    "left": "{:,} are still in the level queues, as the broker counts: does a bridge still run? (Kafka counts ends of transactions as well)",
+}
+
+
+def _summary(done: dict[str, int | None]) -> list[str]:
+    return [text.format(done[name]) for name, text in _TEXTS.items() if done.get(name) or name == "records"]

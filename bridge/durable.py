@@ -1,0 +1,26 @@
+"""Files that are there whole or not at all, also after a loss of power."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def put_in_place(unfinished: Path, target: Path) -> None:
+    """Give a written file its name, durably: who looks there finds the earlier one until then. Both are in one directory."""
+    with unfinished.open("rb") as file:
+        os.fsync(file.fileno())
+    unfinished.replace(target)
+    sync_directory(target.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename or a new entry in this directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

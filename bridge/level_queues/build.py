@@ -1,0 +1,173 @@
+"""Level queues as a configuration wants them: the store, and the threads that keep it moving."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from ...adapters.base import AdapterError, Level, Levelled, NotConnected
+from ...adapters.exchange import Exchanging
+from ...adapters.log import Logging
+from ...core.durations import duration
+from ...core.levels import Levels
+from .. import plugins
+from ..views import Check, LevelStatus
+from .depths import DepthWorker
+from .level import LevelWorker
+from .moving import DepartureSink, MovePublisher
+from .passage import Passage
+from .publisher import Publisher
+from .register import RegisterWorker
+from .store import LevelQueues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ...adapters.base import LevelQueues as Prepared
+    from ...adapters.base import Sink, Source
+    from ...adapters.exchange import Exchange
+    from ...core.time_index import TimeIndex
+    from ..clock import Clock
+    from ..config import Config
+    from ..metrics import Metrics
+    from ..workers import Worker
+
+
+log = structlog.get_logger()
+
+
+class Assembled(NamedTuple):
+    """A store and its threads."""
+
+    store: LevelQueues
+    levels: list[LevelWorker]
+    publisher: Publisher
+    mover: MovePublisher | None
+    depths: DepthWorker
+    register: RegisterWorker | None
+    sinks: Mapping[str, Sink]
+    """For the lanes that deliver in another way than through their adapter's sink."""
+
+    exchange: Exchange | None
+
+    def source(self, route: str, source: Source) -> Source:
+        """For a route that reads from the broker of the level queues: one that enters them once, where that can be."""
+        joined = self.exchange.joined(source, route) if self.exchange else None
+        if joined is None:
+            return source
+        self.store.doors.join(route, joined)
+        return joined
+
+    @property
+    def workers(self) -> list[list[Worker]]:
+        """In the order in which they are stopped: the levels hand back through the publishers, and what has ended by then is written down."""
+        publishers = [self.publisher, *([self.mover] if self.mover else []), self.depths]
+        return [[*self.levels], publishers, [self.register] if self.register else []]
+
+    def status(self) -> list[LevelStatus]:
+        """Each level, level 0 first."""
+        depths: Sequence[int | None] = self.depths.depths or [None] * len(self.levels)
+        return [_status(worker, depth) for worker, depth in zip(self.levels, depths, strict=True)]
+
+    def checks(self) -> list[Check]:
+        """What readiness depends on besides the levels."""
+        if self.register is None:
+            return []
+        read, end = self.register.register.known
+        return [Check("level ids", self.register.connected and self.register.caught_up, f"{read} of {end} lines are read")]
+
+
+def _status(worker: LevelWorker, depth: int | None) -> LevelStatus:
+    passage = worker.passage
+    return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, passage.first_leaves)
+
+
+def queues(levels: Levels, prefix: str) -> list[Level]:
+    """The level queues of a table, level 0 first."""
+    return [Level(f"{prefix}.{duration(wait)}", wait) for wait in levels.waits]
+
+
+def dead_letters(prefix: str) -> Level:
+    """Where dead letters go that have no destination of their own."""
+    return Level(f"{prefix}.dead-letters", 0)
+
+
+def ids(prefix: str) -> Level:
+    """The log of ids, where the broker can keep one."""
+    return Level(f"{prefix}.ids", 0)
+
+
+def kept(config: Config) -> list[Level]:
+    """Where the messages of a configuration wait: its level queues, level 0 first, then that of dead letters."""
+    prefix = config.store.prefix
+    return [*queues(Levels(config.limits.levels), prefix), dead_letters(prefix)]
+
+
+def levelled(config: Config, broker: str) -> tuple[Levelled, object]:
+    """The adapter of a broker that holds level queues, and its options. Raises plugins.UnusableAdapter where it cannot."""
+    section = config.brokers[broker]
+    adapter = plugins.adapter(section.type)
+    if not isinstance(adapter, Levelled):
+        raise plugins.UnusableAdapter(f"a {section.type} broker cannot hold level queues: choose another for store.broker")
+    return adapter, section.options
+
+
+def assembled(
+    config: Config,
+    journal: TimeIndex,
+    clock: Clock,
+    metrics: Metrics,
+    wake: Callable[[str, int], None],
+    failed: Callable[[str, BaseException], None],
+) -> Assembled:
+    """Nothing is connected or started yet. Raises plugins.UnusableAdapter."""
+    name, prefix, levels = str(config.store.broker), config.store.prefix, Levels(config.limits.levels)
+    adapter, options = levelled(config, name)
+    all_queues = queues(levels, prefix)
+    depths = DepthWorker(adapter.level_queues(options, all_queues), failed)
+    declare = partial(declared, prepared(config))
+    publisher = Publisher(name, adapter.sink(options), metrics, failed, declare)
+    addresses = [adapter.level_address(options, queue) for queue in all_queues]
+    shelf = adapter.level_address(options, dead_letters(prefix))
+    exchange = adapter.level_exchange(options, all_queues, config.bridge) if isinstance(adapter, Exchanging) else None
+    inner, outer = (exchange.mover(), exchange.mover()) if exchange else (None, None)
+    mover = MovePublisher(name, inner, metrics, failed) if inner else None
+    log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
+    store = LevelQueues(
+        levels, addresses, shelf, publisher, journal, config.brokers, wake, mover, name, clock, exact(config), depths.pending,
+        log, config.store.memory,
+    )  # fmt: skip
+    register = RegisterWorker(store.claims.register, name, metrics, failed) if store.claims.register else None
+    sources = [exchange.source(queue) if exchange else adapter.level_source(options, queue) for queue in all_queues]
+    passages = [
+        Passage(queue, source, store, clock, timed=adapter.timed or not queue.wait)
+        for queue, source in zip(all_queues, sources, strict=True)
+    ]
+    workers = [LevelWorker(passage, name, metrics, failed) for passage in passages]
+    sinks = {name: DepartureSink(outer, store)} if outer else {}
+    return Assembled(store, workers, publisher, mover, depths, register, sinks, exchange)
+
+
+def exact(config: Config) -> set[str]:
+    """The routes whose source gives each message a token that no other has: then its id can be made of that."""
+    kinds = {route.name: plugins.adapter(config.brokers[route.source.broker].type) for route in config.routes}
+    return {name for name, adapter in kinds.items() if getattr(adapter, "exact", False)}
+
+
+def declared(level_queues: Prepared) -> None:
+    """Have the queues there before anything is published. Raises NotConnected; whoever may not declare finds them there, or is refused later."""
+    try:
+        level_queues.apply()
+    except NotConnected:
+        raise
+    except AdapterError as error:
+        log.warning("level_queues_not_declared", error=str(error), action="they must be there: delaybridge plan tells what is needed")
+
+
+def prepared(config: Config) -> Prepared:
+    """The level queues as `plan` and `apply` see them. Raises plugins.UnusableAdapter."""
+    adapter, options = levelled(config, str(config.store.broker))
+    logs = [ids(config.store.prefix)] if isinstance(adapter, Logging) else []
+    return adapter.level_queues(options, [*kept(config), *logs])

@@ -1,0 +1,140 @@
+"""What the store does about ids, on a broker with a log of them: who claims one, who may be delivered, and what the others become.
+
+Without a log nobody claims anything, and everybody may be delivered.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from ...core.store import Put, Withdraw
+from .register import Cancelling, Claiming, Register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...adapters.log import Log
+    from ...core.ledger import Event
+    from ...core.store import Answer, Change, Due, Record
+    from ..clock import Clock
+    from .envelope import Envelope
+    from .ids import Claim, Fate
+    from .waiting import Entry, Waiting
+
+
+class Withdraws(Protocol):
+    """What ends a message that must not be delivered: the store."""
+
+    def __call__(self, entry: Entry, fate: Fate) -> None:
+        """Not in `Waiting` any more."""
+        ...
+
+
+class Claims:
+    """Any thread. `memory` is for how long a cancel waits for its message (ms); `wake` tells a lane that something is due again."""
+
+    def __init__(
+        self, log: Log | None, waiting: Waiting, withdraw: Withdraws, wake: Callable[[str, int], None], clock: Clock, memory: int
+    ) -> None:
+        self.register = None if log is None else Register(log, clock, self._decided, self.release, memory)
+        self._waiting = waiting
+        self._withdraw = withdraw
+        self._wake = wake
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._uncertain: list[Entry] = []
+
+    def enter(
+        self, changes: Sequence[Change], chosen: Sequence[bool], marks: Sequence[bytes], now: int
+    ) -> tuple[list[Claim | None], list[Answer]]:
+        """Claim and cancel as one intake batch asks: a claim for each change that needs one, and the answers to cancels. Raises NotConnected.
+
+        Who claims: what bears an id that a producer chose, and every series, which may be stopped by the id that its deliveries bear.
+        `marks` name messages that their source may give again, where it names them. What has ended by then is not to be taken in: `ids.ENDED`.
+        """
+        found = [self._entry(*each, now) for each in zip(changes, chosen, marks, strict=True)]
+        entries = [entry for entry in found if entry is not None]
+        if self.register is None or not entries:
+            return [None] * len(changes), []
+        claims, answers = self.register.enter(entries, now)
+        left = iter(claims)
+        return [next(left) if isinstance(entry, Claiming) else None for entry in found], answers
+
+    def doubt(self) -> None:
+        """Some of what claimed ids was not taken in, and comes again."""
+        if self.register is not None:
+            self.register.doubt()
+
+    def _entry(self, change: Change, chosen: bool, mark: bytes, now: int) -> Claiming | Cancelling | None:
+        if isinstance(change, Withdraw):
+            return Cancelling(change.id, now + self._memory)
+        if isinstance(change, Put) and (chosen or change.record.schedule.recurrence is not None):
+            return Claiming(change.record.id, change.record.schedule.due, mark)
+        return None
+
+    def fate(self, envelope: Envelope) -> Fate | None:
+        """Why a message goes no further, None where it does, as far as this bridge knows yet."""
+        if self.register is None or envelope.claim is None:
+            return None
+        return self.register.fate(envelope.record.id, envelope.claim)
+
+    def standing(self, found: Sequence[Due]) -> list[Due]:
+        """Those of what is handed out that may be delivered now. The others come again once this bridge knows about them, or are withdrawn."""
+        return list(found) if self.register is None else [due for due in found if self._stands(due, self.register)]
+
+    def _stands(self, due: Due, register: Register) -> bool:
+        entry = self._waiting.find(due.key)
+        if entry is None or entry.claim is None:
+            return entry is not None
+        if not register.certain(entry.claim, entry.since):
+            with self._lock:
+                self._uncertain.append(entry)
+            return False
+        fate = register.fate(entry.record.id, entry.claim)
+        if fate is not None and self._waiting.take(entry.key) is not None:
+            self._withdraw(entry, fate)
+        return fate is None
+
+    def ended(self, record: Record, claim: Claim | None, event: Event, now: int, upcoming: Record | None = None) -> None:
+        """An occurrence has ended; `upcoming` is the next."""
+        if self.register is None or claim is None:
+            return
+        if upcoming is None:
+            self.register.ended(record.id, claim, event, now)
+        else:
+            self.register.goes_on(record.id, claim, upcoming.schedule.due, now)
+
+    def release(self) -> None:
+        """What this bridge did not know enough about may be asked for again."""
+        with self._lock:
+            uncertain, self._uncertain = self._uncertain, []
+        if uncertain:
+            self._waiting.release([entry.key for entry in uncertain])
+        for entry in uncertain:
+            self._wake(entry.record.lane, entry.record.schedule.due)
+
+    def _decided(self, ids: set[str]) -> None:
+        """Withdraw at once what is in memory: a destination that refuses may keep it there for long."""
+        assert self.register is not None
+        for entry in self._waiting.bearing(ids):
+            assert entry.claim is not None
+            fate = self.register.fate(entry.record.id, entry.claim)
+            if fate is not None and self._waiting.withdraw(entry.key) is not None:
+                self._withdraw(entry, fate)
+
+
+def named(change: Change, source: str, token: bytes | None) -> Change:
+    """With an id, where the producer chose none."""
+    if isinstance(change, Withdraw) or change.record.id:
+        return change
+    return replace(change, record=replace(change.record, id=_id_of(source, token) if token else uuid.uuid4().hex))
+
+
+def _id_of(source: str, token: bytes) -> str:
+    """The same for the same message, whoever reads it."""
+    return blake2b(token, digest_size=16, key=source.encode()[:64]).hexdigest()

@@ -1,0 +1,26 @@
+"""Something that is done when several others are."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Countdown:
+    """Calls `done` on the thread of the last `one`; `left` are to come. Any thread."""
+
+    def __init__(self, count: int, done: Callable[[], None]) -> None:
+        self.left = count
+        self._done = done
+        self._lock = threading.Lock()
+
+    def one(self) -> None:
+        """One of them is done."""
+        with self._lock:
+            self.left -= 1
+            last = not self.left
+        if last:
+            self._done()

@@ -1,0 +1,68 @@
+"""A waiting record as a message of a level queue.
+
+The body is the whole record, so that nothing depends on what a broker can say; the headers are for people who look into the queue:
+
+    delaybridge-due     when it is due (epoch ms)
+    delaybridge-to      broker and address where it goes then
+    delaybridge-id      its id
+    delaybridge-since   since when it waits at this level (epoch ms); `adapters.base.SINCE`
+    delaybridge-hops    how many levels it has been through
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import msgspec
+
+from ...core import fields
+from ...core.message import Message, Properties
+from ...core.store import Record
+from .ids import Claim
+
+_PROPERTIES = Properties(content_type=b"application/vnd.delaybridge.record+msgpack", delivery_mode=2)
+
+
+class Envelope(msgspec.Struct, array_like=True, frozen=True):
+    """A record at a level since `since` (epoch ms, by the clock of the bridge that put it there), after so many levels before.
+
+    `order` is its place among all that are due at the same instant: when it was first put, and a number. `claim` is where it stands in the log of ids.
+    """
+
+    record: Record
+    since: int
+    hops: int = 0
+    order: int = 0
+    claim: Claim | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Envelope).decode
+
+
+LONGEST_KEY = 255
+"""Bytes. A longer key is no header that every broker takes."""
+
+
+def pack(envelope: Envelope) -> Message:
+    """The message. It has the record's key, or a digest of that: what has the same key stays in one partition, and in order."""
+    record = envelope.record
+    told = (
+        ("delaybridge-due", record.schedule.due),
+        ("delaybridge-to", f"{record.lane} {record.address}"),
+        ("delaybridge-id", record.id),
+        ("delaybridge-since", envelope.since),
+        ("delaybridge-hops", envelope.hops),
+    )
+    key = record.message.key
+    if key is not None and len(key) > LONGEST_KEY:
+        key = blake2b(key, digest_size=16).hexdigest().encode()
+    return Message(_encode(envelope), fields.table(told), _PROPERTIES, key)
+
+
+def unpack(message: Message) -> Envelope:
+    """The envelope. Raises ValueError for a message that no bridge put there."""
+    try:
+        return _decode(message.body or b"")
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"no bridge put this message here: {error}") from error

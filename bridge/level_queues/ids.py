@@ -1,0 +1,264 @@
+"""What the log of ids says: which messages wait under an id, and which of them were cancelled or replaced. Nothing here knows a broker or a thread.
+
+The log's order decides, no clock. A message whose id may be asked for *claims* it before it goes to its level, and bears the place of its claim with it.
+It is ended by what comes next about the id: a *cancel* cancels it, another claim replaces it. A cancel that finds nobody may wait for the next claim.
+
+    key                   value                                      without a value
+    m mark id             a claim: when it was made, when it is due, the message has come to its end; the note says how and when
+                          and where it stood first
+    d mark id             when the running occurrence is due         as above
+    f mark id             its fate, where what ended it is gone      as above
+    c mark id             a cancel, and until when it may wait       it has done its work
+
+A mark tells the lines of one message from those of others with its id: no line is ever written anew with another meaning, so the broker may drop all
+but the last of each key at any time, and what is left says the same. A message that its source gives again claims again under its mark, and where it
+stood first: what was decided about it stands, and of its copies only the last one is delivered.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+import msgspec
+
+from ...adapters.log import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ...core.ledger import Event
+
+Fate = tuple[Literal["cancelled", "replaced"], int]
+"""What ended a message before it was delivered, and when (epoch ms)."""
+
+REMEMBERED = 10_000
+"""Endings that are remembered, at most, for whoever asks late."""
+
+_CLAIM, _DUE, _FATE, _CANCEL = b"m", b"d", b"f", b"c"
+MARK = 8
+"""Bytes of a mark."""
+
+_PLACE = struct.Struct(">q")
+_HEAD = 1 + MARK + _PLACE.size
+_FATES: tuple[Literal["cancelled", "replaced"], ...] = ("cancelled", "replaced")
+
+
+class Claim(msgspec.Struct, array_like=True, frozen=True):
+    """What a waiting message bears: its mark, and the place of its claim in the log."""
+
+    mark: bytes
+    place: int
+
+
+ENDED = Claim(b"", -1)
+"""In place of a claim: the message has come to its end already, and was given again by its source."""
+
+
+class Word(NamedTuple):
+    """One claim or cancel. `until`: when a claim's message is due; how long a cancel waits for a message, 0 where it does not.
+
+    `place` is where it stands first, `last` where it stands last.
+    """
+
+    cancel: bool
+    mark: bytes
+    place: int
+    at: int
+    until: int
+    last: int
+    fate: Fate | None = None
+
+
+class Ended(NamedTuple):
+    """How the last message that bore an id ended, and the place in the log of the line that says so. `claim` is what it bore."""
+
+    event: Event
+    at: int
+    place: int
+    claim: Claim
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
+
+
+def claiming(id: str, mark: bytes, now: int, due: int, first: int = -1) -> Line:  # noqa: A002 - the field's own word
+    """A message takes an id; `first` is where it has done so before."""
+    return Line(_key(_CLAIM, mark, id), _encode((now, due, first)))
+
+
+def cancelling(id: str, mark: bytes, now: int, until: int) -> Line:  # noqa: A002 - the field's own word
+    """Who bears this id is cancelled; where nobody does, the first that takes it until then. 0: it does not wait."""
+    return Line(_key(_CANCEL, mark, id), _encode((now, until, -1)))
+
+
+def going_on(id: str, mark: bytes, now: int, due: int) -> Line:  # noqa: A002 - the field's own word
+    """The message has another occurrence, due then."""
+    return Line(_key(_DUE, mark, id), _encode((now, due, -1)))
+
+
+def withdrawn(id: str, mark: bytes) -> Line:  # noqa: A002 - the field's own word
+    """A cancel has done its work, or found nothing to do."""
+    return Line(_key(_CANCEL, mark, id), None)
+
+
+def _fated(id: str, mark: bytes, fate: Fate) -> Line:  # noqa: A002 - the field's own word
+    return Line(_key(_FATE, mark, id), _encode((fate[1], _FATES.index(fate[0]), -1)))
+
+
+def parts(line: Line) -> tuple[bytes, bytes]:
+    """The mark and the id in a line's key."""
+    return line.key[1 : 1 + MARK], line.key[1 + MARK :]
+
+
+def _key(kind: bytes, mark: bytes, id: str) -> bytes:  # noqa: A002 - the field's own word
+    return kind + mark + id.encode()
+
+
+class Ids:
+    """All lines before `read`. Not safe for several threads.
+
+    An id costs one entry of bytes while a message bears it: they are read when somebody asks.
+    """
+
+    def __init__(self) -> None:
+        self.read = 0
+        self._lines: dict[bytes, tuple[bytes, ...]] = {}
+        self._ended: OrderedDict[bytes, Ended] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def apply(self, place: int, line: Line) -> list[Line]:
+        """Take in the next line; returns what is to be said of it: what else is done with, and that a message has ended of which this is a copy."""
+        head, id_ = line.key[: 1 + MARK], line.key[1 + MARK :]
+        if line.value is None:
+            return self._forget(place, head, id_, line.note)
+        kept = tuple(each for each in self._lines.get(id_, ()) if each[: 1 + MARK] != head)
+        if head[:1] in (_DUE, _FATE) and all(each[: 1 + MARK] != _CLAIM + head[1:] for each in kept):
+            return [Line(line.key, None)]  # its message has ended meanwhile
+        self._lines[id_] = (*kept, head + _PLACE.pack(place) + line.value)
+        return self._copied(place, head, id_)
+
+    def _copied(self, place: int, head: bytes, id_: bytes) -> list[Line]:
+        """A message that has ended claims its id again: whoever took it in again had not read so far. The copy is told its fate, for as long as it waits."""
+        ended = self._ended.get(id_)
+        if head[:1] != _CLAIM or ended is None or ended.claim.mark != head[1:]:
+            return []
+        fate = _fated(id_.decode(), head[1:], ("replaced", ended.at))
+        self.apply(place, fate)
+        return [fate]
+
+    def _forget(self, place: int, head: bytes, id_: bytes, note: bytes) -> list[Line]:
+        kept, gone = self._lines.get(id_, ()), {head}
+        if head[:1] == _CLAIM:
+            words, mark = _words(kept), head[1:]
+            gone |= {_CANCEL + word.mark for word in words if word.cancel and [each.mark for each in _targets(words, word)] == [mark]}
+            gone |= {each[: 1 + MARK] for each in kept if each[1 : 1 + MARK] == mark}
+            self._remember(place, id_, mark, note)
+        left = tuple(each for each in kept if each[: 1 + MARK] not in gone)
+        if left:
+            self._lines[id_] = left
+        else:
+            self._lines.pop(id_, None)
+        return [Line(each[: 1 + MARK] + id_, None) for each in kept if each[: 1 + MARK] in gone - {head}]
+
+    def _remember(self, place: int, id_: bytes, mark: bytes, note: bytes) -> None:
+        if note:
+            event, at, claimed = note.decode().split(" ")
+            self._ended[id_] = Ended(cast("Event", event), int(at), place, Claim(mark, int(claimed)))
+            self._ended.move_to_end(id_)
+            if len(self._ended) > REMEMBERED:
+                self._ended.popitem(last=False)
+
+    def words(self, id: str) -> list[Word]:  # noqa: A002 - the field's own word
+        """What is said of an id, in order."""
+        return _words(self._lines.get(id.encode(), ()))
+
+    def ended(self, id: str) -> Ended | None:  # noqa: A002 - the field's own word
+        """How the last that bore it ended, where that is remembered."""
+        return self._ended.get(id.encode())
+
+    def fate(self, id: str, claim: Claim) -> Fate | None:  # noqa: A002 - the field's own word
+        """Why this message must not be delivered, None where it may. Of one that the log does not know (any more) nothing is said: it may."""
+        words = self.words(id)
+        own = next((word for word in words if word.mark == claim.mark), None)
+        if own is None:
+            ended = self.ended(id)
+            copy = ended is not None and ended.claim.mark == claim.mark and ended.claim.place != claim.place
+            return ("replaced", ended.at) if ended is not None and copy else None
+        return ("replaced", own.at) if claim.place < own.last else fate_of(words, own)
+
+    def contested(self, id: bytes) -> bool:  # noqa: A002 - the field's own word
+        """Whether more is said of it than that one message bears it."""
+        return len(self._lines.get(id, ())) > 1
+
+    def ending(self, id: str, claim: Claim, event: Event | None, now: int) -> list[Line]:  # noqa: A002 - the field's own word
+        """What to append when a message has come to its end, in order. Without an event: it has left these level queues.
+
+        What it replaced may still wait somewhere, and must know its fate by itself from now on. A cancel that was for this message only has done
+        its work, and must not meet the next one.
+        """
+        words = self.words(id)
+        own = next((word for word in words if word.mark == claim.mark), None)
+        lines: list[Line] = []
+        if own is not None and own.last > claim.place:
+            return lines  # a copy of it is still there
+        if own is not None:
+            older = [word for word in words if not word.cancel and word.place < own.place and word.fate is None]
+            lines += (_fated(id, word.mark, fate) for word in older if (fate := fate_of(words, word)) is not None)
+            lines += (withdrawn(id, word.mark) for word in words if word.cancel and _targets(words, word) == [own])
+        said = {each[:1] for each in self._lines.get(id.encode(), ()) if each[1 : 1 + MARK] == claim.mark}
+        lines += (Line(_key(kind, claim.mark, id), None) for kind in (_DUE, _FATE) if kind in said)
+        return [*lines, Line(_key(_CLAIM, claim.mark, id), None, f"{event} {now} {claim.place}".encode() if event else b"")]
+
+    def outdated(self, now: int, most: int) -> Iterator[Line]:
+        """Lines that nobody needs: of messages overdue by more than `most` ms, which no level can hold any more, and of cancels that waited in vain."""
+        for id_, lines in list(self._lines.items()):
+            words = _words(lines)
+            old = {
+                word.mark
+                for word in words
+                if word.until < (now if word.cancel else now - most) and not (word.cancel and _targets(words, word))
+            }
+            yield from (Line(each[: 1 + MARK] + id_, None) for each in lines if each[1 : 1 + MARK] in old)
+
+
+def fate_of(words: Sequence[Word], own: Word) -> Fate | None:
+    """What ends a message, of all that is said of its id."""
+    if own.fate is not None:
+        return own.fate
+    for word in words:
+        if word.place > own.place:
+            return ("cancelled" if word.cancel else "replaced"), word.at
+        if word.cancel and _targets(words, word) == [own]:
+            return "cancelled", own.at
+    return None
+
+
+def _targets(words: Sequence[Word], cancel: Word) -> list[Word]:
+    """For which messages a cancel is: those that bore the id before; where nobody did, the next one, if it comes in time."""
+    older = [word for word in words if not word.cancel and word.place < cancel.place]
+    if older:
+        return older
+    following = next((word for word in words if not word.cancel), None)
+    return [following] if following is not None and following.at <= cancel.until else []
+
+
+def _words(lines: Sequence[bytes]) -> list[Word]:
+    """Claims and cancels, each with what else is said of it, in the order of the log."""
+    found: dict[bytes, Word] = {}
+    more: list[tuple[bytes, bytes, int, int]] = []
+    for line in lines:
+        kind, mark, (at, value, first) = line[:1], line[1 : 1 + MARK], _decode(line[_HEAD:])
+        if kind in (_CLAIM, _CANCEL):
+            (place,) = _PLACE.unpack_from(line, 1 + MARK)
+            found[mark] = Word(kind == _CANCEL, mark, place if first < 0 else first, at, value, place)
+        else:
+            more.append((kind, mark, at, value))
+    for kind, mark, at, value in more:
+        if mark in found:
+            found[mark] = found[mark]._replace(**({"until": value} if kind == _DUE else {"fate": (_FATES[value], at)}))
+    return sorted(found.values(), key=lambda word: word.place)

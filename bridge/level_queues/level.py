@@ -1,0 +1,37 @@
+"""The thread of one level."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..workers import Worker
+from .passage import HURRY, Passage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..metrics import Metrics
+
+
+HANDING_BACK = 3.0
+"""Seconds, at the end, for what is to be published again."""
+
+
+class LevelWorker(Worker):
+    """Drives one passage."""
+
+    def __init__(self, passage: Passage, broker: str, metrics: Metrics, failed: Callable[[str, BaseException], None]) -> None:
+        super().__init__(f"level {passage.level.name}", failed)
+        self.passage = passage
+        self._broker = broker
+        self._metrics = metrics
+
+    def run(self) -> None:
+        """Step until stopped."""
+        self._serve(self.passage.connect, self._pass_on, self.passage.close, self._broker, self._metrics)
+
+    def _pass_on(self) -> None:
+        while not self.stopping.is_set():
+            if not self.passage.step():
+                self.stopping.wait(HURRY)
+        self.passage.hand_back(HANDING_BACK)

@@ -1,0 +1,115 @@
+"""Level queues on a broker with transactions: what leaves a level, and what it becomes, are one move.
+
+From level to level, and to a destination on the same broker, nothing happens twice. A delivery to another broker is confirmed first, and its
+message finished then.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from ...adapters.exchange import Gone, Move, Mover
+from ...core.message import Message
+from .publisher import Item, Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...adapters.base import Confirm, Outcome, Outgoing
+    from ..metrics import Metrics
+    from .passage import Finish
+
+Addressed = tuple[str, Message]
+
+_NOTHING: Addressed = ("", Message(b""))
+
+
+class Onwards(Item):
+    """The messages that one becomes, none or several, and its end at its source: `done` is called then, and where another bridge has it.
+
+    `moved` is called before, where this bridge has done it.
+    """
+
+    __slots__ = ("done", "messages")
+
+    def __init__(
+        self, messages: Sequence[Addressed], done: Finish, wanted: Callable[[], bool], moved: Callable[[], None] | None = None
+    ) -> None:
+        address, message = messages[0] if messages else _NOTHING
+        super().__init__(address, message, done if moved is None else partial(_both, moved, done), wanted)
+        self.messages = messages
+        self.done = done
+
+    def gone(self) -> None:
+        """See Item."""
+        self.done()
+
+
+def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
+    first()
+    then()
+
+
+class MovePublisher(Publisher):
+    """Makes moves in the order of `submit`, which is given Onwards only."""
+
+    def __init__(self, broker: str, mover: Mover, metrics: Metrics, failed: Callable[[str, BaseException], None]) -> None:
+        super().__init__(broker, mover, metrics, failed)
+        self.name = "level mover"
+        self._mover = mover
+
+    def _send(self, batch: Sequence[Item]) -> None:
+        self._mover.move([Move(item.tag, item.messages, item.done.token) for item in batch if isinstance(item, Onwards)])
+
+
+class Departures(Protocol):
+    """Who knows what else belongs to a delivery: the store."""
+
+    def departing(self, key: bytes) -> tuple[bytes, Sequence[Addressed]] | None:
+        """The token of a message that is handed out, and what follows it; None where it comes again."""
+        ...
+
+    def gone(self, key: bytes) -> None:
+        """Another bridge has it, or it comes again."""
+        ...
+
+
+class DepartureSink:
+    """The sink of the lane whose destinations are on the broker of the level queues. See base.Sink."""
+
+    def __init__(self, mover: Mover, departures: Departures) -> None:
+        self._mover = mover
+        self._departures = departures
+        self._confirm: Confirm | None = None
+
+    def connect(self, confirm: Confirm) -> None:
+        """See base.Sink."""
+        self._confirm = confirm
+        self._mover.connect(self._moved)
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        """See base.Sink."""
+        moves: list[Move] = []
+        missing: list[Outcome] = []
+        for outgoing in messages:
+            known = self._departures.departing(outgoing.tag)
+            if known is None:
+                missing.append((outgoing.tag, Gone("it comes again")))
+            else:
+                token, following = known
+                moves.append(Move(outgoing.tag, ((outgoing.address, outgoing.message), *following), token))
+        self._mover.move(moves)
+        if missing:
+            self._moved(missing)
+
+    def _moved(self, outcomes: Sequence[Outcome]) -> None:
+        for key, error in outcomes:
+            if isinstance(error, Gone):
+                self._departures.gone(key)
+        assert self._confirm is not None
+        self._confirm(outcomes)
+
+    def close(self) -> None:
+        """See base.Sink."""
+        self._mover.close()

@@ -1,0 +1,208 @@
+"""Everything that goes into the level queues: one thread, one sink, and an answer for each message."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from ...adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Sink
+from ...adapters.exchange import Gone, Mover
+from ..backoff import Backoff
+from ..workers import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...core.message import Message
+    from ..metrics import Metrics
+
+log = structlog.get_logger()
+
+WINDOW = 4_000
+"""Messages that are published and not confirmed, at most."""
+
+AT_ONCE = 500
+IDLE = 10.0
+"""Seconds after which a connection on which nothing went is looked at."""
+
+
+class Item:
+    """One message for a level queue. It is tried again, with growing waits and in its place before the others for its queue, while it is `wanted`.
+
+    `landed` is called once it is confirmed, on any thread, and must not block; `gone` in its place where another bridge has it.
+    """
+
+    __slots__ = ("address", "landed", "message", "number", "wanted")
+
+    def __init__(self, address: str, message: Message, landed: Callable[[], None], wanted: Callable[[], bool]) -> None:
+        self.address = address
+        self.message = message
+        self.landed = landed
+        self.wanted = wanted
+        self.number = 0
+
+    def gone(self) -> None:
+        """What it was made of belongs to another bridge."""
+        self.landed()
+
+    @property
+    def tag(self) -> bytes:
+        """What its outcome is told by."""
+        return self.number.to_bytes(8, "big")
+
+    def __lt__(self, other: Item) -> bool:
+        return self.number < other.number
+
+
+class _Refusal:
+    """A queue that did not take a message: what waits for it, and when it is tried again."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.attempts = 0
+        self.retry_at = 0.0
+
+
+class Publisher(Worker):
+    """Publishes in the order of `submit`. `prepare` is called before each connection, and raises NotConnected where there can be none."""
+
+    def __init__(
+        self,
+        broker: str,
+        sink: Sink | Mover,
+        metrics: Metrics,
+        failed: Callable[[str, BaseException], None],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__("level publisher", failed)
+        self._broker = broker
+        self._prepare = prepare
+        self._sink = sink
+        self._metrics = metrics
+        self._retry = Backoff(first=0.1, cap=60.0)
+        self._changed = threading.Condition()
+        self._items: deque[Item] = deque()
+        self._open: dict[bytes, Item] = {}
+        self._refusals: dict[str, _Refusal] = {}
+        self._numbers = itertools.count(1)
+
+    def submit(self, items: Sequence[Item]) -> None:
+        """Hand over messages. Any thread; does not block."""
+        with self._changed:
+            for item in items:
+                item.number = next(self._numbers)
+            if self.connected:
+                self._items.extend(items)
+                self._changed.notify()
+            else:
+                self._keep(items)
+
+    def stop(self) -> None:
+        """Ask the thread to end; what is published already is still answered."""
+        super().stop()
+        with self._changed:
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Publish until stopped."""
+        self._serve(self._connect_anew, self._publish_all, self._close, self._broker, self._metrics)
+
+    def _connect_anew(self) -> None:
+        self._prepare()
+        self._sink.connect(self._confirmed)
+        with self._changed:
+            for refusal in self._refusals.values():
+                refusal.retry_at = 0.0
+
+    def _publish_all(self) -> None:
+        while (batch := self._next()) is not None:
+            try:
+                self._send(batch)
+            except NotConnected as error:
+                self._confirmed([(item.tag, error) for item in batch])
+                raise
+
+    def _send(self, batch: Sequence[Item]) -> None:
+        cast("Sink", self._sink).publish([Outgoing(item.tag, item.address, item.message) for item in batch])
+
+    def _next(self) -> list[Item] | None:
+        """What is to be published now, empty where nothing was for long; None when stopping and nothing is left."""
+        with self._changed:
+            self._changed.wait_for(self._ready, min(IDLE, self._until_retry()))
+            if self.stopping.is_set() and not self._items and not self._open:
+                return None
+            self._release()
+            batch: list[Item] = []
+            while self._items and len(batch) < AT_ONCE and len(self._open) < WINDOW:
+                item = self._items.popleft()
+                refusal = self._refusals.get(item.address)
+                if refusal is not None and refusal.retry_at > time.monotonic():
+                    heapq.heappush(refusal.items, item)
+                    continue
+                self._open[item.tag] = item
+                batch.append(item)
+            return batch
+
+    def _ready(self) -> bool:
+        return (bool(self._items) and len(self._open) < WINDOW) or (self.stopping.is_set() and not self._open)
+
+    def _until_retry(self) -> float:
+        times = [refusal.retry_at for refusal in self._refusals.values() if refusal.items]
+        return max(0.0, min(times) - time.monotonic()) if times else IDLE
+
+    def _release(self) -> None:
+        """What a queue refused goes before all that came for it later."""
+        now = time.monotonic()
+        for refusal in self._refusals.values():
+            if refusal.items and refusal.retry_at <= now:
+                waiting, refusal.items = sorted(refusal.items), []
+                self._items.extendleft(item for item in reversed(waiting) if item.wanted())
+
+    def _confirmed(self, outcomes: Sequence[Outcome]) -> None:
+        """The sink's `Confirm`. What is Gone belongs to another bridge, and has landed there."""
+        landed: list[Callable[[], None]] = []
+        with self._changed:
+            for tag, error in outcomes:
+                item = self._open.pop(tag, None)
+                if item is None:
+                    continue
+                if error is None:
+                    self._works(item.address)
+                    landed.append(item.landed)
+                elif isinstance(error, Gone):
+                    landed.append(item.gone)
+                else:
+                    self._keep([item], error)
+            self._changed.notify()
+        for tell in landed:
+            tell()
+
+    def _works(self, address: str) -> None:
+        refusal = self._refusals.get(address)
+        if refusal is not None and not refusal.items:
+            del self._refusals[address]
+
+    def _keep(self, items: Sequence[Item], error: AdapterError | None = None) -> None:
+        """For another try; with an error, after a wait."""
+        now = time.monotonic()
+        for item in items:
+            refusal = self._refusals.setdefault(item.address, _Refusal())
+            heapq.heappush(refusal.items, item)
+            if error is not None and refusal.retry_at <= now:
+                refusal.attempts += 1
+                refusal.retry_at = now + self._retry.seconds(refusal.attempts)
+                if refusal.attempts == 1:
+                    log.warning("level_refuses", queue=item.address, error=str(error), action="tried again with growing waits")
+
+    def _close(self) -> None:
+        self._sink.close()
+        with self._changed:
+            self.connected = False
+            self._keep(list(self._items))
+            self._items.clear()

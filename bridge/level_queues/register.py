@@ -1,0 +1,355 @@
+"""The register of ids: what one bridge knows of the log that all bridges share, and how it writes there.
+
+Cancel and replace are exact between bridges, by three rules:
+
+- a message claims its id before it goes to its level;
+- a bridge delivers a message that bears a claim only while it has read the log beyond that claim, and all that stood there FRESH seconds ago;
+- a cancel is answered `done` where its message is due MARGIN later at the earliest, or once the log says that it was cancelled; else it waits.
+
+So no message is delivered whose cancel was answered `done`, as long as the clocks of the bridges differ by less than MARGIN less FRESH.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from hashlib import blake2b
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from ...adapters.base import AdapterError, NotConnected
+from ...core.store import Answer
+from ..workers import Worker
+from .ids import ENDED, MARK, Claim, Ids, cancelling, claiming, fate_of, going_on, parts, withdrawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...adapters.log import Line, Log
+    from ...core.ledger import Event
+    from ..clock import Clock
+    from ..metrics import Metrics
+    from .ids import Fate
+
+log = structlog.get_logger()
+
+FRESH = 1.0
+"""Seconds. Nothing that bears a claim is delivered by what the log said longer ago."""
+
+MARGIN = 2_000
+"""Milliseconds. Of what is due later than that every bridge hears in time."""
+
+LOOK = 0.2
+"""Seconds between two questions for the end of the log: the longest for which a settled ending is not written, too."""
+
+PATIENCE = 10.0
+"""Seconds in which a bridge reads what it has written itself."""
+
+SWEEP = 600.0
+"""Seconds between two looks for lines that nobody needs."""
+
+KEPT = 15 * 86_400_000
+"""Milliseconds beyond its due time after which no level holds a message any more: levels are kept for two weeks."""
+
+AT_ONCE = 2_000
+"""Lines that are written together."""
+
+GONE_FOR = 3_600.0
+"""Seconds without a connection after which the log is read anew: what was forgotten in it meanwhile may have left it."""
+
+
+class Claiming(NamedTuple):
+    """A message takes this id, and is due then. `mark` is the same where its source gives it again; empty where that cannot be told."""
+
+    id: str
+    due: int
+    mark: bytes = b""
+
+
+class Cancelling(NamedTuple):
+    """Whoever bears this id is cancelled; where nobody does, the first to take it before `until`."""
+
+    id: str
+    until: int
+
+
+class Register:
+    """Any thread; what reads and writes the log is `RegisterWorker`. `decided` hears of ids about which more than one word is said.
+
+    `seen` is called when more is known, or known to be all. Neither must block. An ending counts for `memory` ms for whoever cancels late.
+    """
+
+    def __init__(
+        self, shared: Log, clock: Clock, decided: Callable[[set[str]], None], seen: Callable[[], None], memory: int = 86_400_000
+    ) -> None:
+        self._log = shared
+        self._clock = clock
+        self._decided = decided
+        self._on_seen = seen
+        self._memory = memory
+        self._ids = Ids()
+        self._changed = threading.Condition()
+        self._seen = float("-inf")
+        self._end = 0
+        self._outgoing: deque[Line] = deque()
+        self._own_endings: set[bytes] = set()
+        self._doubtful = float("-inf")
+        self._written = -1
+
+    # What the store asks.
+
+    def enter(self, entries: Sequence[Claiming | Cancelling], now: int) -> tuple[list[Claim], list[Answer]]:
+        """Claims and cancels, in order: durable for all bridges on return. ENDED for what has come to its end before. Raises NotConnected.
+
+        A cancel is not waited for: `in_flight` says that it stands, and holds if it came in time.
+        """
+        if any(isinstance(entry, Claiming) and entry.mark for entry in entries):
+            self._be_sure()
+        marks = [(isinstance(entry, Claiming) and entry.mark) or secrets.token_bytes(MARK) for entry in entries]
+        lines = [self._line(entry, mark, now) for entry, mark in zip(entries, marks, strict=True)]
+        places = iter(self._append([line for line in lines if line is not None]))
+        claims: list[Claim] = []
+        answers: list[Answer] = []
+        for entry, mark, line in zip(entries, marks, lines, strict=True):
+            if isinstance(entry, Cancelling):
+                answers.append(self._answer(entry, mark, next(places), 0.0))
+            else:
+                claims.append(ENDED if line is None else Claim(mark, next(places)))
+        return claims, answers
+
+    def doubt(self) -> None:
+        """What was claimed last comes again soon: the log is looked at before the next claim."""
+        self._doubtful = time.monotonic()
+
+    def _be_sure(self) -> None:
+        """Wait until what this bridge has written is read, and what others wrote before they left its messages to this one."""
+
+        def sure() -> bool:
+            return self._ids.read > self._written and self._seen > max(self._doubtful, time.monotonic() - FRESH)
+
+        with self._changed:
+            if not self._changed.wait_for(sure, PATIENCE):
+                raise NotConnected(f"this bridge has not read the log of ids within {PATIENCE:g} s")
+
+    def _line(self, entry: Claiming | Cancelling, mark: bytes, now: int) -> Line | None:
+        """None for a message that has come to its end."""
+        if isinstance(entry, Cancelling):
+            return cancelling(entry.id, mark, now, entry.until)
+        with self._changed:
+            ended = self._ids.ended(entry.id)
+            if ended is not None and ended.claim.mark == mark:
+                return None
+            before = next((word.place for word in self._ids.words(entry.id) if word.mark == mark), -1)
+        return claiming(entry.id, mark, now, entry.due, before)
+
+    def cancel(self, id: str, now: int, patience: float) -> Answer:  # noqa: A002 - the field's own word
+        """Cancel whoever bears this id. Waits so many seconds for the end of what is due about now. Raises NotConnected."""
+        mark, entry = secrets.token_bytes(MARK), Cancelling(id, 0)
+        (place,) = self._append([cancelling(id, mark, now, entry.until)])
+        return self._answer(entry, mark, place, patience)
+
+    def fate(self, id: str, claim: Claim) -> Fate | None:  # noqa: A002 - the field's own word
+        """Why this message must not be delivered, None where it may, as far as this bridge has read."""
+        with self._changed:
+            return self._ids.fate(id, claim)
+
+    def certain(self, claim: Claim, since: float) -> bool:
+        """Whether this bridge knows enough to deliver a message that it has had since then (`time.monotonic`).
+
+        A log that has been looked at since, and does not reach as far as the claim, is not the one in which that stood: of that nobody knows anything.
+        """
+        return time.monotonic() - self._seen <= FRESH and (self._ids.read > claim.place or self._seen > since)
+
+    def ended(self, id: str, claim: Claim, event: Event, now: int) -> None:  # noqa: A002 - the field's own word
+        """A message has come to its end. Does not block; written a little later."""
+        with self._changed:
+            self._outgoing += self._ids.ending(id, claim, event, now)
+            self._own_endings.add(claim.mark)
+
+    def goes_on(self, id: str, claim: Claim, due: int, now: int) -> None:  # noqa: A002 - the field's own word
+        """A message has another occurrence. As `ended`."""
+        with self._changed:
+            self._outgoing.append(going_on(id, claim.mark, now, due))
+
+    @property
+    def known(self) -> tuple[int, int]:
+        """How far the log is read, and to where it went when it was looked at."""
+        return self._ids.read, self._end
+
+    @property
+    def size(self) -> int:
+        """How many ids anything is said of."""
+        return len(self._ids)
+
+    # Cancels.
+
+    def _answer(self, entry: Cancelling, mark: bytes, place: int, patience: float) -> Answer:
+        sure, deadline = self._clock() + MARGIN, time.monotonic() + patience
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._ids.read > place, PATIENCE):
+                raise NotConnected(f"this bridge has not read the log of ids within {PATIENCE:g} s; a cancel was written, and holds")
+            while (answer := self._judged(entry.id, mark, place, sure)).outcome == "in_flight":
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            late = answer.outcome == "too_late" or (answer.outcome == "unknown" and not entry.until)
+            if late:
+                self._outgoing.append(withdrawn(entry.id, mark))
+            return answer
+
+    def _judged(self, id: str, mark: bytes, place: int, sure: int) -> Answer:  # noqa: A002 - the field's own word
+        words = self._ids.words(id)
+        target = next((word for word in reversed(words) if not word.cancel and word.place < place and word.fate is None), None)
+        if target is None:
+            ended = self._ids.ended(id)
+            if ended is None or ended.at < self._clock() - self._memory:
+                return Answer("unknown")
+            in_time = ended.event == "cancelled" and ended.place > place
+            return Answer("done") if in_time else Answer("too_late", ended.event, ended.at)
+        fate = fate_of([word for word in words if word.mark != mark], target)
+        if fate is not None and fate_of(words, target) == fate:
+            return Answer("too_late", *fate)
+        return Answer("done" if target.until >= sure else "in_flight")
+
+    # What the worker does.
+
+    def connect(self) -> None:
+        """Go on reading where it was, or anew where that is long ago. Raises NotConnected."""
+        place = self._ids.read if time.monotonic() - self._seen < GONE_FOR else 0
+        found = self._log.connect(place)
+        if found != self._ids.read:
+            with self._changed:
+                self._seen = float("-inf")
+                self._written = -1
+                self._ids = Ids()
+                self._ids.read = found
+
+    def look(self, stopping: Callable[[], bool]) -> None:
+        """Read all that stands in the log at this moment, and what comes within LOOK; write what is to be written. Raises NotConnected."""
+        asked = time.monotonic()
+        self._end = self._log.end()
+        while self._ids.read < self._end and not stopping():
+            self._read(LOOK)
+        if self._ids.read >= self._end:
+            with self._changed:
+                self._seen = asked
+                self._changed.notify_all()
+            self._on_seen()
+        self.write()
+        while (left := asked + LOOK - time.monotonic()) > 0 and not stopping():
+            self._read(left)
+
+    def _read(self, timeout: float) -> None:
+        read, lines = self._log.read(timeout)
+        contested: set[str] = set()
+        with self._changed:
+            for place, line in lines:
+                self._take(place, line, contested)
+            self._ids.read = read
+            if lines:
+                self._changed.notify_all()
+        if lines:
+            self._on_seen()
+        if contested:
+            self._decided(contested)
+
+    def _take(self, place: int, line: Line, contested: set[str]) -> None:
+        spent, (mark, id_) = self._ids.apply(place, line), parts(line)
+        if line.value is not None or mark in self._own_endings:
+            self._outgoing += spent
+        if line.value is None:
+            self._own_endings.discard(mark)
+        if self._ids.contested(id_):
+            contested.add(id_.decode())
+
+    def write(self) -> None:
+        """Write what is to be written; what could not be is written later. Raises NotConnected."""
+        while lines := self._next():
+            self._append(lines)
+            for _ in lines:
+                self._outgoing.popleft()
+
+    def _next(self) -> list[Line]:
+        with self._changed:
+            return list(islice(self._outgoing, AT_ONCE))
+
+    def sweep(self) -> None:
+        """Do away with lines that nobody needs."""
+        with self._changed:
+            self._outgoing += self._ids.outdated(self._clock(), KEPT)
+
+    def close(self) -> None:
+        """Disconnect. Idempotent."""
+        self._log.close()
+
+    def _append(self, lines: Sequence[Line]) -> list[int]:
+        try:
+            places = self._log.append(lines)
+        except AdapterError as error:
+            self.doubt()
+            raise NotConnected(f"the log of ids takes nothing: {error}") from error
+        self._written = max([self._written, *places])
+        return places
+
+
+def claims(shared: Log, known: Ids, entries: Sequence[Claiming], now: int) -> list[Claim]:
+    """Claims of messages that come from elsewhere, without a bridge. Those that are `known` already are not made again. Raises AdapterError."""
+    marks = [mark_of(entry.id, entry.due.to_bytes(8, "big")) for entry in entries]
+    before = [
+        next((word.last for word in known.words(entry.id) if word.mark == mark), None) for entry, mark in zip(entries, marks, strict=True)
+    ]
+    fresh = [(entry, mark) for entry, mark, place in zip(entries, marks, before, strict=True) if place is None]
+    places = iter(shared.append([claiming(entry.id, mark, now, entry.due) for entry, mark in fresh]) if fresh else ())
+    return [Claim(mark, next(places) if place is None else place) for mark, place in zip(marks, before, strict=True)]
+
+
+def read_all(shared: Log) -> Ids:
+    """What the log says, while nobody writes to it. Raises NotConnected."""
+    ids = Ids()
+    ids.read = shared.connect(0)
+    end = shared.end()
+    while ids.read < end:
+        ids.read, lines = shared.read(LOOK)
+        for place, line in lines:
+            ids.apply(place, line)
+    return ids
+
+
+def mark_of(source: str, token: bytes) -> bytes:
+    """The mark of a message that its source names by this token."""
+    return blake2b(token, digest_size=MARK, key=source.encode()[:64]).digest()
+
+
+class RegisterWorker(Worker):
+    """The thread that reads and writes the log. `caught_up` once all has been read that stood there at the first look."""
+
+    def __init__(self, register: Register, broker: str, metrics: Metrics, failed: Callable[[str, BaseException], None]) -> None:
+        super().__init__("level ids", failed)
+        self.register = register
+        self.caught_up = False
+        self._broker = broker
+        self._metrics = metrics
+        self._swept = time.monotonic()
+
+    def run(self) -> None:
+        """Look until stopped."""
+        self._serve(self.register.connect, self._look_on, self.register.close, self._broker, self._metrics)
+
+    def _look_on(self) -> None:
+        while not self.stopping.is_set():
+            self.register.look(self.stopping.is_set)
+            self._tell()
+            if time.monotonic() - self._swept > SWEEP:
+                self._swept = time.monotonic()
+                self.register.sweep()
+        self.register.write()
+
+    def _tell(self) -> None:
+        read, end = self.register.known
+        if not self.caught_up and read >= end:
+            self.caught_up = True
+            log.info("level_ids_read", lines=read, ids=self.register.size)

@@ -1,0 +1,371 @@
+"""The second place where messages wait: one queue for each delay level, on a broker that the team has already.
+
+The broker's cluster is the storage and the replication; a bridge holds nothing that another one could not take over. A message is durable when
+the broker has confirmed it at a level, and is acknowledged there only when it is confirmed at its next level, or delivered. On the disk of a
+bridge is its ledger alone: rows that are in no file yet.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import structlog
+from msgspec.structs import replace
+
+from ...adapters.base import NotConnected
+from ...core.recurrence import following
+from ...core.schedule import Schedule
+from ...core.store import Answer, Counts, Put, Record, Refuse, Told, Withdraw
+from ..clock import Clock, wall_clock
+from ..planner import carrier
+from .claims import Claims, named
+from .countdown import Countdown
+from .doors import Doors
+from .envelope import Envelope, pack
+from .ids import ENDED
+from .moving import Onwards
+from .publisher import Item
+from .register import mark_of
+from .unindexed import Unindexed, unsupported
+from .waiting import Waiting
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Container, Sequence
+
+    from ...adapters.log import Log
+    from ...core.levels import Levels
+    from ...core.message import Message
+    from ...core.store import Change, Due, Held, Settled
+    from ...core.time_index import TimeIndex
+    from .doors import Publishing
+    from .ids import Claim, Fate
+    from .passage import Finish, Taken
+    from .waiting import Entry
+
+log = structlog.get_logger()
+
+_ORDER_BITS = 20
+_ORDER_MASK = (1 << _ORDER_BITS) - 1
+
+DAY = 86_400_000
+
+ENDING = 5.0
+"""Seconds that a cancel waits for what is due about now to be delivered or withdrawn."""
+
+
+class LevelQueues(Unindexed):
+    """`core.store.Store` on the level queues of one broker.
+
+    `addresses` are those of the levels, level 0 first, `dead_letters` that of the queue for dead letters without a destination. `journal` keeps
+    the ledger's rows until they are in files; nothing else of it is used. `lanes` are the brokers to which this bridge can deliver; `wake` tells
+    a lane that something for it has come into memory. `mover` makes moves, where the broker has transactions: then what the lane `moving` delivers
+    is finished with its delivery (see moving.py). `exact` are the routes whose tokens name one message each. `pending` says how many messages wait,
+    as the broker counts, when so many are in memory. `log` is the log of ids, where the broker can keep one: then messages can be cancelled and
+    replaced, and a cancel waits for its message for `memory` ms.
+    """
+
+    def __init__(
+        self,
+        levels: Levels,
+        addresses: Sequence[str],
+        dead_letters: str,
+        publisher: Publishing,
+        journal: TimeIndex,
+        lanes: Container[str],
+        wake: Callable[[str, int], None],
+        mover: Publishing | None = None,
+        moving: str = "",
+        clock: Clock = wall_clock,
+        exact: Container[str] = (),
+        pending: Callable[[int], int] = int,
+        log: Log | None = None,
+        memory: int = DAY,
+    ) -> None:
+        self.levels = levels
+        self._pending = pending
+        self._mover = mover
+        self._moving = moving
+        self._clock = clock
+        self._started = clock()
+        self.journal = journal
+        self._addresses = addresses
+        super().__init__(dead_letters)
+        self._dead_letters = dead_letters
+        self._publisher = publisher
+        self._lanes = lanes
+        self._wake = wake
+        self._waiting = Waiting()
+        self.claims = Claims(log, self._waiting, self._withdraw, wake, clock, memory)
+        self._told_of: set[str] = set()
+        self._orders = itertools.count()
+        self.doors = Doors(publisher, journal, exact)
+
+    # What comes in.
+
+    def put(self, changes: Sequence[Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
+        """See `core.store.Store.put`. Durable is what the broker confirmed; raises NotConnected where it did not, and some of it may be there then.
+
+        What comes again is recognised as `Doors` says; what is not is delivered again, under the same id where tokens are exact.
+        """
+        items: list[tuple[str, Message]] = []
+        told: list[Told] = []
+        exact = tokens if self.doors.exact(source) else [b""] * len(changes)
+        bearing = [named(change, source, token) for change, token in zip(changes, exact, strict=True)]
+        chosen = [not isinstance(change, Withdraw) and bool(change.record.id) for change in changes]
+        claims, answers = self.claims.enter(bearing, chosen, [token and mark_of(source, token) for token in exact], now)
+        for change, claim in zip(bearing, claims, strict=True):
+            if not isinstance(change, Withdraw) and claim is not ENDED:
+                self._change(change, claim, now, items, told)
+        try:
+            self.doors.enter(items, told, now, source, tokens)
+        except NotConnected:
+            self.claims.doubt()
+            raise
+        return answers
+
+    def _change(self, change: Put | Refuse, claim: Claim | None, now: int, items: list[tuple[str, Message]], told: list[Told]) -> None:
+        record = change.record
+        told.append(Told("scheduled", now, record))
+        if isinstance(change, Put):
+            items.append(self._at_level(Envelope(record, now, order=self._order(now), claim=claim)))
+            return
+        told.append(Told("dead_lettered", now, record, reason=change.reason))
+        items.append(self._dead(record, change.forward, now, change.reason, change.detail))
+
+    def _order(self, now: int) -> int:
+        """Rises, also from one bridge to the next as far as their clocks agree."""
+        return now << _ORDER_BITS | next(self._orders) & _ORDER_MASK
+
+    def _at_level(self, envelope: Envelope) -> tuple[str, Message]:
+        remaining = envelope.record.schedule.due - envelope.since
+        return self._addresses[self.levels.fit(remaining)], pack(envelope)
+
+    def _dead(self, record: Record, forward: Record | None, now: int, reason: str, detail: str) -> tuple[str, Message]:
+        """A dead letter on its way to its own destination, or in the queue of those that have none."""
+        if forward is not None:
+            return self._at_level(Envelope(replace(forward, id=forward.id or record.id), now, order=self._order(now)))
+        return self._dead_letters, carrier(record, self._dead_letters, now, reason, detail).message
+
+    # From level to level: `passage.Onward`.
+
+    def leave(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
+        """See `passage.Onward`."""
+        record = envelope.record
+        fate = self.claims.fate(envelope)
+        if fate is not None and envelope.claim is not None:
+            self._end(record, envelope.claim, fate, taken, done)
+        elif self.levels.fit(record.schedule.due - now):
+            self._insist([self._at_level(_hop(envelope, now))], taken, done)
+        elif record.lane not in self._lanes:
+            self._unknown(record.lane)
+            self._insist([(self._addresses[1], pack(_hop(envelope, now)))], taken, done)
+        else:
+            self._waiting.add(record, envelope.order, taken, done, envelope.claim)
+            self._wake(record.lane, record.schedule.due)
+
+    def _unknown(self, lane: str) -> None:
+        """Another bridge put it here, and may know where it goes: it stays at the first level for as long as none does."""
+        if lane not in self._told_of:
+            self._told_of.add(lane)
+            log.error(
+                "messages_without_broker", broker=lane, action=f"they go round the first level until a bridge has a broker named {lane}"
+            )
+
+    def aside(self, message: Message, taken: Taken, done: Finish) -> None:
+        """See `passage.Onward`."""
+        strange = Record(message=message, schedule=Schedule(due=0), lane="", address="", kind="refused")
+        dead = carrier(strange, self._dead_letters, 0, "rejected_by_broker", "no bridge put this message into a level queue")
+        self._insist([(self._dead_letters, dead.message)], taken, done)
+
+    def put_again(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
+        """See `passage.Onward`."""
+        self._insist([self._at_level(replace(envelope, since=now))], taken, done)
+
+    def empty(self, taken: Taken, now: int) -> None:
+        """See `passage.Onward`."""
+        for entry in self._waiting.forget(taken, handed_out=True):
+            self.put_again(Envelope(entry.record, now, order=entry.order, claim=entry.claim), taken, now, entry.finish)
+
+    def lost(self, taken: Taken) -> None:
+        """See `passage.Onward`."""
+        self.claims.release()
+        self._waiting.forget(taken)
+
+    def _insist(self, items: Sequence[tuple[str, Message]], taken: Taken, done: Finish) -> None:
+        """Publish, again and again, until all are confirmed or the broker gives their cause again; then their cause may be forgotten."""
+        if self._mover is not None:
+            self._mover.submit([Onwards(items, done, lambda: not taken.lost)])
+            return
+        if not items:
+            done()
+            return
+        last = Countdown(len(items), done)
+        self._publisher.submit([Item(address, message, last.one, lambda: not taken.lost) for address, message in items])
+
+    # What goes out.
+
+    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
+        """See `core.store.Store.due`. The last look at the log of ids: what was cancelled or replaced is not handed out."""
+        while found := self._waiting.due(lane, now, limit, max_bytes, held):
+            if standing := self.claims.standing(found):
+                return standing
+        return []
+
+    def next_due(self, lane: str) -> int | None:
+        """See `core.store.Store.next_due`."""
+        return self._waiting.next_due(lane)
+
+    def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
+        """See `core.store.Store.settle`. The broker may forget a message when the following occurrence, or its dead letter, is confirmed."""
+        del wait
+        told: list[Told] = []
+        settled: list[tuple[Entry, list[tuple[str, Message]]]] = []
+        for outcome in outcomes:
+            entry = self._waiting.take(outcome.key)
+            if entry is None:
+                continue
+            if self._mover is not None and outcome.event == "delivered" and entry.record.lane == self._moving:
+                self._moved(entry, outcome, now, told)
+            else:
+                settled.append((entry, self._follow_up(entry, outcome, now, told)))
+        self.journal.tell(told, now)
+        for entry, items in settled:
+            self._insist(items, entry.origin, entry.finish)
+        return True
+
+    # What is finished with its delivery: `moving.Departures`.
+
+    def departing(self, key: bytes) -> tuple[bytes, Sequence[tuple[str, Message]]] | None:
+        """See `moving.Departures`."""
+        entry = self._waiting.find(key)
+        if entry is None:
+            return None
+        now, schedule = self._clock(), entry.record.schedule
+        upcoming = None if schedule.recurrence is None else following(schedule, now, min(now, self._started))
+        entry.next = None if upcoming is None else replace(entry.record, schedule=upcoming)
+        return entry.finish.token, [self._following(entry.next, entry.claim, now)] if entry.next else []
+
+    def gone(self, key: bytes) -> None:
+        """See `moving.Departures`."""
+        entry = self._waiting.take(key)
+        if entry is not None:
+            entry.finish()
+
+    def _moved(self, entry: Entry, outcome: Settled, now: int, told: list[Told]) -> None:
+        self._tell(entry.record, outcome, told)
+        if entry.next is not None:
+            told.append(Told("scheduled", now, entry.next))
+        self.claims.ended(entry.record, entry.claim, outcome.event, now, entry.next)
+        entry.finish()
+
+    @staticmethod
+    def _tell(record: Record, outcome: Settled, told: list[Told]) -> None:
+        if record.kind != "refused":
+            lateness = outcome.at - record.schedule.due if outcome.event == "delivered" else None
+            told.append(Told(outcome.event, outcome.at, record, lateness, outcome.attempts, str(outcome.reason)))
+
+    def _following(self, record: Record, claim: Claim | None, now: int) -> tuple[str, Message]:
+        """The next occurrence, at its level."""
+        return self._at_level(Envelope(record, now, order=self._order(now), claim=claim))
+
+    def _follow_up(self, entry: Entry, outcome: Settled, now: int, told: list[Told]) -> list[tuple[str, Message]]:
+        """What is to be confirmed before this record may be forgotten; its ledger rows are added to `told`."""
+        items: list[tuple[str, Message]] = []
+        record, upcoming = entry.record, None
+        self._tell(record, outcome, told)
+        if outcome.event == "dead_lettered" or outcome.forward is not None:
+            items.append(self._dead(record, outcome.forward, now, outcome.reason, outcome.detail))
+        if outcome.next is not None:
+            upcoming = replace(outcome.next, id=outcome.next.id or record.id)
+            told.append(Told("scheduled", now, upcoming))
+            items.append(self._following(upcoming, entry.claim, now))
+        self.claims.ended(record, entry.claim, outcome.event, now, upcoming)
+        return items
+
+    # What is cancelled or replaced.
+
+    def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word
+        """See `core.store.Store.cancel`. Raises Unsupported where the broker keeps no log of ids, else NotConnected where it cannot be written.
+
+        `in_flight` after some seconds: it could not be seen yet what comes first, the delivery or the cancel, which stands.
+        """
+        if self.claims.register is None:
+            raise unsupported("cancelling", id, now)
+        return self.claims.register.cancel(id, now, ENDING)
+
+    def _withdraw(self, entry: Entry, fate: Fate) -> None:
+        """See `claims.Withdraws`."""
+        assert entry.claim is not None
+        self._end(entry.record, entry.claim, fate, entry.origin, entry.finish)
+
+    def _end(self, record: Record, claim: Claim, fate: Fate, taken: Taken, done: Finish) -> None:
+        """Let the broker forget it; whichever bridge does that tells the ledger."""
+
+        def ended() -> None:
+            now = self._clock()
+            self.journal.tell([Told(fate[0], now, record)], now)
+            self.claims.ended(record, claim, fate[0], now)
+
+        if self._mover is not None:
+            self._mover.submit([Onwards((), done, lambda: not taken.lost, ended)])
+        else:
+            ended()
+            done()
+
+    def sync(self) -> None:
+        """See `core.store.Store.sync`: of the ledger's rows; the messages are the broker's."""
+        self.journal.sync()
+
+    def hold(self, failed: Sequence[Held], now: int) -> None:
+        """See `core.store.Store.hold`. After a restart they are tried again as if for the first time."""
+        del now
+        self._waiting.hold(failed)
+
+    def put_back(self, keys: Sequence[bytes]) -> None:
+        """See `core.store.Store.put_back`."""
+        self._waiting.put_back(keys)
+
+    def held(self, lane: str) -> dict[str, tuple[int, str]]:
+        """See `core.store.Store.held`."""
+        return self._waiting.held(lane)
+
+    def lanes(self) -> builtins.list[str]:
+        """The lanes for which anything is in memory."""
+        return self._waiting.lanes()
+
+    def first_due(self) -> int | None:
+        """When the first of what is in memory is due."""
+        return self._waiting.first_due()
+
+    def taken(self, source: str) -> builtins.list[bytes]:
+        """Those that are exact, of what this bridge took in itself."""
+        return self.journal.taken(source)
+
+    def counts(self) -> Counts:
+        """See `core.store.Store.counts`. `pending` is of all bridges, as the broker counted last; `held` and `events` are this bridge's."""
+        here, held = self._waiting.count()
+        return Counts(self._pending(here), held, 0, self.journal.counts().events, {}, {})
+
+    # The ledger's rows, and the disk that they are on.
+
+    def room(self) -> bool:
+        """Whether there is disk space for more ledger rows."""
+        return self.journal.room()
+
+    def free_bytes(self) -> int:
+        """See `TimeIndex.free_bytes`."""
+        return self.journal.free_bytes()
+
+    def size_bytes(self) -> int:
+        """See `TimeIndex.size_bytes`."""
+        return self.journal.size_bytes()
+
+    def close(self) -> None:
+        """See `core.store.Store.close`. The threads have ended by then."""
+        self.journal.close()
+
+
+def _hop(envelope: Envelope, now: int) -> Envelope:
+    return replace(envelope, since=now, hops=envelope.hops + 1)

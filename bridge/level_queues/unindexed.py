@@ -1,0 +1,48 @@
+"""What only a place with an index can do, refused in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.store import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...core.store import Answer, DeadLetter, Page, Pending, Query
+
+
+class Unindexed:
+    """The methods of `core.store.Store` that look for a message. `shelf` is where dead letters lie instead."""
+
+    def __init__(self, shelf: str) -> None:
+        self._shelf = shelf
+
+    def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word
+        """Raises Unsupported, as the following do."""
+        raise unsupported("rescheduling", id, due, now)
+
+    def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
+        """See `reschedule`."""
+        raise unsupported("looking up an id", id)
+
+    def list(self, query: Query, limit: int, cursor: str = "") -> Page:
+        """See `reschedule`."""
+        raise unsupported("listing", query, limit, cursor)
+
+    def dead_letters(self, limit: int, after: int = 0) -> Sequence[DeadLetter]:
+        """See `reschedule`."""
+        raise unsupported(f"listing dead letters (read {self._shelf})", limit, after)
+
+    def retry_dead_letter(self, number: int, now: int) -> bool:
+        """See `reschedule`."""
+        raise unsupported(f"retrying a dead letter (read {self._shelf})", number, now)
+
+    def drop_dead_letter(self, number: int, now: int) -> bool:
+        """See `reschedule`."""
+        raise unsupported(f"dropping a dead letter (read {self._shelf})", number, now)
+
+
+def unsupported(what: str, *_: object) -> Unsupported:
+    """Why this cannot be done here."""
+    return Unsupported(f"{what} needs a time index: level queues hold messages on the broker, where nobody can look for one")

@@ -1,0 +1,242 @@
+"""What has left its last level and is waited out in memory, unacknowledged: handed out when due, held behind its address, settled.
+
+The answers are those of `core.store.Store` for `due`, `next_due`, `hold`, `held` and `put_back`. Any thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from ...core.store import Due, Held, Record
+from ..holds import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from .ids import Claim
+    from .passage import Finish, Taken
+
+
+class Entry:
+    """One record in memory. `origin` is what it came over; `finish` lets the broker forget it; `gone` says that a heap may.
+
+    `next` is the following occurrence that is published together with it. `claim` is where it stands in the log of ids,
+    `since` when it came here (`time.monotonic`).
+    """
+
+    __slots__ = (
+        "attempts",
+        "claim",
+        "error",
+        "finish",
+        "gone",
+        "held",
+        "key",
+        "next",
+        "order",
+        "origin",
+        "out",
+        "place",
+        "record",
+        "since",
+    )
+
+    def __init__(self, record: Record, order: int, number: int, origin: Taken, finish: Finish, claim: Claim | None = None) -> None:
+        self.record = record
+        self.claim = claim
+        self.since = 0.0 if claim is None else time.monotonic()
+        self.next: Record | None = None
+        self.origin = origin
+        self.finish = finish
+        self.order = order
+        self.place = (record.schedule.due, order, number)
+        self.key = number.to_bytes(8, "big")
+        self.attempts = 0
+        self.error = ""
+        self.held = self.out = self.gone = False
+
+    def __lt__(self, other: Entry) -> bool:
+        return self.place < other.place
+
+
+class _Lane:
+    """One destination broker: heaps of what waits and of what is held behind each address; `behind` counts the latter, handed out or not."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Entry] = []
+        self.held: defaultdict[str, list[Entry]] = defaultdict(list)
+        self.behind: Counter[str] = Counter()
+
+    def back(self, entry: Entry) -> None:
+        """To where it was handed out from."""
+        heapq.heappush(self.held[entry.record.address] if entry.held else self.waiting, entry)
+
+    def hold(self, entry: Entry) -> None:
+        """Behind its address."""
+        if not entry.held:
+            entry.held = True
+            self.behind[entry.record.address] += 1
+        self.back(entry)
+
+    def gone(self, entry: Entry) -> None:
+        """It is not coming back."""
+        entry.gone = True
+        self.let_go(entry)
+
+    def let_go(self, entry: Entry) -> None:
+        """It is not held any more."""
+        address = entry.record.address
+        if entry.held:
+            entry.held = False
+            self.behind[address] -= 1
+            if not self.behind[address]:
+                del self.behind[address]
+                self.held.pop(address, None)
+
+
+class Waiting:
+    """All lanes. Records of one lane go out in order of due time, then of arrival."""
+
+    def __init__(self) -> None:
+        self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
+        self._entries: dict[bytes, Entry] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    def add(self, record: Record, order: int, origin: Taken, finish: Finish, claim: Claim | None = None) -> Entry:
+        """Wait for its due time; `order` is its place among those that are due at the same instant."""
+        with self._lock:
+            entry = Entry(record, order, next(self._numbers), origin, finish, claim)
+            self._entries[entry.key] = entry
+            self._lanes[record.lane].back(entry)
+            return entry
+
+    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None) -> list[Due]:
+        """See `core.store.Store.due`."""
+        with self._lock:
+            place = self._lanes[lane]
+            heap = place.waiting if held is None else place.held.get(held, [])
+            found: list[Due] = []
+            until = now if held is None else NEVER
+            while (head := _head(heap)) and head.place[0] <= until and len(found) < limit and max_bytes > 0:
+                entry = heapq.heappop(heap)
+                if held is None and _head(place.held.get(entry.record.address, [])):
+                    place.hold(entry)
+                    continue
+                entry.out = True
+                found.append(Due(entry.key, entry.record, entry.attempts, entry.error))
+                max_bytes -= entry.record.message.size
+            return found
+
+    def next_due(self, lane: str) -> int | None:
+        """See `core.store.Store.next_due`."""
+        with self._lock:
+            head = _head(self._lanes[lane].waiting)
+            return head.place[0] if head else None
+
+    def hold(self, failed: Sequence[Held]) -> None:
+        """See `core.store.Store.hold`."""
+        with self._lock:
+            for one in failed:
+                entry = self._handed_out(one.key)
+                if entry is not None:
+                    entry.attempts, entry.error = one.attempts, one.error
+                    self._lanes[entry.record.lane].hold(entry)
+
+    def put_back(self, keys: Sequence[bytes]) -> None:
+        """See `core.store.Store.put_back`."""
+        with self._lock:
+            for key in keys:
+                entry = self._handed_out(key)
+                if entry is not None:
+                    self._lanes[entry.record.lane].back(entry)
+
+    def release(self, keys: Sequence[bytes]) -> None:
+        """As `put_back`, and not behind its address any more: where that is held still, the lane puts it there again."""
+        with self._lock:
+            for key in keys:
+                entry = self._handed_out(key)
+                if entry is not None:
+                    lane = self._lanes[entry.record.lane]
+                    lane.let_go(entry)
+                    lane.back(entry)
+
+    def _handed_out(self, key: bytes) -> Entry | None:
+        entry = self._entries.get(key)
+        if entry is None or not entry.out:
+            return None
+        entry.out = False
+        return entry
+
+    def find(self, key: bytes) -> Entry | None:
+        """A record that is in memory still."""
+        with self._lock:
+            return self._entries.get(key)
+
+    def take(self, key: bytes) -> Entry | None:
+        """Take a record out for good; None where it is gone already."""
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is not None:
+                self._lanes[entry.record.lane].gone(entry)
+            return entry
+
+    def bearing(self, ids: Container[str]) -> list[Entry]:
+        """What bears one of these ids by a claim, and is not handed out."""
+        with self._lock:
+            return [entry for entry in self._entries.values() if entry.claim is not None and not entry.out and entry.record.id in ids]
+
+    def withdraw(self, key: bytes) -> Entry | None:
+        """As `take`, but None where it is handed out."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or entry.out:
+                return None
+            del self._entries[key]
+            self._lanes[entry.record.lane].gone(entry)
+            return entry
+
+    def forget(self, origin: Taken, *, handed_out: bool = False) -> list[Entry]:
+        """Drop what came over this, but for what is handed out unless that is meant too; returns what was dropped."""
+        with self._lock:
+            dropped = [entry for entry in self._entries.values() if entry.origin is origin and (handed_out or not entry.out)]
+            for entry in dropped:
+                del self._entries[entry.key]
+                self._lanes[entry.record.lane].gone(entry)
+            return dropped
+
+    def held(self, lane: str) -> dict[str, tuple[int, str]]:
+        """See `core.store.Store.held`."""
+        with self._lock:
+            heads = ((address, _head(heap)) for address, heap in self._lanes[lane].held.items())
+            return {address: (head.attempts, head.error) for address, head in heads if head}
+
+    def lanes(self) -> list[str]:
+        """The lanes in which anything waits."""
+        with self._lock:
+            return list({entry.record.lane for entry in self._entries.values()})
+
+    def count(self) -> tuple[int, int]:
+        """How many records are in memory, dead letters on their way aside, and how many of them are held."""
+        with self._lock:
+            return sum(entry.record.kind != "refused" for entry in self._entries.values()), sum(
+                lane.behind.total() for lane in self._lanes.values()
+            )
+
+    def first_due(self) -> int | None:
+        """When the first of all that waits here is due, held or not."""
+        with self._lock:
+            heaps = [heap for lane in self._lanes.values() for heap in (lane.waiting, *lane.held.values())]
+            return min((head.place[0] for heap in heaps if (head := _head(heap))), default=None)
+
+
+def _head(heap: list[Entry]) -> Entry | None:
+    """The first that is not gone."""
+    while heap and heap[0].gone:
+        heapq.heappop(heap)
+    return heap[0] if heap else None

@@ -1,0 +1,151 @@
+"""Answers what a broker's own clients ask its scheduler: the bridge stands in for it. Only what came from that broker is shown or withdrawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ..adapters.base import Browse, Manageable, Rejected, Remove, RemoveAll
+from ..core.store import Pending, Query, Withdraw
+from . import plugins
+from .workers import RECEIVE_TIMEOUT, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ..adapters.base import Asked, Management
+    from ..core.store import Record, Store
+    from .clock import Clock
+    from .config import Config
+    from .control import Control
+    from .metrics import Metrics
+
+    AnswerBy = Callable[[str, Iterable[Sequence[Record]]], None]
+
+log = structlog.get_logger()
+
+PORTION = 100
+"""How many messages are held in memory at once, or withdrawn in one durable write; delivery goes on between two portions."""
+
+_LAST = 2**63 - 1
+
+
+class Manager:
+    """What is done about each request of the clients of one broker. `stopping` says that the daemon ends: then it stops between two portions."""
+
+    def __init__(self, broker: str, store: Store, control: Control, clock: Clock, stopping: Callable[[], bool]) -> None:
+        self._broker = broker
+        self._store = store
+        self._control = control
+        self._clock = clock
+        self._stopping = stopping
+
+    def do(self, asked: Asked, answer: AnswerBy) -> None:
+        """Do it, then acknowledge; `answer` is `Management.answer`. Interrupted by the daemon's end it is not acknowledged.
+
+        Raises NotConnected: the request comes again.
+        """
+        request = asked.request
+        if isinstance(request, Browse):
+            self._browse(request, answer)
+        elif isinstance(request, Remove):
+            self._remove(request.id)
+        elif isinstance(request, RemoveAll):
+            self._remove_all(request)
+        else:
+            log.warning("management_refused", broker=self._broker, detail=request.detail)
+        if not self._stopping():
+            asked.ack()
+
+    def _browse(self, request: Browse, answer: AnswerBy) -> None:
+        """Nobody waits for an answer any more where it is refused: that is told to the log, not tried again."""
+        shown = 0
+
+        def counted() -> Iterator[Sequence[Record]]:
+            nonlocal shown
+            for portion in self._portions(request.due_from, request.due_to):
+                yield portion
+                shown += len(portion)
+
+        try:
+            answer(request.reply_to, counted())
+        except Rejected as error:
+            log.warning("management_answer_refused", broker=self._broker, to=request.reply_to, shown=shown, error=str(error))
+        else:
+            log.info("management_browsed", broker=self._broker, to=request.reply_to, shown=shown)
+
+    def _remove(self, id_: str) -> None:
+        found = self._store.find(id_)
+        ours = isinstance(found, Pending) and found.record.source_broker == self._broker
+        log.info("management_removed", broker=self._broker, id=id_, outcome=self._control.cancel(id_).outcome if ours else "unknown")
+
+    def _remove_all(self, request: RemoveAll) -> None:
+        removed = 0
+        for portion in self._portions(request.due_from, request.due_to):
+            answers = self._store.put([Withdraw(record.id) for record in portion], self._clock())
+            removed += sum(answer.outcome in {"done", "in_flight"} for answer in answers)
+        log.info("management_removed_all", broker=self._broker, removed=removed)
+
+    def _portions(self, due_from: int | None, due_to: int | None) -> Iterator[Sequence[Record]]:
+        """What is pending of this broker's, in order of due time; what is scheduled meanwhile may be missing."""
+        query = Query(due_from=due_from, due_to=None if due_to is None or due_to >= _LAST else due_to + 1)
+        cursor = ""
+        while not self._stopping():
+            page = self._store.list(query, PORTION, cursor)
+            if ours := [found.record for found in page.items if found.record.source_broker == self._broker]:
+                yield ours
+            cursor = page.cursor
+            if not cursor:
+                return
+
+
+class ManagementWorker(Worker):
+    """Drives one destination of management messages."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: str,
+        management: Management,
+        manager: Manager,
+        metrics: Metrics,
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        super().__init__(name, failed)
+        self._broker = broker
+        self._management = management
+        self._manager = manager
+        self._metrics = metrics
+
+    def run(self) -> None:
+        """Answer until stopped."""
+        self._serve(self._management.connect, self._answer, self._management.close, self._broker, self._metrics)
+
+    def _answer(self) -> None:
+        while not self.stopping.is_set():
+            asked = self._management.receive(RECEIVE_TIMEOUT)
+            if asked is not None:
+                self._manager.do(asked, self._management.answer)
+
+
+def workers(
+    config: Config,
+    store: Store,
+    control: Control,
+    clock: Clock,
+    metrics: Metrics,
+    failed: Callable[[str, BaseException], None],
+    stopping: Callable[[], bool],
+) -> list[ManagementWorker]:
+    """For every broker that a route reads from and that has a scheduler to stand in for. `stopping`: see `Manager`."""
+    found: list[ManagementWorker] = []
+    for broker in dict.fromkeys(route.source.broker for route in config.routes):
+        section = config.brokers[broker]
+        adapter = plugins.adapter(section.type)
+        if not isinstance(adapter, Manageable):
+            continue
+        for number, management in enumerate(adapter.management(section.options), 1):
+            manager = Manager(broker, store, control, clock, stopping)
+            found.append(ManagementWorker(f"management {broker} {number}", broker, management, manager, metrics, failed))
+    return found

@@ -1,0 +1,275 @@
+"""Moving house: everything that waits goes from a time index to level queues, or back. The bridges are stopped meanwhile.
+
+A record keeps its id, its occurrence, its due time and the time at which it was taken in, and the ledger tells nothing of it: the schedule goes on. Each batch
+is durable at its new place before it is forgotten at its old one, so a move that was interrupted is simply begun again. Towards the time index
+nothing is doubled by that, because ids tell what is there already; towards level queues at most the one batch that was under way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import msgspec
+
+from ..adapters.base import AdapterError, NotConnected, Outgoing
+from ..adapters.log import Logging
+from ..core.levels import Levels
+from ..core.schedule import Schedule
+from ..core.store import Record, Refuse, Told
+from ..core.time_index.keys import key_of_made
+from .level_queues.build import dead_letters, ids, levelled, queues
+from .level_queues.envelope import Envelope, pack, unpack
+from .level_queues.ids import Ids
+from .level_queues.register import Claiming, claims, read_all
+from .planner import carrier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..adapters.base import Batch, Level, Levelled, Outcome, Sink, Source
+    from ..adapters.log import Line, Log
+    from ..core.message import Message
+    from ..core.time_index import TimeIndex
+    from .clock import Clock
+    from .config import Config
+    from .level_queues.ids import Claim
+
+Tell = Callable[[int], None]
+"""Hears now and then how many records have moved so far."""
+
+OUT = 100
+"""Records of a batch towards level queues: so many at most may be delivered twice after a move that was killed."""
+
+IN = 500
+"""The same towards the time index, where none is."""
+
+CONFIRM = 30.0
+"""Seconds within which a broker confirms a batch."""
+
+WAKING, UNKNOWN, QUIET = 10.0, 3.0, 1.0
+"""Seconds to wait for a first message of a level in which some wait, as the broker says; of one of which it says nothing; and for a next one."""
+
+
+class Moved(msgspec.Struct):
+    """What went to level queues. `withdrawn` are cancellations that are remembered for schedules that have not come: they stay behind."""
+
+    records: int = 0
+    dead_letters: int = 0
+    withdrawn: int = 0
+
+
+class Came(msgspec.Struct):
+    """What came to the time index. `again` was there already; `strange` is on the shelf, no bridge had put it there.
+
+    `ended` had been cancelled or replaced, and ended here. `left` is what the broker still counts, None where it does not say.
+    """
+
+    records: int = 0
+    again: int = 0
+    strange: int = 0
+    ended: int = 0
+    left: int | None = None
+
+
+class Place(NamedTuple):
+    """The level queues of one broker, and its log of ids, if it has one."""
+
+    broker: str
+    adapter: Levelled
+    options: object
+    sink: Sink
+    levels: Levels
+    queues: list[Level]
+    shelf: str
+    log: Log | None
+
+    def at_level(self, record: Record, claim: Claim | None, now: int) -> tuple[str, Message]:
+        """The level that fits, and the message there."""
+        level = self.queues[self.levels.fit(record.schedule.due - now)]
+        return self.adapter.level_address(self.options, level), pack(Envelope(record, now, claim=claim))
+
+    def known(self) -> Ids:
+        """What the log of ids says. Raises NotConnected."""
+        return Ids() if self.log is None else read_all(self.log)
+
+    def claimed(self, records: Sequence[Record], known: Ids, now: int) -> list[Claim | None]:
+        """Claims for what would have made one when it was taken in. Raises AdapterError."""
+        found = [self.log is not None and _claims(each) for each in records]
+        if self.log is None or not any(found):
+            return [None] * len(records)
+        entries = [Claiming(each.id, each.schedule.due) for each, wanted in zip(records, found, strict=True) if wanted]
+        left = iter(claims(self.log, known, entries, now))
+        return [next(left) if wanted else None for wanted in found]
+
+    def depths(self) -> list[int] | None:
+        """See base.LevelQueues; None where the broker does not say. Raises NotConnected."""
+        try:
+            return self.adapter.level_queues(self.options, self.queues).depths()
+        except NotConnected:
+            raise
+        except AdapterError:
+            return None
+
+
+def _claims(record: Record) -> bool:
+    """Whether a producer chose its id, or it is a series; see level_queues/claims.py."""
+    return record.kind != "refused" and (record.schedule.recurrence is not None or key_of_made(record.id) is None)
+
+
+def place(config: Config, broker: str, prefix: str) -> Place:
+    """Raises plugins.UnusableAdapter where this broker cannot hold level queues."""
+    adapter, options = levelled(config, broker)
+    levels = Levels(config.limits.levels)
+    shelf = adapter.level_address(options, dead_letters(prefix))
+    log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
+    return Place(broker, adapter, options, adapter.sink(options), levels, queues(levels, prefix), shelf, log)
+
+
+class Outlet:
+    """Publishes batches, each to its end. Raises NotConnected, and AdapterError where the broker takes a message not."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._outcomes: list[Outcome] = []
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> Self:
+        self._sink.connect(self._confirm)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sink.close()
+
+    def _confirm(self, outcomes: Sequence[Outcome]) -> None:
+        with self._changed:
+            self._outcomes.extend(outcomes)
+            self._changed.notify()
+
+    def publish(self, messages: Sequence[tuple[str, Message]]) -> None:
+        """Returns when all are confirmed."""
+        self._outcomes = []
+        self._sink.publish([Outgoing(b"%d" % number, address, message) for number, (address, message) in enumerate(messages)])
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._outcomes) == len(messages), CONFIRM):
+                raise NotConnected(f"the level queues did not confirm within {CONFIRM:g} s")
+        problems = [error for _, error in self._outcomes if error is not None]
+        if problems:
+            lost = next((error for error in problems if isinstance(error, NotConnected)), None)
+            raise lost or AdapterError(f"the level queues did not take {len(problems)} of {len(messages)} messages: {problems[0]}")
+
+
+def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> Moved:
+    """Move everything that waits, and the shelf. Raises AdapterError and StoreError; then call it again."""
+    moved, cursor, more = Moved(withdrawn=index.withdrawn()), "", True
+    known = there.known()
+    with Outlet(there.sink) as outlet:
+        while more:
+            now = clock()
+            found, cursor = index.leaving(OUT, cursor, now)
+            claimed = there.claimed([due.record for due in found], known, now)
+            outlet.publish([there.at_level(due.record, claim, now) for due, claim in zip(found, claimed, strict=True)])
+            index.move_out([due.key for due in found])
+            moved.records += len(found)
+            tell(moved.records)
+            more = bool(cursor)
+        moved.dead_letters = _move_shelf(index, there, outlet, clock)
+    return moved
+
+
+def _move_shelf(index: TimeIndex, there: Place, outlet: Outlet, clock: Clock) -> int:
+    count = 0
+    while letters := index.dead_letters(OUT):
+        now = clock()
+        outlet.publish([(there.shelf, carrier(each.record, there.shelf, now, each.reason, each.detail).message) for each in letters])
+        for each in letters:
+            index.drop_dead_letter(each.number, now)
+        count += len(letters)
+    return count
+
+
+def to_time_index(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> Came:
+    """Move everything that is at a level; dead letters stay where they are. Raises AdapterError and StoreError; then call it again."""
+    keeper, before = _Keeper(index, there, clock, tell), -1
+    while before != keeper.count:
+        before = keeper.count
+        depths = there.depths()
+        for number, level in enumerate(there.queues):
+            if depths is None or depths[number]:
+                for source in there.adapter.level_contents(there.options, level):
+                    _drain(source, UNKNOWN if depths is None else WAKING, keeper.keep)
+                    keeper.left()
+    left = there.depths()
+    keeper.came.left = None if left is None else sum(left)
+    return keeper.came
+
+
+def _drain(source: Source, patience: float, keep: Callable[[Batch], None]) -> None:
+    try:
+        source.connect()
+        while (batch := source.receive(IN, patience)) is not None:
+            keep(batch)
+            batch.ack()
+            patience = QUIET
+    finally:
+        source.close()
+
+
+class _Keeper:
+    """Takes what comes from level queues into the time index. What was cancelled or replaced there ends, and the ledger is told."""
+
+    def __init__(self, index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> None:
+        self.came = Came()
+        self._index, self._there, self._clock, self._tell = index, there, clock, tell
+        self._ids = there.known()
+        self._endings: list[Line] = []
+
+    @property
+    def count(self) -> int:
+        """How many messages have come."""
+        came = self.came
+        return came.records + came.again + came.strange + came.ended
+
+    def keep(self, batch: Batch) -> None:
+        """Durable on return."""
+        now, came = self._clock(), self.came
+        records: list[Record] = []
+        strange: list[Refuse] = []
+        told: list[Told] = []
+        for received in batch.messages:
+            try:
+                self._sort(unpack(received.message), now, records, told)
+            except ValueError as error:
+                record = Record(
+                    message=received.message, schedule=Schedule(due=now), lane=self._there.broker, address=received.address, kind="refused",
+                    taken=now,
+                )  # fmt: skip
+                strange.append(Refuse(record, "rejected_by_broker", str(error)))
+        if strange:
+            self._index.put(strange, now)
+        fresh = self._index.move_in(records, now)
+        if told:
+            self._index.tell(told, now)
+            self._index.sync()
+        came.records += fresh
+        came.again += len(records) - fresh
+        came.strange += len(strange)
+        came.ended += len(told)
+        self._tell(came.records)
+
+    def _sort(self, envelope: Envelope, now: int, records: list[Record], told: list[Told]) -> None:
+        record, claim = envelope.record, envelope.claim
+        fate = None if claim is None else self._ids.fate(record.id, claim)
+        if fate is None:
+            records.append(record)
+        else:
+            told.append(Told(fate[0], now, record))
+        if claim is not None:
+            self._endings += self._ids.ending(record.id, claim, fate[0] if fate else None, now)
+
+    def left(self) -> None:
+        """The broker has forgotten what came so far: the log of ids may, too."""
+        endings, self._endings = self._endings, []
+        if endings and self._there.log is not None:
+            self._there.log.append(endings)

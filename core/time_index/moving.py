@@ -1,0 +1,96 @@
+"""Moving house: records that go to another store, or come from one, under the same schedule. The ledger tells nothing of it: what is pending stays pending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..store import Due, Query
+from . import keys
+from .database import scan_prefix
+from .locate import Found, locate
+from .state import State, encode, is_carrier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..schedule import Schedule
+    from ..store import Record
+    from .change import Change
+    from .listing import Listing
+
+
+class Moving:
+    """Takes records out and in."""
+
+    def __init__(self, state: State, listing: Listing) -> None:
+        self._state = state
+        self._listing = listing
+
+    def page(self, limit: int, cursor: str, now: int) -> tuple[list[Due], str]:
+        """What waits, held or not, by due time, with a cursor that is empty at the end. What was withdrawn while in flight ends here."""
+        if not cursor:
+            self._bury(now)
+        found: list[Due] = []
+        for place, one in self._listing.by_time(Query(), cursor):
+            if len(found) == limit:
+                return found, place
+            assert one is not None
+            found.append(Due(one.key, one.record))
+        return found, ""
+
+    def _bury(self, now: int) -> None:
+        change = self._state.change()
+        for key in list(self._state.doomed):
+            read = self._state.read(key)
+            if read is not None:
+                self._state.bury(change, key, read[0], now)
+        if change.rows:
+            self._state.commit(change)
+
+    def out(self, moved: Sequence[bytes]) -> None:
+        """Forget records that are durable elsewhere, and where their ids are."""
+        state = self._state
+        change = state.change()
+        for key in moved:
+            read = state.read(key)
+            if read is None:
+                continue
+            record = read[0]
+            state.remove(change, key, record)
+            known = state.ids.get(change, record.id)
+            if known is not None and known.key == key:
+                change.ids[keys.id_key(record.id)] = None
+        if change.due:
+            state.commit(change)
+
+    def take_in(self, records: Sequence[Record], now: int) -> int:
+        """Keep records that bear their ids; returns how many are new here. One that is here already, of that occurrence, is passed over."""
+        state = self._state
+        change = state.change()
+        fresh = sum(self._put(change, record, now) for record in records)
+        if fresh:
+            state.commit(change, spend_reserve=False)
+        return fresh
+
+    def _put(self, change: Change, record: Record, now: int) -> bool:
+        state = self._state
+        if is_carrier(record):
+            state.carry(change, record, now)
+            return True
+        found = locate(state, record.id, change)
+        if isinstance(found, Found) and _same(found.record.schedule, record.schedule):
+            return False
+        key = state.put(change, record, encode(record), now)
+        change.count(record, 1)
+        change.fresh[key] = record
+        state.ids.points(change, record.id, key)
+        return True
+
+    def withdrawn(self) -> int:
+        """How many cancellations are remembered whose schedules have not come yet."""
+        known = (self._state.ids.known(raw) for _, raw in scan_prefix(self._state.db.ids, b"i"))
+        return sum(one is not None and one.key is None and one.event is None for one in known)
+
+
+def _same(one: Schedule, other: Schedule) -> bool:
+    return (one.due, one.occurrence) == (other.due, other.occurrence)

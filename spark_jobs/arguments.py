@@ -1,0 +1,189 @@
+"""The command line of the audit."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from .findings import FINDINGS
+from .question import HOUR_MS, Question
+from .verdict import Allowance, allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": HOUR_MS, "d": 24 * HOUR_MS}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What was asked for."""
+
+    question: Question
+    ledgers: tuple[str, ...]
+    observed: tuple[str, ...]
+    out: str
+    allowed: dict[str, Allowance]
+    kafka_options: dict[str, str]
+    conf: tuple[str, ...]
+    json: bool
+
+    @property
+    def reads_kafka(self) -> bool:
+        """Whether a topic is among the inputs."""
+        return any(place.startswith("kafka://") for place in self.observed)
+
+
+def parse(argv: Sequence[str] | None, now: int) -> Arguments:
+    """Read the command line; wrong usage ends the program with exit code 2. `now` in epoch milliseconds."""
+    parser = _parser()
+    given = parser.parse_args(argv)
+    as_of = now if given.as_of is None else given.as_of
+    until = as_of // HOUR_MS * HOUR_MS if given.until is None else given.until
+    since = until - 24 * HOUR_MS if given.since is None else given.since
+    if since >= until:
+        parser.error("the window is empty: --since must be before --until")
+    question = Question(
+        since=since,
+        until=until,
+        as_of=as_of,
+        sla=given.sla,
+        skew=given.skew,
+        grace=given.grace,
+        ended=frozenset({"*"} if given.all_ended else given.ended),
+        watched=frozenset(given.watched),
+        aliases=dict(given.alias),
+    )
+    return Arguments(
+        question,
+        tuple(given.ledger),
+        tuple(given.observed),
+        given.out,
+        dict(given.allow),
+        dict(given.kafka_option),
+        tuple(given.conf),
+        given.json,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="delaybridge audit reconcile",
+        description="Did everything that was scheduled arrive, once, on time? Compares the ledgers with themselves, and with what really arrived.",
+        epilog="Exit codes: 0 clean, 1 discrepancies beyond what is tolerated, 2 cannot say (incomplete or unreadable input, wrong usage). "
+        f"Findings: {', '.join(FINDINGS)}. Example: delaybridge audit reconcile --ledger ./ledger --since 2026-11-20 --until 2026-11-21",
+    )
+    _inputs(parser.add_argument_group("inputs"))
+    _window(parser.add_argument_group("window, UTC"))
+    _judgement(parser.add_argument_group("judgement"))
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", default="delaybridge-audit", metavar="PATH", help="folder for the results [default: ./delaybridge-audit]")
+    output.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
+    conf_option(output)
+    return parser
+
+
+def ledger_option(group: argparse._ArgumentGroup) -> None:
+    """`--ledger`."""
+    group.add_argument(
+        "--ledger", action="append", required=True, metavar="PATH", help="a bridge's ledger, any URL that Spark reads; repeatable"
+    )
+
+
+def alias_option(group: argparse._ArgumentGroup) -> None:
+    """`--alias`."""
+    pairs_option(group, "--alias", "OBSERVED=LEDGER", "an observed address, and the ledger's name for it")
+
+
+def sla_option(group: argparse._ArgumentGroup) -> None:
+    """`--sla`."""
+    group.add_argument("--sla", type=duration, default=5_000, metavar="DURATION", help="a later delivery is late [default: 5s]")
+
+
+def conf_option(group: argparse._ArgumentGroup) -> None:
+    """`--conf`."""
+    group.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting; repeatable")
+
+
+def pairs_option(group: argparse._ArgumentGroup, name: str, metavar: str, help_: str) -> None:
+    """A repeatable option whose values are pairs."""
+    group.add_argument(name, action="append", type=pair, default=[], metavar=metavar, help=help_)
+
+
+def _inputs(group: argparse._ArgumentGroup) -> None:
+    ledger_option(group)
+    group.add_argument(
+        "--observed",
+        action="append",
+        default=[],
+        metavar="PLACE",
+        help="what arrived: files of `delaybridge observe`, or kafka://HOST:PORT/TOPIC?broker=NAME; repeatable",
+    )
+    pairs_option(group, "--watched", "BROKER=ADDRESS", "a destination that was observed even if nothing arrived")
+    alias_option(group)
+    pairs_option(group, "--kafka-option", "NAME=VALUE", "an option of Spark's Kafka source, such as kafka.security.protocol=SSL")
+
+
+def _window(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--since", type=instant, metavar="INSTANT", help="due from then on [default: 24 h before --until]")
+    group.add_argument("--until", type=instant, metavar="INSTANT", help="and before then [default: the last full hour]")
+    group.add_argument("--as-of", type=instant, metavar="INSTANT", help="when the inputs were written [default: now]")
+
+
+def _judgement(group: argparse._ArgumentGroup) -> None:
+    sla_option(group)
+    group.add_argument(
+        "--skew", type=duration, default=100, metavar="DURATION", help="clocks of bridges and observers differ by no more [default: 100ms]"
+    )
+    group.add_argument(
+        "--grace", type=duration, default=120_000, metavar="DURATION", help="what happened is in the files after that [default: 2m]"
+    )
+    group.add_argument(
+        "--ended", action="append", default=[], metavar="NAME", help="a bridge or an observer that has written its last row; repeatable"
+    )
+    group.add_argument("--all-ended", action="store_true", help="all bridges and observers have")
+    group.add_argument(
+        "--allow",
+        action="append",
+        type=_allowance,
+        default=[],
+        metavar="FINDING=NUMBER[%]",
+        help="tolerate so many, or so many percent of what was scheduled; repeatable",
+    )
+
+
+def instant(text: str) -> int:
+    """Epoch milliseconds of `2026-11-21`, `2026-11-21T10:30` or any ISO 8601 instant; UTC where it names no zone."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no instant; write it as 2026-11-21 or 2026-11-21T10:30Z") from error
+    at = read if read.tzinfo else read.replace(tzinfo=UTC)
+    return round(at.timestamp() * 1000)
+
+
+def duration(text: str) -> int:
+    """Milliseconds of `500ms`, `5s`, `2m`, `1h`, `1d`."""
+    read = _DURATION.fullmatch(text)
+    if read is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write it as 500ms, 5s, 2m, 1h or 1d")
+    return int(read[1]) * _UNITS[read[2]]
+
+
+def pair(text: str) -> tuple[str, str]:
+    """`NAME=VALUE`."""
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} has no `=`")
+    return name, value
+
+
+def _allowance(text: str) -> tuple[str, Allowance]:
+    try:
+        return allowance(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

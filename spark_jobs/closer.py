@@ -1,0 +1,128 @@
+"""The second look, at ids: only in the hours, and of these in the parts of buckets, in which the counts disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from . import counts, histories, settling, sightings
+from .buckets import ARRIVAL, BUCKET, during, occurrences
+from .counts import SIGHTING
+from .disagreements import hours
+from .fingerprints import unequal_parts
+from .frames import keep, none_of, together
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .buckets import Hours
+    from .disagreements import Found, Place
+    from .inputs import Input
+    from .question import Question
+
+
+LOOKED = ("unsettled", "untimely", "unlike", "seen_untimely")
+"""Of what is found in the counts, that which asks for a closer look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The ledgers, or what was observed: the sound rows, those of them that are due (see `buckets`), and their counts."""
+
+    sound: Input
+    due: DataFrame
+    counted: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Closer:
+    """What came of it: the occurrences that were not ended as often as they were scheduled, and two of the audit's tables."""
+
+    unsettled: DataFrame
+    discrepancies: DataFrame
+    histories: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspects:
+    """Occurrences with which something may be wrong. All but `unsettled` have an id and an occurrence to ask about.
+
+    settled      findings in the ledgers, as far as they can be judged
+    untimely     findings by the ledgers' clock
+    differing    see `sightings.differences`; None where nobody observed
+    wrong        see `sightings.untimely`; None as above
+    """
+
+    unsettled: DataFrame
+    settled: DataFrame
+    untimely: DataFrame
+    differing: DataFrame | None = None
+    wrong: DataFrame | None = None
+
+    def asked(self) -> DataFrame:
+        """All that has to be asked about."""
+        frames = [self.settled, self.untimely, self.differing, self.wrong]
+        return reduce(DataFrame.unionByName, [frame.select(*SIGHTING) for frame in frames if frame is not None])
+
+
+def look(
+    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete_until: int, question: Question
+) -> Closer:
+    """Find the ids, then read once all that is known of these, then say what it means. `found` says where; where it is nowhere nothing is read."""
+    suspects = _suspects(ledgers, seen, watched, found, complete_until, question)
+    asked = suspects.asked()
+    hashes = histories.hashes(asked) if any(hours(found, what) for what in LOOKED) else []
+    number = asked.count() if hashes is None else len(hashes)
+    known = histories.rows(asked, number, hashes, ledgers.sound.placed, None if seen is None else seen.sound.placed)
+    known = together(keep(known), number) if number else none_of(known)
+    discrepancies = keep(_discrepancies(suspects, known, number, hours(found, "seen_untimely"), question))
+    return Closer(suspects.unsettled, discrepancies, histories.table(discrepancies, number, known))
+
+
+def _suspects(
+    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete_until: int, question: Question
+) -> _Suspects:
+    when = {what: hours(found, what) for what in LOOKED}
+    unsettled = _unsettled(ledgers, when["unsettled"])
+    settled = settling.discrepancies(unsettled, complete_until, question)
+    untimely = _kept(settling.untimely(during(ledgers.due, when["untimely"]), question), when["untimely"])
+    if seen is None:
+        return _Suspects(unsettled, settled, untimely)
+    differing = _differing(ledgers, seen, watched, when["unlike"], complete_until, question)
+    wrong = _kept(sightings.untimely(during(seen.due, when["seen_untimely"]), question), when["seen_untimely"])
+    return _Suspects(unsettled, settled, untimely, differing, wrong)
+
+
+def _unsettled(ledgers: Side, when: Hours | None) -> DataFrame:
+    rows = settling.signed(during(ledgers.due, when))
+    parts = _kept(unequal_parts(rows, counts.unsettled_buckets(ledgers.counted), BUCKET), when)
+    return _kept(settling.unsettled(rows, parts), when)
+
+
+def _differing(
+    ledgers: Side, seen: Side, watched: frozenset[Place], when: Hours | None, complete_until: int, question: Question
+) -> DataFrame:
+    at_watched = sightings.at(watched)
+    rows = sightings.signed(during(ledgers.due.where(at_watched), when), during(seen.due, when))
+    buckets = counts.unlike_buckets(ledgers.counted.where(at_watched), seen.counted)
+    parts = _kept(unequal_parts(rows, buckets, ARRIVAL), when)
+    return _kept(sightings.differences(rows, parts, complete_until, question), when)
+
+
+def _kept(frame: DataFrame, when: Hours | None) -> DataFrame:
+    return frame if when is None else keep(frame)
+
+
+def _discrepancies(suspects: _Suspects, known: DataFrame, number: int, when: Hours | None, question: Question) -> DataFrame:
+    """All findings. `known` holds what is known of the suspects; each frame has at most `number` rows. `when` arrivals were early or late."""
+    if suspects.differing is None or suspects.wrong is None:
+        return suspects.settled.unionByName(suspects.untimely)
+    of_ledgers = histories.of_ledgers(known)
+    sighted = sightings.discrepancies(suspects.differing, sightings.known(of_ledgers), number)
+    settled = sightings.not_seen_either(suspects.settled, sighted, number)
+    told = during(occurrences(of_ledgers, question), when)
+    untimely = sightings.untimely_discrepancies(suspects.wrong, told, suspects.untimely, number)
+    return settled.unionByName(sighted).unionByName(suspects.untimely).unionByName(untimely)

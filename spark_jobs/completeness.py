@@ -1,0 +1,158 @@
+"""How far each bridge's ledger reaches: the completeness rule.
+
+A bridge numbers its rows without holes. Its ledger *reaches* to the latest `event_time` before the first hole; without a hole, to its last row, or as far
+as the bridge's own mark says (`_reach/BRIDGE.json` in the ledger: all rows up to a number are in files, nothing else happened until then). The ledger of a
+bridge that has `ended` reaches to the end of time, unless it has a hole. The audit's answer is complete up to the earliest reach, less the SLA and the grace.
+
+An observer's mark says up to when it has seen what arrived. The answer is no more complete than that: what it has not seen yet is not lost.
+
+A row that stands twice is a file that stands twice: nothing can be said then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from .columns import UnusableInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from .question import Question
+
+FOREVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Neighbouring numbers of one bridge: how many rows, how many different numbers, and their extremes."""
+
+    bridge: str
+    rows: int
+    different: int
+    first: int
+    last: int
+    latest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a bridge says of its ledger: the rows up to `sequence` are in files, and that is all that happened until `at_ms`."""
+
+    sequence: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an observer says: at `at_ms` nothing waited for it at its destination, and all that it saw until then is in files."""
+
+    observer: str
+    broker: str
+    address: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """One bridge's ledger. `hole` is the first number that is missing; `reaches_ms` is -1 where nothing can be relied on."""
+
+    bridge: str
+    rows: int
+    first: int
+    last: int
+    reaches_ms: int
+    hole: int | None = None
+
+
+def blocks(ledger: DataFrame) -> DataFrame:
+    """Rows by bridge and block of 32,768 numbers, as `Block`: where a bridge's rows have a hole, or stand twice, this finds it."""
+    counted = words(ledger).groupBy("bridge", F.shiftright("word", 9).alias("block")).agg(
+        F.sum("rows").alias("rows"),
+        F.sum(F.bit_count("numbers")).alias("different"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.unix_millis(F.max("latest")).alias("latest_ms"),
+    )  # fmt: skip
+    return counted.select("bridge", "rows", "different", "first", "last", "latest_ms")
+
+
+def words(ledger: DataFrame) -> DataFrame:
+    """The same of 64 neighbouring numbers each, and which of them are there, as bits: what is hashed needs no sorting, and is a sixty-fourth of the rows."""
+    sequence = F.col("sequence")
+    counted = ledger.groupBy("bridge", F.shiftright(sequence - 1, 6).alias("word")).agg(
+        F.count("*").alias("rows"),
+        F.bit_or(F.expr("shiftleft(1L, cast((sequence - 1) & 63 as int))")).alias("numbers"),
+        F.min(sequence).alias("first"),
+        F.max(sequence).alias("last"),
+        F.max("event_time").alias("latest"),
+    )
+    return counted.select("bridge", "word", "rows", "numbers", "first", "last", "latest")
+
+
+def reaches(found: Iterable[Block], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
+    """Each bridge's reach, by name. Raises UnusableInput where rows stand twice."""
+    by_bridge: dict[str, list[Block]] = {}
+    for block in sorted(found, key=lambda one: (one.bridge, one.first)):
+        if block.rows > block.different:
+            raise UnusableInput(
+                f"the ledger of bridge {block.bridge!r}: {block.rows - block.different} rows from number {block.first} to {block.last} stand twice;"
+                " was a file copied, or do two bridges have one name?"
+            )
+        by_bridge.setdefault(block.bridge, []).append(block)
+    return [_reach(name, whole, marks.get(name), question) for name, whole in by_bridge.items()]
+
+
+def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Question) -> Reach:
+    rows, first, last = sum(block.rows for block in found), found[0].first, found[-1].last
+    latest, hole = _unbroken(found)
+    if hole is None and mark is not None and mark.sequence > last:
+        hole = last + 1
+    if hole is None and (bridge in question.ended or "*" in question.ended):
+        latest = FOREVER
+    elif hole is None and mark is not None and mark.sequence == last:
+        latest = max(latest, mark.at_ms)
+    return Reach(bridge, rows, first, last, latest, hole)
+
+
+def _unbroken(found: list[Block]) -> tuple[int, int | None]:
+    """The latest event before the first block with a hole, and a number that is missing there."""
+    latest, expected = -1, found[0].first
+    for block in found:
+        if block.first != expected:
+            return latest, expected
+        if block.different != block.last - block.first + 1:
+            return latest, _first_possible(block)
+        latest, expected = max(latest, block.latest_ms), block.last + 1
+    return latest, None
+
+
+def _first_possible(block: Block) -> int:
+    """Where a hole inside a block may begin at the earliest: its second number."""
+    return block.first + 1
+
+
+def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
+    """One mark for each destination: observers of one destination follow each other, so that the latest counts; one that has ended reaches to the end."""
+    by_place: dict[tuple[str, str], Seen] = {}
+    for mark in marks:
+        over = mark.observer in question.ended or "*" in question.ended
+        reached = replace(mark, at_ms=FOREVER) if over else mark
+        place = mark.broker, mark.address
+        by_place[place] = max(reached, by_place.get(place, reached), key=lambda one: one.at_ms)
+    return [by_place[place] for place in sorted(by_place)]
+
+
+def complete_until(found: Iterable[Reach], question: Question, *, observing: bool, observers: Iterable[Seen] = ()) -> int:
+    """Due times before this instant can be judged. An observer without a mark is taken to be done when the inputs are read, see `Question.as_of`."""
+    ends = [*(reach.reaches_ms for reach in found), *(one.at_ms for one in observers)]
+    if not ends:
+        return -1
+    if observing and "*" not in question.ended:
+        ends.append(question.as_of)
+    return min(ends) - question.sla - question.grace

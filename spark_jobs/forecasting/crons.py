@@ -1,0 +1,36 @@
+"""When cron expressions match: by the bridge's own code, in the driver, once for each expression and zone however many messages bear it.
+
+Spark has no function for cron, and a Python function on the executors would need delaybridge installed there, and be asked once per message. A
+match does not depend on the message: the few different expressions are enough, and the rest is arithmetic that Spark does.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from ...core.cron import matches
+from ..columns import UnusableInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCHEMA = "cron string, zone string, matches array<bigint>"
+
+
+def with_matches(crons: DataFrame) -> DataFrame:
+    """Adds `matches` (epoch ms, rising): all that lie behind `from_ms` of a row and before its `to_ms`, and perhaps some that do not."""
+    asked = crons.groupBy("cron", "zone").agg(F.min("from_ms"), F.max("to_ms")).collect()
+    told = [(cron, zone, between(cron, zone, first, end)) for cron, zone, first, end in asked]
+    # One row for each expression and zone, by the groupBy above.
+    return crons.join(F.broadcast(crons.sparkSession.createDataFrame(told, SCHEMA)), on=["cron", "zone"], how="inner")
+
+
+def between(cron: str, zone: str, after: int, until: int) -> list[int]:
+    """The matches after the one instant and before the other. Raises UnusableInput for what is no cron expression."""
+    try:
+        return list(takewhile(lambda instant: instant < until, matches(cron, zone, after)))
+    except ValueError as error:
+        raise UnusableInput(f"an export holds a cron that cannot be read: {error}") from error

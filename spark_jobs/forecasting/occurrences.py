@@ -1,0 +1,117 @@
+"""Every delivery that is to be expected of what is pending. A pending message stands for its next delivery only; what recurs is expanded.
+
+The rules are those of `core/recurrence.py`, told by sets instead of by steps. Everything after the instant `after` is still to come: the later of when
+the pending occurrence is due and, where it was rescheduled by hand, was due before; unless missed ones are dropped, then not before this run of the
+bridge began. Instants are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from .crons import with_matches
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_COMMON = ("bridge", "lane", "address", "exported", "ends")
+_CRON = (*_COMMON, "cron", "zone", "delay", "period", "repeat", "start", "after", "left_at_after")
+
+
+def expected(pending: DataFrame, since: int, until: int) -> DataFrame:
+    """The contract: what is delivered from `since` to before `until`, and what is `overdue`; how many deliveries at that instant, and their bytes.
+
+    Overdue is what was due, and still pending, when it was exported. What is due between then and `since` is taken to be delivered on time. What
+    would be handed out after its end expires, and is no delivery.
+    """
+    prepared = _prepared(pending)
+    every = reduce(DataFrame.unionByName, (_next(prepared), _periods(prepared, until), _crons(prepared, until)))
+    overdue = F.col("at_ms") < F.col("exported")
+    lives = F.col("ends").isNull() | (F.greatest("at_ms", "exported") <= F.col("ends"))
+    return every.where((F.col("at_ms") < until) & (overdue | (F.col("at_ms") >= since)) & lives).select(
+        F.col("lane").alias("destination_broker"),
+        F.col("address").alias("destination"),
+        F.when(overdue, F.lit(since)).otherwise(F.col("at_ms")).alias("at_ms"),
+        overdue.alias("overdue"),
+        "deliveries",
+        "bytes",
+    )
+
+
+def _prepared(pending: DataFrame) -> DataFrame:
+    """Adds `missed` and `after`; see above."""
+    missed = F.col("due") < F.col("started")
+    place = F.greatest("due", F.coalesce("moved_from", "due"))
+    resumed = F.when(missed & (F.col("misfire") != "all"), F.col("started") - 1)
+    return pending.withColumns({"missed": missed, "after": F.greatest(place, resumed)})  # greatest() steps over null
+
+
+def _next(prepared: DataFrame) -> DataFrame:
+    """The deliveries that the rows themselves stand for: all but those that the misfire rule skips."""
+    return prepared.where("not (missed and misfire = 'skip')").select(
+        *_COMMON, F.col("due").alias("at_ms"), F.lit(1).cast("bigint").alias("deliveries"), F.col("size").alias("bytes")
+    )
+
+
+def _periods(prepared: DataFrame, until: int) -> DataFrame:
+    """Occurrence n of a repeat is due at begin + (n - 1) * period, up to repeat + 1."""
+    repeats = prepared.where("cron = '' and period > 0").withColumn("begin", F.expr("start + delay")).withColumns(
+        {
+            "first": F.expr("greatest(occurrence + 1, (after - begin) div period + 2)"),
+            "last": F.expr(f"least(repeat + 1, ({until} - 1 - begin) div period + 1)"),
+        }
+    )  # fmt: skip
+    instants = F.expr("sequence(begin + (first - 1) * period, begin + (last - 1) * period, period)")
+    return repeats.where("first <= last").select(
+        *_COMMON, F.explode(instants).alias("at_ms"), F.lit(1).cast("bigint").alias("deliveries"), F.col("size").alias("bytes")
+    )
+
+
+def _crons(prepared: DataFrame, until: int) -> DataFrame:
+    """Every match after `start` begins a series: a message `delay` after it, then `repeat` more, a `period` apart."""
+    alike = _alike(prepared.where("cron <> ''"))
+    asked = alike.withColumns(
+        {
+            "from_ms": F.greatest("start", F.expr("after - delay - period * repeat - 1")),
+            "to_ms": F.expr(f"{until} - delay"),
+        }
+    )
+    return with_matches(asked).select(*_COMMON, F.explode(_series()).alias("at_ms"), "deliveries", "bytes")
+
+
+def _alike(crons: DataFrame) -> DataFrame:
+    """Messages that will be delivered together as one row: a herd on one cron is expanded once.
+
+    `left_at_after` is null, or where the pending occurrence stands at `after` itself, how many earlier ones were due there: see `_series`. Without a
+    series the start says no more than `after` does.
+    """
+    single = F.expr("period * repeat = 0")
+    same_place = F.col("after") == F.coalesce("moved_from", "due")
+    shaped = crons.withColumns(
+        {
+            "start": F.when(single, F.lit(0)).otherwise(F.col("start")),
+            "repeat": F.when(single, F.lit(0)).otherwise(F.col("repeat")),
+            "left_at_after": F.when(~single & same_place, F.col("tie")),
+        }
+    )
+    return shaped.groupBy(*_CRON).agg(F.count("*").alias("deliveries"), F.sum("size").alias("bytes")).select(*_CRON, "deliveries", "bytes")
+
+
+def _series() -> Column:
+    """The instants after `after`; and those at `after` itself that are left: series that overlap may have several messages at one instant."""
+    begun = F.filter("matches", lambda match: match > F.col("start"))
+    series = F.transform(
+        begun,
+        lambda match: F.transform(
+            F.sequence(F.lit(0).cast("bigint"), F.col("repeat")), lambda turn: match + F.col("delay") + turn * F.col("period")
+        ),
+    )
+    every = F.flatten(series)
+    later = F.filter(every, lambda instant: instant > F.col("after"))
+    there = F.filter(every, lambda instant: instant == F.col("after"))
+    left = F.greatest(F.size(there) - F.col("left_at_after") - 1, F.lit(0))
+    return F.concat(F.slice(there, 1, F.coalesce(left, F.lit(0)).cast("int")), later)

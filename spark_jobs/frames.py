@@ -1,0 +1,36 @@
+"""What frames have in common, whatever they hold: kept, empty, or sent to every executor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FEW = 200_000
+"""So many rows with an id are sent to every executor: some ten megabytes."""
+
+
+def keep(frame: DataFrame) -> DataFrame:
+    """Compute a small frame now, and forget how: plans that hold plans that hold plans take longer to read than all the data."""
+    return frame.localCheckpoint(eager=True)
+
+
+def none_of(frame: DataFrame) -> DataFrame:
+    """No row of it: Spark sees that at once and does nothing for what follows from it."""
+    return frame.where(F.lit(False))
+
+
+def together(frame: DataFrame, rows: int) -> DataFrame:
+    """A frame that is kept: few rows as one part, which one task takes; they come in as many parts as the files had in which they were found."""
+    return frame.coalesce(1) if rows <= FEW else frame
+
+
+def sent(frame: DataFrame, rows: int) -> DataFrame:
+    """The right side of a join: sent to every executor where it holds few rows, so that the left side is not moved.
+
+    Of a frame that is kept Spark guesses the size by what it was made from, and that is everything.
+    """
+    return F.broadcast(frame) if rows <= FEW else frame

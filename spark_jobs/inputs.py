@@ -1,0 +1,180 @@
+"""What is read: ledgers, observations in Parquet, and Kafka topics. Checked at the door; a malformed row is set aside, never dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from ..core.ledger import EVENTS
+from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrameReader, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+    _Reader = DataFrameReader | DataStreamReader
+
+KAFKA_MARGIN_MS = 3_600_000
+"""A topic is read from so long before the window: what arrives earlier than that is reported as not observed."""
+
+_AS_TOLD = {"event_time": "timestamp", "id": "string", "occurrence": "string", "due_time": "string", "topic": "string", "place": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input's rows twice, each with what is wrong with it (`problem`, null where nothing is).
+
+    rows      to be counted
+    placed    to be told of: with `place`, where each row stands. A plan that could ask for the name of a file makes Spark carry all that it knows of
+              the file along with every row, asked or not, and that takes longer than counting does.
+    """
+
+    rows: DataFrame
+    placed: DataFrame
+
+    def each(self, change: Callable[[DataFrame], DataFrame]) -> Input:
+        """Both, changed in the same way."""
+        return Input(change(self.rows), change(self.placed))
+
+
+def ledger(spark: SparkSession, paths: Sequence[str]) -> Input:
+    """All ledgers as one."""
+    return parquet(spark, paths, LEDGER, "ledger").each(with_problem)
+
+
+def with_problem(frame: DataFrame) -> DataFrame:
+    """Adds `problem` to a ledger's rows."""
+    problem = F.coalesce(
+        *(F.when(F.col(name).isNull(), F.lit(f"{name} is null")) for name in NEEDED),
+        F.when(~F.col("event").isin(*EVENTS), F.concat(F.lit("unknown event "), F.col("event"))),
+        F.when(F.col("occurrence") < 1, F.lit("occurrence is below 1")),
+        F.when(F.col("id") == "", F.lit("id is empty")),
+    )
+    return frame.withColumn("problem", problem)
+
+
+def observed(spark: SparkSession, places: Sequence[str], since: int, aliases: Mapping[str, str], options: Mapping[str, str]) -> Input:
+    """All observations as one; a place is a path, or `kafka://HOST:PORT[,HOST:PORT]/TOPIC[?broker=NAME]`."""
+    topics, paths = ([place for place in places if place.startswith("kafka://") is is_topic] for is_topic in (True, False))
+    seen = [from_kafka(topic(spark.read, place, since, options), broker_of(place)) for place in topics]
+    parts = [Input(frame.drop("place"), frame) for frame in seen]
+    if paths:
+        parts.append(parquet(spark, paths, OBSERVED, "observation").each(with_arrival_problem))
+    whole = Input(*(reduce(DataFrame.unionByName, frames) for frames in ([one.rows for one in parts], [one.placed for one in parts])))
+    return whole.each(lambda frame: renamed(frame, aliases))
+
+
+def with_arrival_problem(frame: DataFrame) -> DataFrame:
+    """Adds `problem` to an observation's rows. Without an id it is no bridge's delivery: nothing is wrong with that."""
+    known = F.col("id").isNotNull()
+    problem = F.coalesce(
+        *(F.when(F.col(name).isNull(), F.lit(f"{name} is null")) for name in ("event_time", "destination_broker", "destination")),
+        *(F.when(known & F.col(name).isNull(), F.lit(f"{name} is null, or no number")) for name in ("occurrence", "due_time")),
+    )
+    return frame.withColumn("problem", problem)
+
+
+def renamed(frame: DataFrame, aliases: Mapping[str, str]) -> DataFrame:
+    """Observed addresses as the ledger writes them."""
+    if not aliases:
+        return frame
+    address = F.col("destination")
+    whens = reduce(lambda chain, one: chain.when(address == one[0], one[1]), aliases.items(), F.when(F.lit(False), ""))
+    return frame.withColumn("destination", whens.otherwise(address))
+
+
+def parquet(spark: SparkSession, paths: Sequence[str], columns: Mapping[str, str], what: str) -> Input:
+    """All Parquet files below these paths, with these columns, in one scan: half as much to plan as one for each path. Raises UnusableInput."""
+    for path in paths:
+        door(spark, path, columns, what)
+    frame = _files(spark).schema(ddl(columns)).parquet(*paths)
+    return Input(frame.select(*columns), frame.select(*columns, F.col("_metadata.file_path").alias("place")))
+
+
+def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) -> None:
+    """Raises UnusableInput where no Parquet files are below a path, or they have not these columns."""
+    try:
+        frame = _files(spark).parquet(path)
+    except AnalysisException as error:
+        raise UnusableInput(f"{what} {path}: no Parquet files can be read there: {str(error).splitlines()[0]}") from error
+    require(frame, columns, f"{what} {path}")
+
+
+def _files(spark: SparkSession) -> DataFrameReader:
+    """To skip files by due time their statistics are enough. Their dictionaries say the same, and asking these takes as long as counting."""
+    return spark.read.option("recursiveFileLookup", "true").option("parquet.filter.dictionary.enabled", "false")
+
+
+def broker_of(place: str) -> str:
+    """The ledger's name for the broker of a `kafka://` place."""
+    return parse_qs(urlsplit(place).query).get("broker", ["kafka"])[0]
+
+
+def address_of(place: str) -> tuple[str, str]:
+    """Bootstrap servers and topic of a `kafka://` place. Raises UnusableInput."""
+    parts = urlsplit(place)
+    name = parts.path.strip("/")
+    if parts.scheme != "kafka" or not parts.netloc or not name:
+        raise UnusableInput(f"{place}: write it as kafka://HOST:PORT/TOPIC?broker=NAME")
+    return parts.netloc, name
+
+
+def topic(reader: _Reader, place: str, since: int, options: Mapping[str, str]) -> DataFrame:
+    """A topic's records from shortly before the window on, as Spark reads them: to its end (`spark.read`), or without end (`spark.readStream`)."""
+    servers, name = address_of(place)
+    configured = (
+        reader.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", name)
+        .option("includeHeaders", "true")
+        .option("startingTimestamp", str(max(0, since - KAFKA_MARGIN_MS)))
+        .option("startingOffsetsByTimestampStrategy", "latest")
+    )
+    return configured.options(**options).load()
+
+
+def from_kafka(records: DataFrame, broker: str) -> DataFrame:
+    """Records of a topic as observations: what a bridge delivered says so in its headers."""
+    told = records.select(
+        F.col("timestamp").alias("event_time"),
+        _header("x-delay-id").alias("id"),
+        _header("x-delay-occurrence").alias("occurrence"),
+        _header("x-delay-due").alias("due_time"),
+        "topic",
+        F.format_string("%s/%d@%d", "topic", "partition", "offset").alias("place"),
+    )
+    return with_arrival_problem(
+        require(told, _AS_TOLD, "Kafka").select(
+            "event_time",
+            "id",
+            F.expr("try_cast(occurrence as bigint)").alias("occurrence"),
+            F.expr("timestamp_millis(try_cast(due_time as bigint))").alias("due_time"),
+            F.lit(broker).alias("destination_broker"),
+            F.col("topic").alias("destination"),
+            "place",
+        )
+    )
+
+
+def _header(name: str) -> Column:
+    """The text of the last header of that name; null where there is none."""
+    return F.try_element_at(F.filter("headers", lambda header: header["key"] == name), F.lit(-1))["value"].cast("string")
+
+
+def sound(frame: DataFrame) -> DataFrame:
+    """The rows with which nothing is wrong."""
+    return frame.where("problem is null").drop("problem")
+
+
+def malformed(frame: DataFrame, what: str) -> DataFrame:
+    """The others: from which input, where they stand, what is wrong, and the row itself as JSON."""
+    row = F.to_json(F.struct(*(name for name in frame.columns if name not in {"problem", "place"})))
+    return frame.where("problem is not null").select(F.lit(what).alias("input"), "place", "problem", row.alias("row"))

@@ -1,0 +1,61 @@
+"""What bridges say of their own ledgers, and observers of what they saw: `_reach/NAME.json` beside the folders of files, replaced at each flush."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .columns import UnusableInput
+from .completeness import Mark, Seen
+from .hadoop import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+FOLDER = "_reach"
+_SUFFIX = ".json"
+
+
+def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
+    """The marks of all bridges, by name. Raises UnusableInput for one that cannot be read.
+
+    A bridge whose ledger was moved has a mark in each place: the latest says most.
+    """
+    marks: dict[str, Mark] = {}
+    for place, told in _files(spark, ledgers):
+        with _readable(place, "a bridge"):
+            bridge, mark = str(told["bridge"]), Mark(int(told["sequence"]), int(told["at_ms"]))
+        marks[bridge] = max(mark, marks.get(bridge, mark), key=lambda one: (one.sequence, one.at_ms))
+    return marks
+
+
+def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, str]) -> list[Seen]:
+    """What observers say of themselves, addresses as the ledger writes them. To be read before their files are: a mark tells of files that are there."""
+    marks = []
+    for place, told in _files(spark, (one for one in places if not one.startswith("kafka://"))):
+        with _readable(place, "an observer"):
+            address = str(told["address"])
+            marks.append(Seen(str(told["observer"]), str(told["broker"]), aliases.get(address, address), int(told["at_ms"])))
+    return marks
+
+
+def _files(spark: SparkSession, roots: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Each mark's place, and what stands in it."""
+    for root in roots:
+        folder = Folder(spark, f"{root.rstrip('/')}/{FOLDER}")
+        for name in folder.names():
+            if name.endswith(_SUFFIX) and not name.startswith("."):
+                with _readable(folder.at(name), "anybody"):
+                    told = json.loads(folder.read(name))
+                yield folder.at(name), told
+
+
+@contextmanager
+def _readable(place: str, whose: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnusableInput(f"{place} is no mark of {whose}: {error!r}") from error

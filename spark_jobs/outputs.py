@@ -1,0 +1,73 @@
+"""What an audit leaves behind, in one folder for each window.
+
+    OUT/2026-11-20T00Z..2026-11-21T00Z/
+        report.json                 for machines; names the folder of the tables below
+        report.html                 for people
+        tables-RUN/summary          Parquet: one row per bucket
+                   discrepancies    one row per occurrence and finding
+                   histories        all that is known of those
+                   malformed        rows that were set aside
+
+A run writes its tables under a name of its own, then replaces report.json in one rename: that is the moment at which the window's result changes. Then the
+tables of earlier runs go. A run that dies before that leaves the earlier result as it was, and its tables to the next run's cleaning.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from . import report
+from .findings import FINDINGS
+from .frames import FEW
+from .hadoop import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .audit import Audit
+    from .question import Question
+
+TABLES = "tables-"
+
+
+def window_name(question: Question) -> str:
+    """The folder of a window."""
+    return f"{_short(question.since)}..{_short(question.until)}"
+
+
+def _short(epoch_ms: int) -> str:
+    """`2026-11-21T00Z`, and more digits only where they say something. No colons: Hadoop's paths cannot hold them."""
+    at = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    if at.minute == at.second == at.microsecond == 0:
+        return f"{at:%Y-%m-%dT%H}Z"
+    return f"{at:%Y-%m-%dT%H%M%S}.{at.microsecond // 1000:03d}Z"
+
+
+def in_order(table: DataFrame, few: bool, *by: str) -> DataFrame:
+    """Sorted: few rows as one file; more by many tasks, for which Spark computes them a second time to divide them."""
+    return table.coalesce(1).sortWithinPartitions(*by) if few else table.orderBy(*by)
+
+
+def write(spark: SparkSession, audit: Audit, told: dict[str, Any], out: str) -> dict[str, Any]:
+    """Write everything; returns what was told with the places added."""
+    folder = Folder(spark, f"{out.rstrip('/')}/{window_name(audit.question)}")
+    run = f"{TABLES}{secrets.token_hex(4)}"
+    few = sum(told["totals"][name] for name in FINDINGS) <= FEW
+    tables: dict[str, DataFrame] = {
+        "summary": in_order(audit.summary, True, "destination_broker", "destination", "due_hour", "kind", "dialect", "level"),
+        "discrepancies": in_order(audit.discrepancies, few, "finding", "due_time", "id", "occurrence"),
+        "histories": in_order(audit.histories, few, "id", "occurrence", "event_time", "sequence"),
+        "malformed": audit.malformed,
+    }
+    for name, table in tables.items():
+        table.write.mode("errorifexists").parquet(folder.at(f"{run}/{name}"))
+    places = {**told, "tables": {name: folder.at(f"{run}/{name}") for name in tables}, "html": folder.at("report.html")}
+    folder.replace("report.html", report.page(places))
+    folder.replace("report.json", json.dumps(places, indent=2) + "\n")
+    for name in folder.names():
+        if name.startswith(TABLES) and name != run:
+            folder.remove(name)
+    return {**places, "json": folder.at("report.json")}

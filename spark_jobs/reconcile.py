@@ -1,0 +1,67 @@
+"""The command `delaybridge audit reconcile`: did everything that was scheduled arrive, once, on time.
+
+Exit codes: 0 clean, 1 discrepancies beyond what is tolerated, 2 cannot say (input that is incomplete or cannot be read, or wrong usage).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from . import inputs, marks, outputs, terminal
+from .arguments import Arguments, parse
+from .audit import audit
+from .command import told_by
+from .uniqueness import files_once
+from .verdict import EXIT_CODES, report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from .audit import Say
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run with these arguments; returns the exit code."""
+    arguments = parse(argv, now=time.time_ns() // 1_000_000)
+    told = told_by(lambda spark, say: reconcile(spark, arguments, say), kafka=arguments.reads_kafka, conf=arguments.conf)
+    if told is None:
+        return EXIT_CODES["cannot_say"]
+    _show(told, arguments)
+    return int(told["exit_code"])
+
+
+def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, Any]:
+    """Read, audit, write; returns the report. Raises UnusableInput."""
+    question = arguments.question
+    observers = marks.observers(spark, arguments.observed, question.aliases)  # before the files that they tell of
+    ledger = inputs.ledger(spark, arguments.ledgers)
+    observed = (
+        inputs.observed(spark, arguments.observed, question.since, question.aliases, arguments.kafka_options)
+        if arguments.observed
+        else None
+    )
+    if observed is not None:
+        files_once(arguments.observed, observed.rows.inputFiles())
+    found = audit(ledger, observed, marks.read(spark, arguments.ledgers), question, say, observers)
+    say("Adding up")
+    told = report(found, arguments.allowed)
+    say("Writing")
+    return outputs.write(spark, found, told, arguments.out)
+
+
+def _show(told: dict[str, Any], arguments: Arguments) -> None:
+    if arguments.json:
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+    else:
+        Console(highlight=False).print(terminal.screen(told))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""The Spark session of the command: quiet, UTC, and with the Kafka source where a topic is read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from .columns import UnusableInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+KAFKA_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+"""The source for topics, of the same version as Spark."""
+
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.maxPlanStringLength": "65536",  # Spark writes every plan down for an interface that nobody opens
+    "spark.sql.parquet.mergeSchema": "false",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",  # percentiles and lists of so many buckets, before they are sorted
+    "spark.sql.codegen.cache.maxEntries": "1000",  # an audit has more than the hundred programs that Spark keeps by default
+}
+LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",  # what would be shown there is made all the same, after each stage
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.files.maxPartitionBytes": "32m",  # both cores of a small machine have something to do until the end
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",  # nobody waits for a single row: a third less processor time than with G1
+}
+"""What a laptop's run needs, where nobody says otherwise. A cluster's own settings stand."""
+
+
+_DYING = 0.2  # seconds that a Java whose connection is lost may take to end
+
+
+@contextmanager
+def session(*, kafka: bool, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
+    """A session; under spark-submit, its own. `conf` are further `key=value`.
+
+    What Java prints is shown only where it does not start, or ends before we do: that is UnusableInput.
+    """
+    os.environ["TZ"] = "UTC"  # a timestamp that is collected becomes local time
+    time.tzset()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("delaybridge audit")
+    for name, value in _settings(kafka=kafka, conf=conf).items():
+        builder = builder.config(name, value)
+    with tempfile.TemporaryDirectory() as folder:
+        printed = Path(folder) / "java.log"
+        spark = _started(builder, printed)
+        try:
+            with _living(printed):
+                yield spark
+        finally:
+            if _ended(0) is None:
+                spark.stop()
+
+
+@contextmanager
+def _living(printed: Path) -> Iterator[None]:
+    """Where Java has ended meanwhile, the errors that come of it say only that nobody answers."""
+    try:
+        yield
+    except (Py4JError, OSError):
+        _check(printed, _DYING)
+        raise
+    _check(printed, 0)
+
+
+def _check(printed: Path, patience: float) -> None:
+    if (code := _ended(patience)) is not None:
+        raise UnusableInput(f"Spark's Java ended with exit code {code}{_last_words(printed)}")
+
+
+def _ended(patience: float) -> int | None:
+    """The exit code of the Java that this process has started, as subprocess tells it; None while it runs, and where somebody else has started it."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing public tells
+    if process is None:
+        return None
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+    return process.returncode
+
+
+def _last_words(printed: Path) -> str:
+    said = printed.read_text(errors="replace").strip()[-3000:]
+    return f"\n{said}" if said else ""
+
+
+def _settings(*, kafka: bool, conf: Sequence[str]) -> dict[str, str]:
+    submitted = "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
+    settings = dict(SETTINGS) if submitted else {**LOCAL_SETTINGS, **SETTINGS}
+    for one in conf:
+        name, separator, value = one.partition("=")
+        if not separator:
+            raise UnusableInput(f"--conf {one}: write it as NAME=VALUE")
+        settings[name] = value
+    if (
+        kafka
+        and not submitted
+        and not any(name in settings for name in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
+    ):
+        settings["spark.jars.packages"] = KAFKA_PACKAGE
+    return settings
+
+
+def _started(builder: SparkSession.Builder, printed: Path) -> SparkSession:
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        raise UnusableInput("Spark needs Java 17 or later: install it, or set JAVA_HOME")
+    try:
+        with _aside(printed):
+            return builder.getOrCreate()
+    except Exception as error:
+        raise UnusableInput(f"Spark does not start: {error}{_last_words(printed)}") from error
+
+
+@contextmanager
+def _aside(file: Path) -> Iterator[None]:
+    """What this process's descriptors 1 and 2 get meanwhile goes to a file; a Java that is started meanwhile keeps it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with file.open("wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        for descriptor, original in zip((1, 2), kept, strict=True):
+            os.dup2(original, descriptor)
+            os.close(original)
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """What Spark cannot read becomes UnusableInput, in one or two lines."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        cause = error.java_exception if isinstance(error, Py4JJavaError) else None
+        text = str(cause or error)
+        raise UnusableInput("; ".join(line.strip() for line in text.splitlines() if line.strip())[:1000]) from error

@@ -1,0 +1,59 @@
+"""The ledger against itself: every scheduled occurrence ends once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from .buckets import BUCKET
+from .counts import OCCURRENCE, settlement_sign
+from .findings import due_before, table
+from .fingerprints import suspects, with_sign
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from .question import Question
+
+
+def signed(occurrences: DataFrame) -> DataFrame:
+    """With what is added up: zero where all that was scheduled has ended once."""
+    return with_sign(occurrences, settlement_sign(), *OCCURRENCE)
+
+
+def unsettled(occurrences: DataFrame, parts: DataFrame) -> DataFrame:
+    """Of `signed` occurrences in these parts of buckets, those that were not ended as often as they were scheduled, one row for each."""
+    rows = suspects(occurrences, parts, BUCKET)
+    scheduled = F.count_if(F.col("event") == "scheduled")
+    by_occurrence = rows.groupBy(*BUCKET, *OCCURRENCE).agg(
+        scheduled.alias("scheduled"),
+        (F.count("*") - scheduled).alias("closed"),
+        F.count_if(F.col("event") == "delivered").alias("delivered"),
+        F.max("due_ms").alias("due_ms"),
+        F.max("event_ms").alias("event_ms"),
+        F.array_join(F.array_sort(F.collect_list("event")), ", ").alias("detail"),
+    )
+    return by_occurrence.where("scheduled <> closed").select(
+        *BUCKET, *OCCURRENCE, "scheduled", "closed", "delivered", "due_ms", "event_ms", "detail"
+    )
+
+
+def discrepancies(unsettled_ones: DataFrame, complete_until: int, question: Question) -> DataFrame:
+    """What that means, for hours that can be judged: rows that are missing from the others may be on their way."""
+    finding = (
+        F.when(F.col("scheduled") > F.col("closed"), "missing").when(F.col("scheduled") == 0, "never_scheduled").otherwise("duplicated")
+    )
+    judged = unsettled_ones.where(due_before(complete_until, question.until))
+    told = judged.withColumns({"finding": finding, "count": F.abs(F.col("scheduled") - F.col("closed"))})
+    return table(told.withColumn("detail", F.concat(F.lit("the ledger says: "), "detail")))
+
+
+def untimely(occurrences: DataFrame, question: Question) -> DataFrame:
+    """Deliveries before their time, and beyond the SLA, by the bridge's clock."""
+    lateness = F.col("lateness_ms")
+    wrong = occurrences.where((lateness < 0) | (lateness > question.sla))
+    told = wrong.withColumns(
+        {"finding": F.when(lateness < 0, "early").otherwise("late"), "count": F.lit(1), "detail": F.lit("by the ledger")}
+    )
+    return table(told)

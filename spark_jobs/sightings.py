@@ -1,0 +1,147 @@
+"""The ledger against what really arrived: every delivery is seen once, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from .buckets import ARRIVAL, level
+from .counts import SIGHTING
+from .findings import due_before, table
+from .fingerprints import suspects, with_sign
+from .frames import sent
+from .uniqueness import once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import Column, DataFrame
+
+    from .question import Question
+
+PLACE = ("destination_broker", "destination", *SIGHTING)
+"""What names a message at the destinations of all."""
+
+_KIND = ("kind", "dialect", "level")
+
+
+def at(places: Iterable[tuple[str, str]]) -> Column:
+    """Whether a row belongs to one of these destinations (broker, address)."""
+    found = F.lit(False)
+    for broker, address in places:
+        found |= (F.col("destination_broker") == broker) & (F.col("destination") == address)
+    return found
+
+
+def signed(occurrences: DataFrame, arrivals: DataFrame) -> DataFrame:
+    """Deliveries and arrivals, with what is added up: zero where they are the same."""
+    common = [*ARRIVAL, *SIGHTING, "due_ms", "event_ms"]
+    delivered = occurrences.where("event = 'delivered'").select(*common, "bridge", *_KIND)
+    seen = arrivals.select(*common, *(F.lit(None).cast("string").alias(name) for name in ("bridge", *_KIND)))
+    return with_sign(delivered, 1, *SIGHTING).unionByName(with_sign(seen, -1, *SIGHTING))
+
+
+def differences(both: DataFrame, parts: DataFrame, complete_until: int, question: Question) -> DataFrame:
+    """Of `signed` rows in these parts of buckets, what was not seen as often as it was delivered, one row per destination and occurrence.
+
+    As far as it can be judged.
+    """
+    is_delivery = F.col("rows") > 0
+    by_occurrence = suspects(both, parts, ARRIVAL).groupBy(*ARRIVAL, *SIGHTING).agg(
+        F.count_if(is_delivery).alias("delivered"),
+        F.count_if(~is_delivery).alias("observed"),
+        F.max("due_ms").alias("due_ms"),
+        F.max("event_ms").alias("event_ms"),
+        *(F.max(name).alias(name) for name in ("bridge", *_KIND)),
+    )  # fmt: skip
+    differing = by_occurrence.where("delivered <> observed").where(due_before(complete_until, question.until))
+    return differing.select(*ARRIVAL, *SIGHTING, "due_ms", "event_ms", "delivered", "observed", "bridge", *_KIND)
+
+
+def known(ledger: DataFrame) -> DataFrame:
+    """What these rows of the ledgers tell, one row for each occurrence."""
+    is_opening, is_dead = F.col("event") == "scheduled", F.col("event") == "dead_lettered"
+    wait = F.unix_millis("due_time") - F.unix_millis("taken_time")
+    told = ledger.groupBy(*SIGHTING).agg(
+        F.count_if(is_opening).alias("scheduled"),
+        F.count_if(~is_opening).alias("closed"),
+        F.count_if(is_dead).alias("dead_lettered"),
+        F.max_by("event", "event_time").alias("last_event"),
+        F.max("destination").alias("ledger_destination"),
+        F.max("bridge").alias("ledger_bridge"),
+        F.max("kind").alias("ledger_kind"),
+        F.max("dialect").alias("ledger_dialect"),
+        F.max(level(wait)).alias("ledger_level"),
+    )
+    return told.select(
+        *SIGHTING, "scheduled", "closed", "dead_lettered", "last_event", "ledger_destination", "ledger_bridge",
+        *(f"ledger_{name}" for name in _KIND),
+    )  # fmt: skip
+
+
+def discrepancies(differing: DataFrame, told: DataFrame, number: int) -> DataFrame:
+    """What that means. A dead letter that arrives where dead letters go is as it should be.
+
+    `told` holds each occurrence once, see `known`: a second row would double what is found, and raises. It has at most `number` rows.
+    """
+    surplus = F.col("observed") - F.col("delivered")
+    elsewhere = (F.col("dead_lettered") > 0) & (F.col("ledger_destination") != F.col("destination"))
+    finding = (
+        F.when(surplus < 0, "not_observed")
+        .when(F.col("delivered") > 0, "duplicated")
+        .when(F.col("scheduled").isNull(), "never_scheduled")
+        .when(elsewhere, None)
+        .when(F.col("scheduled") > F.col("closed"), "unrecorded")
+        .otherwise("unwanted")
+    )
+    detail = F.format_string("seen %d times, delivered %d times by the ledger", "observed", "delivered")
+    one_each = once(told, SIGHTING, "what the ledgers tell of an occurrence")
+    joined = differing.join(sent(one_each, number), on=list(SIGHTING), how="left")
+    judged = joined.withColumns(
+        {
+            "finding": finding,
+            "surplus": surplus,
+            "count": F.abs(surplus),
+            "bridge": F.coalesce("bridge", "ledger_bridge"),
+            "detail": F.concat(
+                detail, F.coalesce(F.when(F.col("delivered") == 0, F.concat(F.lit("; last there: "), "last_event")), F.lit(""))
+            ),
+            **{name: F.coalesce(name, f"ledger_{name}", F.lit("")) for name in _KIND},
+        }
+    )
+    return table(judged.where("finding is not null"))
+
+
+def untimely(arrivals: DataFrame, question: Question) -> DataFrame:
+    """Arrivals before their time and beyond the SLA by the observer's clock."""
+    lateness = F.col("lateness_ms")
+    return arrivals.where((lateness < -question.skew) | (lateness > question.sla + question.skew))
+
+
+def untimely_discrepancies(wrong: DataFrame, occurrences: DataFrame, told: DataFrame, number: int) -> DataFrame:
+    """What `untimely` arrivals mean, with what the ledgers' `occurrences` tell of them, and less that of which the ledger says the same (`told`).
+
+    Each has at most `number` rows.
+    """
+    lateness = F.col("lateness_ms")
+    asked = sent(wrong.select(*PLACE), number)
+    kinds = occurrences.join(asked, on=list(PLACE), how="left_semi").groupBy(*PLACE).agg(*(F.max(name).alias(name) for name in _KIND))
+    # `kinds` holds each place once, by its groupBy: no arrival is doubled.
+    named = wrong.join(sent(kinds, number), on=list(PLACE), how="left").withColumns(
+        {
+            "finding": F.when(lateness < 0, "early").otherwise("late"),
+            "count": F.lit(1),
+            "detail": F.lit("by who observed it"),
+            **{name: F.coalesce(name, F.lit("")) for name in _KIND},
+        }
+    )
+    key = ["finding", *PLACE]
+    return table(named).join(sent(told.select(*key), number), on=key, how="left_anti")
+
+
+def not_seen_either(settled: DataFrame, seen: DataFrame, number: int) -> DataFrame:
+    """What the ledger finds, less what is missing there and was seen all the same: that is unrecorded. `seen` has at most `number` rows."""
+    unrecorded = seen.where("finding = 'unrecorded'").select(*PLACE)
+    missing = settled.where("finding = 'missing'").join(sent(unrecorded, number), on=list(PLACE), how="left_anti")
+    return settled.where("finding <> 'missing'").unionByName(missing)

@@ -1,0 +1,39 @@
+"""What must stand once is asserted to, where it is claimed: a second row would double what is counted, and dropping it would hide a fault."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from .columns import UnusableInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame
+
+
+def once(frame: DataFrame, key: Sequence[str], what: str) -> DataFrame:
+    """The frame, of which each key holds one row: another one ends the job with a sentence, when it is computed. For frames that are small."""
+    rows = F.count("*").over(Window.partitionBy(*key))
+    told = F.concat(F.lit(f"{what} stands twice: "), F.concat_ws(" ", *key))
+    only = F.when(F.col("rows_of_key") == 1, F.lit(True)).otherwise(F.raise_error(told).cast("boolean"))
+    return frame.withColumn("rows_of_key", rows).where(only).drop("rows_of_key")
+
+
+def files_once(places: Iterable[str], files: Iterable[str]) -> None:
+    """An observation has no number that would tell its copy: a place, or a file by its name, which is like no other, may be given once.
+
+    Raises UnusableInput.
+    """
+    _each_once(places, "is given twice")
+    _each_once((file.rsplit("/", 1)[-1] for file in files if "/observed-" in file), "stands in two folders")
+
+
+def _each_once(names: Iterable[str], what: str) -> None:
+    again = [name for name, times in Counter(names).items() if times > 1]
+    if again:
+        raise UnusableInput(f"observation {again[0]} {what}: what arrived once would count twice")

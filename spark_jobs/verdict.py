@@ -1,0 +1,207 @@
+"""What an audit means: a few numbers, a word and an exit code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from ..core.ledger import EVENTS
+from .completeness import FOREVER
+from .findings import FINDINGS
+from .summary import QUANTILES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from .audit import Audit
+    from .completeness import Seen
+
+Word = Literal["clean", "discrepancies", "cannot_say"]
+EXIT_CODES: dict[Word, int] = {"clean": 0, "discrepancies": 1, "cannot_say": 2}
+WORST = 10
+"""How many discrepancies of each finding stand in the report itself; the table has all of them."""
+
+NUMBERS = ("scheduled", "due", *EVENTS[1:], "observed", "pending", "residue", *FINDINGS)
+_ALLOWANCE = re.compile(r"(?P<finding>[a-z_]+)=(?P<number>\d+(\.\d+)?)(?P<percent>%?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How much of a finding is tolerated: so many, or so many percent of what was scheduled."""
+
+    number: float
+    percent: bool = False
+
+    def covers(self, found: int, scheduled: int) -> bool:
+        """Whether that is within it."""
+        return found <= (self.number * scheduled / 100 if self.percent else self.number)
+
+    def __str__(self) -> str:
+        return f"{self.number:g}{'%' if self.percent else ''}"
+
+
+NOTHING = Allowance(0)
+
+
+def allowance(text: str) -> tuple[str, Allowance]:
+    """`late=10` or `late=0.1%`. Raises ValueError."""
+    read = _ALLOWANCE.fullmatch(text)
+    if read is None or read["finding"] not in FINDINGS:
+        raise ValueError(f"write it as FINDING=NUMBER or FINDING=NUMBER%; findings are: {', '.join(FINDINGS)}")
+    return read["finding"], Allowance(float(read["number"]), bool(read["percent"]))
+
+
+def report(audit: Audit, allowed: Mapping[str, Allowance]) -> dict[str, Any]:
+    """Everything that people and machines are told, but for the tables: plain values, ready for JSON."""
+    question = audit.question
+    by_hour = _by_hour(audit.summary)
+    by_destination = _by_destination(by_hour)
+    totals: dict[str, Any] = {name: _added(row[name] for row in by_destination) for name in NUMBERS}
+    totals |= {name: 0 for name in NUMBERS if totals[name] is None and name != "observed"}  # nothing was due
+    findings = {
+        name: {"count": totals[name], "allowed": str(allowed.get(name, NOTHING)), "meaning": meaning} for name, meaning in FINDINGS.items()
+    }
+    beyond = [name for name in FINDINGS if not allowed.get(name, NOTHING).covers(totals[name], totals["scheduled"])]
+    malformed = {row["input"]: row["count"] for row in audit.malformed.groupBy("input").count().collect()}
+    reasons = _why_not(audit, malformed, totals)
+    word: Word = "discrepancies" if beyond else "cannot_say" if reasons else "clean"
+    return {
+        "verdict": word,
+        "exit_code": EXIT_CODES[word],
+        "beyond_tolerance": beyond,
+        "cannot_say": reasons,
+        "window": {"since": instant(question.since), "until": instant(question.until)},
+        "as_of": instant(question.as_of),
+        "complete_until": instant(audit.complete_until),
+        "sla_ms": question.sla,
+        "skew_ms": question.skew,
+        "grace_ms": question.grace,
+        "totals": totals,
+        "findings": findings,
+        "lateness": _lateness(audit),
+        "malformed": malformed,
+        "observed_unrelated": audit.unrelated,
+        "watched": [{"destination_broker": broker, "destination": address} for broker, address in sorted(audit.watched)],
+        "bridges": [
+            {
+                "bridge": one.bridge,
+                "rows": one.rows,
+                "first": one.first,
+                "last": one.last,
+                "hole": one.hole,
+                "reaches": instant(one.reaches_ms),
+            }
+            for one in audit.bridges
+        ],
+        "observers": [
+            {"observer": one.observer, "destination_broker": one.broker, "destination": one.address, "reaches": instant(one.at_ms)}
+            for one in audit.observers
+        ],
+        "destinations": by_destination,
+        "hours": by_hour,
+        "worst": _worst(audit.discrepancies) if any(totals[name] for name in FINDINGS) else [],
+    }
+
+
+def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, Any]) -> list[str]:
+    """Why nothing certain can be said of a part of the window; empty where everything can."""
+    until = audit.question.until
+    reasons = [f"{count} malformed rows in the {name} input were set aside" for name, count in malformed.items()]
+    if not audit.bridges:
+        reasons.append("the ledgers hold no row")
+    elif audit.complete_until < until:
+        reasons.append(f"the inputs are complete up to {instant(audit.complete_until)} only, the window ends at {instant(until)}")
+        reasons += [_short(one.bridge, one.reaches_ms, one.hole) for one in audit.bridges if one.hole or one.reaches_ms < until]
+        reasons += [_behind(one) for one in audit.observers if one.at_ms < until]
+    if totals["residue"] and not any(totals[name] for name in ("never_scheduled", "duplicated")):
+        reasons.append(f"the equation has a residue of {totals['residue']}")
+    return reasons
+
+
+def _short(bridge: str, reaches_ms: int, hole: int | None) -> str:
+    if hole is not None:
+        return f"the ledger of bridge {bridge!r} lacks rows, number {hole} or one shortly after it first: is a file on its way, or lost?"
+    return f"the ledger of bridge {bridge!r} reaches to {instant(reaches_ms)}: is the bridge running? If it has ended, say so"
+
+
+def _behind(one: Seen) -> str:
+    return (
+        f"observer {one.observer!r} of {one.broker} {one.address} has seen what arrived up to {instant(one.at_ms)}:"
+        " is it running, and not behind? If it has ended, say so"
+    )
+
+
+def _by_hour(summary: DataFrame) -> list[dict[str, Any]]:
+    by = ("destination_broker", "destination", "due_hour", "complete")
+    rows = summary.groupBy(*by).agg(*(F.sum(name).alias(name) for name in NUMBERS), F.max("max_ms").alias("max_ms")).collect()
+    return [{name: told(value) for name, value in row.asDict().items()} for row in sorted(rows, key=itemgetter(*by))]
+
+
+def _by_destination(hours: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same over all hours; `hours` are sorted by destination."""
+    grouped = groupby(hours, key=lambda row: (row["destination_broker"], row["destination"]))
+    return [
+        {"destination_broker": broker, "destination": address, **{name: _added(row[name] for row in rows) for name in NUMBERS}}
+        for (broker, address), found in grouped
+        for rows in [list(found)]
+    ]
+
+
+def _added(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _lateness(audit: Audit) -> dict[str, Any]:
+    """Percentiles over everything, and how many deliveries had which lateness, rounded as `counts.rounded` does, and which timing."""
+    by = ("lateness", "timing")
+    delivered = audit.counts.where("event = 'delivered'")
+    rows = delivered.groupBy(*by).agg(F.sum("n").alias("n"), F.max("worst_ms").alias("worst_ms")).collect()
+    values = [(row["lateness"], row["n"], row["timing"]) for row in sorted(rows, key=itemgetter(*by))]
+    quantiles = {name: _quantile(values, share) for name, share in QUANTILES.items()}
+    return {**quantiles, "max_ms": max((row["worst_ms"] for row in rows), default=None), "values": values}
+
+
+def _quantile(values: list[tuple[int, int, str]], share: float) -> int | None:
+    """The lowest lateness that so many do not exceed; `values` are sorted."""
+    total = sum(number for _, number, _ in values)
+    passed = 0
+    for lateness, number, _ in values:
+        passed += number
+        if passed >= share * total:
+            return lateness
+    return None
+
+
+def _worst(discrepancies: DataFrame) -> list[dict[str, Any]]:
+    """Some of each finding, the latest first, and always the same ones."""
+    rank = F.row_number().over(
+        Window.partitionBy("finding").orderBy(F.abs("lateness_ms").desc_nulls_last(), "due_time", "id", "occurrence")
+    )
+    rows = discrepancies.withColumn("rank", rank).where(F.col("rank") <= WORST).collect()
+    ranked = sorted(rows, key=itemgetter("finding", "rank"))
+    return [{name: told(value) for name, value in row.asDict().items() if name != "rank"} for row in ranked]
+
+
+def told(value: Any) -> Any:
+    """A value as JSON has it: instants as text."""
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if isinstance(value, datetime) else value
+
+
+def instant(epoch_ms: int) -> str:
+    """Epoch milliseconds for people: UTC."""
+    if epoch_ms >= FOREVER // 2:
+        return "the end"
+    if epoch_ms < 0:
+        return "nowhere"
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z").replace(".000Z", "Z")

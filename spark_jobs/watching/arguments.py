@@ -1,0 +1,128 @@
+"""The command line of the watch."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import inputs
+from ..arguments import alias_option, conf_option, duration, instant, ledger_option, pairs_option, sla_option
+from ..question import HOUR_MS
+from .alerts import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What was asked for. Times are epoch milliseconds, UTC; durations milliseconds. `alerts` None is standard output."""
+
+    ledgers: tuple[str, ...]
+    checkpoint: str
+    since: int
+    sla: int = 5_000
+    grace: int = 5_000
+    skew: int = 100
+    silent: int = 120_000
+    every: int = 10_000
+    once: bool = False
+    observed: tuple[str, ...] = ()
+    ended: frozenset[str] = frozenset()
+    aliases: dict[str, str] = field(default_factory=dict)
+    alerts: Path | None = None
+    alerts_to: str | None = None
+    kafka_options: dict[str, str] = field(default_factory=dict)
+    conf: tuple[str, ...] = ()
+
+    @property
+    def needs_kafka(self) -> bool:
+        """Whether a topic is read or written."""
+        return bool(self.observed or self.alerts_to)
+
+    @property
+    def watched(self) -> frozenset[tuple[str, str]]:
+        """Broker and address, as the ledger writes it, of each topic that is read. Raises UnusableInput."""
+        names = [(inputs.broker_of(place), inputs.address_of(place)[1]) for place in self.observed]
+        return frozenset((broker, self.aliases.get(topic, topic)) for broker, topic in names)
+
+
+def parse(argv: Sequence[str] | None, now: int) -> Arguments:
+    """Read the command line; wrong usage ends the program with exit code 2. `now` in epoch milliseconds."""
+    given = _parser().parse_args(argv)
+    return Arguments(
+        ledgers=tuple(given.ledger),
+        checkpoint=given.checkpoint,
+        since=now - 24 * HOUR_MS if given.since is None else given.since,
+        sla=given.sla,
+        grace=given.grace,
+        skew=given.skew,
+        silent=given.silent,
+        every=given.every,
+        once=given.once,
+        observed=tuple(given.observed),
+        ended=frozenset(given.ended),
+        aliases=dict(given.alias),
+        alerts=given.alerts,
+        alerts_to=given.alerts_to,
+        kafka_options=dict(given.kafka_option),
+        conf=tuple(given.conf),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="delaybridge audit watch",
+        description="Watches growing ledgers, and tells at once when something that was due is not delivered within the SLA. "
+        "One line of JSON for each alert, and one when it is over.",
+        epilog="Exit codes with --once: 0 clean, 1 alerts, 2 cannot say (unreadable or malformed input, wrong usage). Else: 0 when stopped, 2 as above. "
+        f"Alerts: {', '.join(KINDS)}. Example: delaybridge audit watch --ledger ./ledger --checkpoint ./watch --alerts ./alerts.jsonl",
+    )
+    _inputs(parser.add_argument_group("inputs"))
+    _judgement(parser.add_argument_group("judgement"))
+    _output(parser.add_argument_group("output"))
+    return parser
+
+
+def _inputs(group: argparse._ArgumentGroup) -> None:
+    ledger_option(group)
+    group.add_argument(
+        "--observed", action="append", default=[], metavar="TOPIC", help="where it arrives: kafka://HOST:PORT/TOPIC?broker=NAME; repeatable"
+    )
+    alias_option(group)
+    told = "an option of Spark's Kafka source; those that begin with `kafka.` also hold for --alerts-to"
+    pairs_option(group, "--kafka-option", "NAME=VALUE", told)
+    group.add_argument("--since", type=instant, metavar="INSTANT", help="due from then on, as UTC [default: 24 h before the first start]")
+    group.add_argument("--ended", action="append", default=[], metavar="BRIDGE", help="a bridge that has written its last row; repeatable")
+
+
+def _judgement(group: argparse._ArgumentGroup) -> None:
+    sla_option(group)
+    group.add_argument(
+        "--grace",
+        type=duration,
+        default=5_000,
+        metavar="DURATION",
+        help="what happened is in a ledger that reaches so much further [default: 5s]",
+    )
+    group.add_argument(
+        "--skew", type=duration, default=100, metavar="DURATION", help="clocks of bridges and brokers differ by no more [default: 100ms]"
+    )
+    group.add_argument(
+        "--silent",
+        type=duration,
+        default=120_000,
+        metavar="DURATION",
+        help="a bridge of which nothing was heard for longer is an alert [default: 2m]",
+    )
+
+
+def _output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--checkpoint", required=True, metavar="PATH", help="folder for what is known: a restart goes on from there")
+    group.add_argument("--alerts", type=Path, metavar="FILE", help="append alerts to a file [default: standard output]")
+    group.add_argument("--alerts-to", metavar="TOPIC", help="publish them, too: kafka://HOST:PORT/TOPIC")
+    group.add_argument("--every", type=duration, default=10_000, metavar="DURATION", help="look so often [default: 10s]")
+    group.add_argument("--once", action="store_true", help="look once, and end")
+    conf_option(group)

@@ -1,0 +1,91 @@
+"""How far each bridge's ledger was read, and which bridge is silent. Plain values: there are few bridges.
+
+A ledger reaches as far as `completeness` says, from the rows that were read and from the bridge's mark. A bridge is silent while its ledger reaches no
+further than `silent` before now, whatever the cause: it is dead, its disk is full, its files do not come, or one of them is missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from ..columns import UnusableInput
+from ..completeness import FOREVER, Block, Mark, Reach, reaches
+from ..question import Question
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame
+
+
+class Island(msgspec.Struct, frozen=True):
+    """Rows of one bridge that were read: neighbouring numbers without a hole, and when the latest of them happened."""
+
+    first: int
+    last: int
+    latest_ms: int
+
+
+Islands = dict[str, list[Island]]
+"""By bridge, in their order. One for each is as it should be."""
+
+
+def islands(rows: DataFrame) -> DataFrame:
+    """Bridge, first, last, latest_ms: the runs of numbers among the ledgers' new rows. A number that stands twice makes two of them overlap."""
+    number = F.col("sequence")
+    order = Window.partitionBy("bridge").orderBy("sequence")
+    numbered = rows.where("input = 'ledger'").withColumn("run", number - F.row_number().over(order))
+    found = numbered.groupBy("bridge", "run").agg(
+        F.min(number).alias("first"), F.max(number).alias("last"), F.max("event_ms").alias("latest_ms")
+    )
+    return found.select("bridge", "first", "last", "latest_ms")
+
+
+def joined(known: Islands, found: Iterable[tuple[str, Island]]) -> Islands:
+    """Both together. Raises UnusableInput where rows stand twice."""
+    every: Islands = {bridge: list(those) for bridge, those in known.items()}
+    for bridge, island in found:
+        every.setdefault(bridge, []).append(island)
+    return {bridge: _joined(bridge, those) for bridge, those in every.items()}
+
+
+def _joined(bridge: str, found: list[Island]) -> list[Island]:
+    whole: list[Island] = []
+    for one in sorted(found, key=lambda island: island.first):
+        before = whole[-1].last if whole else one.first - 2
+        if one.first <= before:
+            raise UnusableInput(
+                f"the ledger of bridge {bridge!r}: rows from number {one.first} on stand twice; was a file copied, or do two bridges have one name?"
+            )
+        if one.first == before + 1:
+            whole[-1] = Island(whole[-1].first, one.last, max(whole[-1].latest_ms, one.latest_ms))
+        else:
+            whole.append(one)
+    return whole
+
+
+def reached(known: Islands, marks: Mapping[str, Mark], ended: frozenset[str], now: int) -> list[Reach]:
+    """Each bridge's reach, as `reconcile` sees it."""
+    blocks = [
+        Block(bridge, size, size, one.first, one.last, one.latest_ms)
+        for bridge, those in known.items()
+        for one in those
+        for size in [one.last - one.first + 1]
+    ]
+    return reaches(blocks, marks, Question(since=0, until=FOREVER, as_of=now, ended=ended))
+
+
+def silent(found: Iterable[Reach], now: int, after: int) -> dict[str, Reach]:
+    """The bridges of which nothing was heard for longer than that."""
+    return {reach.bridge: reach for reach in found if now - reach.reaches_ms > after}
+
+
+def why(reach: Reach) -> str:
+    """What is known of a silent bridge, as a part of a sentence."""
+    if reach.hole is not None:
+        return f"its ledger lacks rows, number {reach.hole} or one shortly after it first"
+    return "neither rows nor a mark of its ledger are newer"

@@ -1,0 +1,84 @@
+"""One round of a watch: absorb everything that is there, then look at the clock. See the package for why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+
+from .. import marks
+from . import counting, steps, streams
+from .state import State
+from .telling import Teller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..completeness import Reach
+    from .arguments import Arguments
+    from .steps import Step
+
+
+class Rounds:
+    """Carries the state from round to round. One thread; Spark calls back from another one, for which `run` waits."""
+
+    def __init__(self, spark: SparkSession, arguments: Arguments, clock: Callable[[], int]) -> None:
+        self._spark = spark
+        self._clock = clock
+        self.state = State(spark, arguments.checkpoint)
+        self.state.open(arguments.ledgers, arguments.observed, arguments.since)
+        self._arguments = replace(arguments, since=self.state.holds.since)
+        self._happened = streams.happened(spark, self._arguments)
+        self._failure: Exception | None = None
+        self.teller = Teller(self.state.folder, arguments.alerts, arguments.alerts_to, arguments.kafka_options)
+        self.reaches: list[Reach] = []
+
+    def run(self) -> None:
+        """One round; on return everything is told. Raises UnusableInput, OSError where that fails, and Spark's errors."""
+        now = self._clock()
+        found = marks.read(self._spark, self._arguments.ledgers)
+        self.teller.tell(self.state.table("lines"))
+        self._absorb_all()
+        self.reaches = steps.reaches(self.state, self._arguments, found, now)
+        self._take(steps.look(self.state, self._arguments, self.reaches, now), now)
+        told = counting.told(self.state, self.reaches, now)
+        self.state.folder.replace("counts.json", json.dumps(told, indent=2) + "\n")
+
+    def open_alerts(self) -> int:
+        """How many occurrences are wrong now, and bridges silent."""
+        return self.state.table("alerts").count() + len(self.state.holds.silent)
+
+    def _absorb_all(self) -> None:
+        """Everything that is in the files and topics now. Spark forgets no batch and may repeat the last one."""
+        self._failure = None
+        writer = self._happened.writeStream.foreachBatch(self._absorb).option("checkpointLocation", self.state.folder.at("stream"))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            raise self._failure or error from None
+        finally:
+            query.stop()
+
+    def _absorb(self, batch: DataFrame, number: int) -> None:
+        """Carry the state on by a batch, unless that was done before a crash. Spark hands on only the text of what is raised here."""
+        if number <= self.state.holds.batch:
+            return
+        kept = batch.persist()
+        now = self._clock()
+        try:
+            self._take(steps.absorb(self.state, self._arguments, kept, number, steps.oldest(self.reaches)), now)
+        except Exception as error:
+            self._failure = error
+            raise
+        finally:
+            kept.unpersist()
+
+    def _take(self, step: Step, now: int) -> None:
+        """The step holds from now on; tell what it tells."""
+        if steps.take(self.state, step, now):
+            self.teller.tell(self.state.table("lines"))

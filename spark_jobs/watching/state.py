@@ -1,0 +1,115 @@
+"""What a watch knows, below its checkpoint.
+
+    CHECKPOINT/
+        stream/            Spark's own: which files and offsets every batch took
+        state.json         what holds, and the tables that belong to it; replaced in one rename
+        tables-NUMBER/     the tables of one step: open, unlike, alerts, lines
+        told.json          up to which line everything is told
+        counts.json        the counts by destination, for people and machines
+        malformed/         rows that were set aside, one folder for each batch
+
+A step writes its tables under a new number, then replaces `state.json`: that is the moment at which it holds. `batch` in it is the last one that was
+absorbed, so a batch that Spark repeats after a crash changes nothing. Tables that nothing names are removed with the next step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..columns import UnusableInput, ddl
+from ..frames import none_of
+from ..hadoop import Folder
+from .alerts import ALERTS, LINES
+from .bridges import Islands
+from .occurrences import OPEN, UNLIKE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLES = {"open": OPEN, "unlike": UNLIKE, "alerts": ALERTS, "lines": LINES}
+_PREFIX = "tables-"
+
+
+class Holds(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds. `ledgers`, `observed` and `since` are those of the first start: Spark's part of the checkpoint belongs to them.
+
+    `number` is that of the last line; `tables` names each table's folder; `counts` has the counts of each (broker, address).
+    """
+
+    ledgers: tuple[str, ...]
+    observed: tuple[str, ...]
+    since: int
+    batch: int = -1
+    step: int = 0
+    number: int = 0
+    malformed: int = 0
+    silent: tuple[str, ...] = ()
+    bridges: Islands = {}
+    counts: tuple[tuple[str, str, dict[str, int]], ...] = ()
+    tables: dict[str, str] = {}
+
+
+class State:
+    """Reads and replaces it. One thread at a time."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+        self._spark = spark
+        self.folder = Folder(spark, checkpoint.rstrip("/"))
+        self.holds: Holds
+
+    def open(self, ledgers: tuple[str, ...], observed: tuple[str, ...], since: int) -> None:
+        """Take up what an earlier run left, or begin. Raises UnusableInput for another run's checkpoint."""
+        names = self.folder.names()
+        if "state.json" in names:
+            self.holds = self._taken_up(ledgers, observed)
+        elif "stream" in names:
+            raise UnusableInput(f"{self.folder.url} holds a stream without a state: give another --checkpoint, or remove it")
+        else:
+            self._replace(Holds(ledgers=ledgers, observed=observed, since=since))
+
+    def _taken_up(self, ledgers: tuple[str, ...], observed: tuple[str, ...]) -> Holds:
+        try:
+            holds = msgspec.json.decode(self.folder.read("state.json"), type=Holds)
+        except msgspec.DecodeError as error:
+            raise UnusableInput(f"{self.folder.at('state.json')} is no state of a watch: {error}") from error
+        if (holds.ledgers, holds.observed) != (ledgers, observed):
+            watched = ", ".join(holds.ledgers + holds.observed)
+            raise UnusableInput(f"{self.folder.url} belongs to a watch over {watched}: give another --checkpoint")
+        return holds
+
+    def table(self, name: str) -> DataFrame:
+        """A table as it holds; one that nothing was written to is empty, and costs nothing."""
+        if name not in self.holds.tables:
+            return none_of(self.frame([], TABLES[name]))
+        return self.read(self.holds.tables, name)
+
+    def frame(self, rows: list[dict[str, Any]], columns: Mapping[str, str]) -> DataFrame:
+        """A small table from plain values; what a row does not have is null."""
+        return self._spark.createDataFrame(rows, ddl(columns))
+
+    def write(self, tables: Mapping[str, DataFrame]) -> dict[str, str]:
+        """Write tables of the next step, which hold nothing yet; returns their folders. What a crash left there is replaced."""
+        folder = f"{_PREFIX}{self.holds.step + 1}"
+        for name, table in tables.items():
+            table.write.mode("overwrite").parquet(self.folder.at(f"{folder}/{name}"))
+        return {name: f"{folder}/{name}" for name in tables}
+
+    def read(self, folders: Mapping[str, str], name: str) -> DataFrame:
+        """A table in the folder that is named so."""
+        return self._spark.read.schema(ddl(TABLES[name])).parquet(self.folder.at(folders[name]))
+
+    def hold(self, changed: Holds) -> None:
+        """The step holds from now on; then remove the tables that no longer do."""
+        self._replace(changed)
+        used = {place.split("/")[0] for place in changed.tables.values()}
+        for name in self.folder.names():
+            if name.startswith(_PREFIX) and name not in used:
+                self.folder.remove(name)
+
+    def _replace(self, changed: Holds) -> None:
+        self.folder.replace("state.json", msgspec.json.encode(changed).decode() + "\n")
+        self.holds = changed

@@ -1,0 +1,139 @@
+"""The two steps of a round, from the tables that hold to the next ones: a batch is absorbed; the clock is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from .. import inputs
+from ..frames import keep
+from . import alerts, bridges, counting, occurrences
+from .bridges import Island
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from ..completeness import Mark, Reach
+    from .arguments import Arguments
+    from .state import Holds, State
+
+
+@dataclass(slots=True)
+class Step:
+    """What is to be told (`alerts.news`), what holds then, and the folders of the tables that are written already."""
+
+    news: DataFrame
+    holds: Holds
+    tables: dict[str, str]
+
+
+def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, read_until: int) -> Step:
+    """What a batch of the stream changes. Sightings from before `read_until` that no ledger tells of are given up."""
+    malformed = _set_aside(state, batch, number)
+    sound = batch.where("problem is null")
+    due = sound.where(f"due_ms >= {arguments.since}")
+    tables = state.write({"open": occurrences.still_open(state.table("open"), due)})
+    open_ones, unlike = state.read(tables, "open"), state.table("unlike")
+    if arguments.watched:
+        next_unlike = occurrences.still_unlike(unlike, due, arguments.watched)
+        tables |= state.write({"unlike": occurrences.without_strangers(next_unlike, open_ones, read_until)})
+        unlike = state.read(tables, "unlike")
+    known = state.table("alerts")
+    over = alerts.resolved(known, occurrences.unended(open_ones, unlike), unlike, due)
+    news = alerts.late(due, known, arguments.sla).unionByName(over)
+    changed = replace(
+        state.holds,
+        batch=number,
+        malformed=state.holds.malformed + malformed,
+        bridges=bridges.joined(state.holds.bridges, _islands(sound)),
+        counts=counting.added(state.holds.counts, occurrences.counted(due)),
+    )
+    told = [{"event": "alert", "kind": "malformed", "detail": f"{malformed} rows, see {state.folder.at('malformed')}"}] if malformed else []
+    return Step(_and_also(state, news, told), changed, tables)
+
+
+def _set_aside(state: State, batch: DataFrame, number: int) -> int:
+    """Keep the malformed rows; returns how many."""
+    aside = inputs.malformed(batch, "stream")
+    count = aside.count()
+    if count:
+        aside.write.mode("overwrite").parquet(state.folder.at(f"malformed/batch={number}"))
+    return count
+
+
+def _islands(sound: DataFrame) -> list[tuple[str, Island]]:
+    return [(row["bridge"], Island(row["first"], row["last"], row["latest_ms"])) for row in bridges.islands(sound).collect()]
+
+
+def reaches(state: State, arguments: Arguments, marks: Mapping[str, Mark], now: int) -> list[Reach]:
+    """How far each ledger reaches by the rows that were absorbed; `marks` were read before, at `now`."""
+    return bridges.reached(state.holds.bridges, marks, arguments.ended, now)
+
+
+def oldest(found: Iterable[Reach]) -> int:
+    """Up to when every ledger was read."""
+    return min((reach.reaches_ms for reach in found), default=-1)
+
+
+def look(state: State, arguments: Arguments, found: Sequence[Reach], now: int) -> Step:
+    """What is wrong at `now`. Everything that was there then has been absorbed."""
+    known, unlike = state.table("alerts"), state.table("unlike")
+    pending = occurrences.unended(state.table("open"), unlike)
+    certain = arguments.sla + arguments.grace
+    news = alerts.overdue(pending, known, {reach.bridge: min(reach.reaches_ms, now) - certain for reach in found})
+    if arguments.watched:
+        news = news.unionByName(alerts.unseen(unlike, known, now - certain - arguments.skew))
+    silent = bridges.silent(found, now, arguments.silent)
+    due = pending.where(f"due_ms <= {now - arguments.sla}")
+    told = _fallen_silent(state, silent, due) + _heard_again(state, found, silent, now)
+    return Step(_and_also(state, news, told), replace(state.holds, silent=tuple(sorted(silent))), {})
+
+
+def _fallen_silent(state: State, silent: Mapping[str, Reach], due: DataFrame) -> list[dict[str, Any]]:
+    fresh = sorted(silent.keys() - set(state.holds.silent))
+    overdue = {row["bridge"]: row["count"] for row in due.groupBy("bridge").count().collect()} if fresh else {}
+    return [
+        {
+            "event": "alert",
+            "kind": "bridge_silent",
+            "bridge": name,
+            "overdue": overdue.get(name, 0),
+            "reaches_ms": max(0, silent[name].reaches_ms),
+            "detail": bridges.why(silent[name]),
+        }
+        for name in fresh
+    ]
+
+
+def _heard_again(state: State, found: Sequence[Reach], silent: Mapping[str, Reach], now: int) -> list[dict[str, Any]]:
+    back = set(state.holds.silent) - silent.keys()
+    return [
+        {"event": "resolved", "kind": "bridge_silent", "bridge": one.bridge, "reaches_ms": min(one.reaches_ms, now)}
+        for one in found
+        if one.bridge in back
+    ]
+
+
+def _and_also(state: State, news: DataFrame, rows: list[dict[str, Any]]) -> DataFrame:
+    return news.unionByName(state.frame(rows, alerts.NEWS)) if rows else news
+
+
+def take(state: State, step: Step, now: int) -> bool:
+    """Write the lines and the open alerts beside the step's other tables; from then on all of it holds. Returns whether there is anything to tell."""
+    news = keep(step.news)
+    count = news.count()
+    if not count and step.holds == state.holds:
+        return False
+    tables = {**state.holds.tables, **step.tables}
+    if count:
+        tables |= state.write({"lines": alerts.lines(news, now, state.holds.number)})
+        left = keep(alerts.carried_on(state.table("alerts"), news))
+        tables.pop("alerts", None)
+        if not left.isEmpty():
+            tables |= state.write({"alerts": left})
+    state.hold(replace(step.holds, step=state.holds.step + 1, number=state.holds.number + count, tables=tables))
+    return bool(count)

@@ -1,0 +1,68 @@
+"""What happens, as one stream: rows of the ledgers, and sightings at the topics."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from .. import inputs
+from ..columns import LEDGER, ddl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from .arguments import Arguments
+
+OLDEST_FILE = "30d"
+"""Spark remembers the files that it has read for so long; one that comes later than that is not read."""
+
+HAPPENED = ("input", "event", "event_ms", "id", "occurrence", "due_ms", "lateness_ms", "destination_broker", "destination", "bridge", "sequence",
+            "place", "problem")  # fmt: skip
+
+
+def happened(spark: SparkSession, arguments: Arguments) -> DataFrame:
+    """The stream. Raises UnusableInput for a ledger without files, or with other columns."""
+    return reduce(DataFrame.unionByName, _inputs(spark, arguments))
+
+
+def _inputs(spark: SparkSession, arguments: Arguments) -> Iterator[DataFrame]:
+    for path in arguments.ledgers:
+        inputs.door(spark, path, LEDGER, "ledger")  # the door: a stream takes every column that is missing for null
+        yield of_ledger(inputs.with_problem(_files(spark, path)))
+    for place in arguments.observed:
+        records = inputs.topic(spark.readStream, place, arguments.since, arguments.kafka_options)
+        seen = inputs.from_kafka(records, inputs.broker_of(place))
+        yield of_sightings(inputs.renamed(seen, arguments.aliases).where("id is not null or problem is not null"))
+
+
+def _files(spark: SparkSession, path: str) -> DataFrame:
+    """A growing ledger. Spark passes over names that begin with a dot or an underscore: unfinished files, and the bridges' marks."""
+    reader = spark.readStream.schema(ddl(LEDGER)).option("recursiveFileLookup", "true").option("maxFileAge", OLDEST_FILE)
+    return reader.parquet(path).select(*LEDGER, F.col("_metadata.file_path").alias("place"))
+
+
+def of_ledger(rows: DataFrame) -> DataFrame:
+    """Ledger rows in the stream's contract."""
+    told = rows.withColumns({"input": F.lit("ledger"), "event_ms": F.unix_millis("event_time"), "due_ms": F.unix_millis("due_time")})
+    return told.select(*HAPPENED)
+
+
+def of_sightings(rows: DataFrame) -> DataFrame:
+    """Sightings in the stream's contract: neither bridge nor sequence."""
+    told = rows.withColumns(
+        {
+            "input": F.lit("observed"),
+            "event": F.lit("observed"),
+            "event_ms": F.unix_millis("event_time"),
+            "due_ms": F.unix_millis("due_time"),
+            "lateness_ms": F.lit(None).cast("bigint"),
+            "bridge": F.lit(None).cast("string"),
+            "sequence": F.lit(None).cast("bigint"),
+        }
+    )
+    return told.select(*HAPPENED)

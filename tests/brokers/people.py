@@ -1,0 +1,86 @@
+"""The three brokers as a person wants them: started at once, at their usual ports, with a configuration to begin with."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from brokers import activemq, kafka, rabbitmq
+from brokers.common import Unavailable, usual_port
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+    from pathlib import Path
+
+BROKERS: dict[str, Any] = {"RabbitMQ": rabbitmq, "Kafka": kafka, "ActiveMQ": activemq}
+TOPICS = ("orders", "orders.delayed")
+
+
+def run(stack: ExitStack) -> str:
+    """Start the brokers that can be had, to be stopped by `stack`, and print where they are. Returns a configuration; exits where there is none."""
+    with ThreadPoolExecutor() as pool:
+        starting = {name: pool.submit(_start, module, stack) for name, module in BROKERS.items()}
+    running = {}
+    for name, future in starting.items():
+        try:
+            running[name] = future.result()
+            print(f"{name:<9} {running[name].url}   ({running[name].provider})", flush=True)
+        except Unavailable as reason:
+            print(f"{name:<9} is left out: {reason}", flush=True)
+    if not running:
+        raise SystemExit("No broker could be started.")
+    return configuration(running)
+
+
+def missing() -> str:
+    """The modules of those brokers that nobody gives, Docker does not run, and that are not installed."""
+    return " ".join(module.__name__.removeprefix("brokers.") for module in BROKERS.values() if not _there(module))
+
+
+def _there(module: Any) -> bool:
+    try:
+        module.choose().stop()  # which removes what choosing made
+    except Unavailable:
+        return False
+    return True
+
+
+def _start(module: Any, stack: ExitStack) -> Any:
+    broker = module.choose(usual_port)
+    stack.callback(broker.stop)
+    broker.start()
+    if module is kafka:
+        for topic in TOPICS:
+            kafka.create_topic(broker.url, topic, partitions=3)
+    return broker
+
+
+def configuration(running: dict[str, Any]) -> str:
+    """A delaybridge.yaml for these brokers: each has an ingress queue or topic of its own, and `x-delay-to` may name any destination."""
+    brokers, routes = [], []
+    if broker := running.get("RabbitMQ"):
+        brokers.append(_line("rabbit", type="rabbitmq", url=broker.url, management_url=broker.management_url))
+        routes.append('{name: rabbitmq, from: {broker: rabbit, queue: delaybridge.in}, to: {broker: rabbit}, allow_to: ["*"]}')
+    if broker := running.get("Kafka"):
+        brokers.append(_line("kafka", type="kafka", bootstrap_servers=broker.url))
+        routes.append('{name: kafka, from: {broker: kafka, topic: orders.delayed}, to: {broker: kafka}, allow_to: ["*"]}')
+    if broker := running.get("ActiveMQ"):
+        brokers.append(_line("amq", type="activemq", url=broker.url))
+        routes.append('{name: activemq, from: {broker: amq, queue: DELAYBRIDGE.IN}, to: {broker: amq}, allow_to: ["*"]}')
+    return "\n".join(["brokers:", *(f"  {each}" for each in brokers), "routes:", *(f"  - {each}" for each in routes), ""])
+
+
+def _line(name: str, **options: str) -> str:
+    return f"{name}: {{{', '.join(f'{key}: {json.dumps(value)}' for key, value in options.items())}}}"
+
+
+def told(file: Path) -> str:
+    """The configuration, and what to do with it."""
+    return f"""{file}:
+
+{file.read_text()}
+    .venv/bin/delaybridge run --config {file}
+    .venv/bin/delaybridge send --route kafka --header x-delay=5s hello
+    make brokers-stop
+"""

@@ -1,0 +1,151 @@
+"""A user of ActiveMQ for tests about its failures, private brokers, and a way to a broker that can fall silent."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from brokers import activemq as brokers
+from brokers.activemq import Client
+from brokers.common import Unavailable, wait_until
+from brokers.private import running
+
+from contract.taking import taken
+from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
+from delaybridge.adapters.base import AdapterError, BackOff, Outcome, Outgoing, Rejected
+from delaybridge.core.message import NO_PROPERTIES, Properties, message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from delaybridge.adapters.activemq.sink import ActiveSink
+    from delaybridge.adapters.activemq.source import ActiveSource
+
+STRICT = """
+    <destinationPolicy><policyMap><policyEntries>
+      <policyEntry queue="full.&gt;" memoryLimit="100kb" producerFlowControl="true"><pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy></policyEntry>
+    </policyEntries></policyMap></destinationPolicy>
+    <plugins>
+      <simpleAuthenticationPlugin anonymousAccessAllowed="true" anonymousGroup="all"><users>
+        <authenticationUser username="bridge" password="se:cret" groups="all"/>
+      </users></simpleAuthenticationPlugin>
+      <authorizationPlugin><map><authorizationMap>
+        <authorizationEntries>
+          <authorizationEntry queue="open.&gt;" read="all" write="all" admin="all"/>
+          <authorizationEntry queue="full.&gt;" read="all" write="all" admin="all"/>
+          <authorizationEntry queue="closed.&gt;" read="root" write="root" admin="root"/>
+          <authorizationEntry topic="&gt;" read="all" write="all" admin="all"/>
+        </authorizationEntries>
+      </authorizationMap></map></authorizationPlugin>
+    </plugins>"""
+
+
+class Stage:
+    """A user of the broker, and sources and sinks that end with the test."""
+
+    def __init__(self, broker: brokers.Broker) -> None:
+        self.broker = broker
+        self.outcomes: list[Outcome] = []
+        self.queue = named("open")
+        self._opened: list[ActiveSource | ActiveSink | Client] = []
+
+    def options(self, **options: Any) -> ActiveMQ:
+        return ActiveMQ.model_validate({"url": self.broker.url, "connection_timeout": 15} | options)
+
+    def source(self, **options: Any) -> ActiveSource:
+        source = adapter.source(self.options(**options), Endpoint(queue=self.queue))
+        self._opened.append(source)
+        return source
+
+    def sink(self, **options: Any) -> ActiveSink:
+        sink = adapter.sink(self.options(**options))
+        sink.connect(self.outcomes.extend)
+        self._opened.append(sink)
+        return sink
+
+    def user(self) -> Client:
+        client = Client(self.broker.url)
+        self._opened.append(client)
+        return client
+
+    def close(self) -> None:
+        for opened in self._opened:
+            opened.close()
+
+    def words(self, count: int) -> dict[str, str]:
+        """The outcome of each tag, when that many have come."""
+        wait_until(lambda: len(self.outcomes) >= count, f"{count} outcomes, there are {len(self.outcomes)}", 20)
+        assert len(self.outcomes) == len({tag for tag, _ in self.outcomes})
+        return {tag.decode(): word(error) for tag, error in self.outcomes}
+
+
+def named(kind: str) -> str:
+    return f"{kind}.{secrets.token_hex(6)}"
+
+
+def word(error: AdapterError | None) -> str:
+    if error is None:
+        return "confirmed"
+    return error.reason if isinstance(error, BackOff | Rejected) else type(error).__name__
+
+
+def out(tag: str, address: str, body: bytes = b"", properties: Properties = NO_PROPERTIES, **headers: Any) -> Outgoing:
+    return Outgoing(tag.encode(), address, message(body, headers, properties))
+
+
+def native(**settings: Any) -> Iterator[brokers.Native]:
+    try:
+        broker = brokers.Native(brokers.libraries(), **settings)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with running(broker):
+        yield broker
+
+
+def drained(source: ActiveSource, count: int) -> list[int]:
+    """The numbers that lie in the queue: so many, or more."""
+    return [int(one.message.body or b"") for one in taken(source, lambda found: len(found) >= count)]
+
+
+class Proxy:
+    """A way to the broker that can fall silent."""
+
+    def __init__(self, url: str) -> None:
+        self._target = int(url.rpartition(":")[2])
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"stomp://127.0.0.1:{self._server.getsockname()[1]}"
+        self._frozen = False
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def freeze(self) -> None:
+        self._frozen = True
+
+    def _accept(self) -> None:
+        try:
+            while True:
+                client, _ = self._server.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+                self._sockets += [client, server]
+                for one, other in ((client, server), (server, client)):
+                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+        except OSError:
+            return
+
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while data := one.recv(65536):
+                if not self._frozen:
+                    other.sendall(data)
+        except OSError:
+            return
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._server, *self._sockets):
+            each.close()

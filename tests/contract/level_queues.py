@@ -1,0 +1,108 @@
+"""The store on level queues, on the in-process broker and without threads: whoever asks moves everything on to the time of the question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delaybridge.adapters.base import Outgoing
+from delaybridge.adapters.memory import Memory, adapter
+from delaybridge.bridge.level_queues.build import dead_letters, queues
+from delaybridge.bridge.level_queues.passage import Passage
+from delaybridge.bridge.level_queues.store import LevelQueues
+from delaybridge.core.durations import DEFAULT_LEVELS, parse_levels
+from delaybridge.core.levels import Levels
+from delaybridge.core.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from delaybridge.adapters.base import Outcome
+    from delaybridge.adapters.log import Log
+    from delaybridge.bridge.level_queues.publisher import Item
+    from delaybridge.core.store import Change, Due, Settled
+
+TABLE = Levels(parse_levels(DEFAULT_LEVELS))
+
+
+class Immediate:
+    """Publishes on the caller's thread."""
+
+    def __init__(self, options: Memory) -> None:
+        self._sink = adapter.sink(options)
+        self._landed: list[Item] = []
+        self._sink.connect(self._confirmed)
+
+    def _confirmed(self, outcomes: Sequence[Outcome]) -> None:
+        for tag, error in outcomes:
+            assert error is None, error
+            self._landed[int(tag)].landed()
+
+    def submit(self, items: Sequence[Item]) -> None:
+        self._landed = list(items)
+        self._sink.publish([Outgoing(b"%d" % number, item.address, item.message) for number, item in enumerate(items)])
+
+
+class Stepped(LevelQueues):
+    """Level queues of a memory broker that bears the path's name, so that they survive a restart of the store."""
+
+    def __init__(self, path: Path, lanes: tuple[str, ...] = ("rabbit", "kafka"), log: Log | None = None) -> None:
+        options, all_queues = Memory(name=str(path)), queues(TABLE, "levels")
+        journal = TimeIndex(path, bridge="test", min_free_disk=0, reserve_bytes=0)
+        self.now = 0
+        self.woken: list[tuple[str, int]] = []
+        super().__init__(
+            TABLE,
+            [queue.name for queue in all_queues],
+            dead_letters("levels").name,
+            Immediate(options),
+            journal,
+            lanes,
+            lambda lane, due: self.woken.append((lane, due)),
+            clock=lambda: self.now,
+            exact=("exact",),
+            log=log,
+        )
+        self.passages = [Passage(queue, adapter.level_source(options, queue), self, lambda: self.now, timed=False) for queue in all_queues]
+        for passage in self.passages:
+            passage.connect()
+
+    def move_on(self, now: int) -> None:
+        """Time passes until `now`; at each instant at which something leaves its level, all that can move moves."""
+        while True:
+            for passage in self.passages * 3:  # taken, passed on, taken at the next level
+                passage.step(0.0)
+            leaving = [first for passage in self.passages if (first := passage.first_leaves) is not None and first <= now]
+            if not leaving:
+                break
+            self.now = max(self.now, min(leaving))
+        self.now = now
+
+    def put(self, changes: Sequence[Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list:  # type: ignore[type-arg]
+        self.now = now
+        return super().put(changes, now, source, tokens)
+
+    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
+        self.move_on(now)
+        return super().due(lane, now, limit, max_bytes, held)
+
+    def next_due(self, lane: str) -> int | None:
+        self.move_on(self.now)
+        return super().next_due(lane)
+
+    def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
+        settled = super().settle(outcomes, now, wait=wait)
+        self.move_on(now)
+        return settled
+
+    def close(self) -> None:
+        for passage in self.passages:
+            passage.hand_back(1.0)
+            passage.close()
+        super().close()
+
+    def die(self) -> None:
+        """As a killed process does."""
+        for passage in self.passages:
+            passage._source.close()
+        super().close()

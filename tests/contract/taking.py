@@ -1,0 +1,37 @@
+"""Receiving until a condition holds, however slow the broker is today."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from delaybridge.adapters.base import Received, Source
+
+
+def taken(source: Source, enough: Callable[[list[Received]], bool], timeout: float = 60) -> list[Received]:
+    """What comes until it is enough, and what else is there right behind it; each batch acknowledged. AssertionError when enough does not come in time."""
+    found: list[Received] = []
+    deadline = time.monotonic() + timeout
+    while not enough(found):
+        assert time.monotonic() < deadline, f"waited {timeout} s, {len(found)} messages came"
+        _more(source, found, 1)
+    while _more(source, found, 0.5):
+        pass
+    return found
+
+
+def _more(source: Source, found: list[Received], wait: float) -> bool:
+    batch = source.receive(500, wait)
+    if batch is None:
+        return False
+    found += batch.messages
+    batch.ack()
+    return True
+
+
+def tag_of(one: Received) -> str:
+    """What a test named the message by: its body, but for what only makes it larger."""
+    return (one.message.body or b"").decode().strip()

@@ -1,0 +1,314 @@
+"""What ActiveMQ refuses, holds back or breaks, and which messages hear of it."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers import activemq as brokers
+from brokers.common import free_port, wait_until
+
+from contract.activemq_stage import STRICT, Proxy, Stage, drained, named, native, out, word
+from contract.taking import tag_of, taken
+from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
+from delaybridge.adapters.activemq import sink as sinks
+from delaybridge.adapters.base import Batch, NotConnected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from delaybridge.adapters.activemq.sink import ActiveSink
+
+
+@pytest.fixture
+def stage(activemq: brokers.Broker) -> Iterator[Stage]:
+    one = Stage(activemq)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def strict_broker() -> Iterator[brokers.Native]:
+    """A private broker with users, rights, and queues that are soon full."""
+    yield from native(xml=STRICT)
+
+
+@pytest.fixture
+def strict(strict_broker: brokers.Native) -> Iterator[Stage]:
+    one = Stage(strict_broker)
+    yield one
+    one.close()
+
+
+# --- destinations that do not take messages ---
+
+
+def test_a_forbidden_queue_is_refused_and_its_neighbours_are_delivered(strict: Stage) -> None:
+    closed = named("closed")
+    sink = strict.sink()
+    for start in range(0, 300, 100):
+        sink.publish([out(str(n), closed if n % 3 == 0 else strict.queue, str(n).encode()) for n in range(start, start + 100)])
+    assert strict.words(300) == {str(n): "refused_by_broker" if n % 3 == 0 else "confirmed" for n in range(300)}
+    assert "not authorized" in str(dict(strict.outcomes)[b"0"])
+    source = strict.source()
+    source.connect()
+    assert drained(source, 200) == [n for n in range(300) if n % 3]
+
+
+def test_a_refusal_in_a_transaction_condemns_its_message_only_and_doubles_none(strict: Stage) -> None:
+    """A destination that was open closes: the sink trusts it, and ActiveMQ lets the whole transaction fail."""
+    closed = named("closed")
+    sink = strict.sink()
+    sink.publish([out("first", strict.queue, b"-1")])
+    strict.words(1)
+    sink._trusted.add(f"/queue/{closed}")
+    for start in range(0, 300, 100):
+        sink.publish([out(str(n), closed if n == 50 else strict.queue, str(n).encode()) for n in range(start, start + 100)])
+    words = strict.words(301)
+    assert {tag: how for tag, how in words.items() if how != "confirmed"} == {"50": "refused_by_broker"}
+    source = strict.source()
+    source.connect()
+    assert drained(source, 300) == [n for n in range(-1, 300) if n != 50]
+    sink.publish([out(f"again {n}", strict.queue) for n in range(100)])
+    assert Counter(strict.words(401).values()) == {"confirmed": 400, "refused_by_broker": 1}
+
+
+def test_a_full_queue_holds_back_its_own_messages_only(strict: Stage) -> None:
+    full = named("full")
+    sink = strict.sink(
+        blocked_timeout=1, heartbeat=1
+    )  # by its heartbeats ActiveMQ notices that a connection is gone whose thread it has stopped
+    for start in range(0, 100, 10):
+        sink.publish([out(f"full {start + n}", full, b"x" * 10_000) for n in range(10)])
+        sink.publish([out(f"open {start + n}", strict.queue) for n in range(10)])
+    wait_until(
+        lambda: len([tag for tag, _ in strict.outcomes if tag.startswith(b"open")]) == 100 or not_connected(strict), "the open queue"
+    )
+    if not_connected(strict):  # it had come to be trusted before it was full, and stopped the connection once
+        before = len(strict.outcomes)
+        sink.connect(strict.outcomes.extend)
+        sink.publish([out(f"full more {n}", full, b"x" * 10_000) for n in range(10)])
+        sink.publish([out(f"open more {n}", strict.queue) for n in range(10)])
+        wait_until(
+            lambda: {tag for tag, error in strict.outcomes[before:] if error is None} >= {b"open more %d" % n for n in range(10)},
+            "the open queue",
+        )
+    wait_until(lambda: "refused_by_broker" in {word(error) for _, error in strict.outcomes}, "the full queue's messages to be held back")
+    strict.queue = full
+    source = strict.source()
+    source.connect()
+
+    def takes_again() -> bool:
+        batch = source.receive(500, 0.1)
+        if batch is not None:
+            batch.ack()
+        try:
+            sink.publish([out(f"probe {secrets.token_hex(8)}", full)])
+        except NotConnected:
+            sink.connect(strict.outcomes.extend)
+        return any(tag.startswith(b"probe") and error is None for tag, error in strict.outcomes)
+
+    wait_until(takes_again, "the queue to take messages again", 30)
+
+
+def not_connected(stage: Stage) -> bool:
+    return any(isinstance(error, NotConnected) for _, error in stage.outcomes)
+
+
+# --- a broker that cannot take anything ---
+
+
+@pytest.fixture
+def small() -> Iterator[Stage]:
+    """A private broker whose store is soon full."""
+    for broker in native(usage=brokers.USAGE.replace("4 gb", "2 mb")):
+        one = Stage(broker)
+        yield one
+        one.close()
+
+
+def test_a_broker_with_a_full_store_means_not_connected_and_no_hang(small: Stage) -> None:
+    sink = small.sink(blocked_timeout=2)
+    began = time.monotonic()
+    sink.publish([out(str(n), small.queue, b"x" * 10_000) for n in range(2000)])
+    words = small.words(2000)
+    assert "NotConnected" in words.values()
+    assert set(words.values()) <= {"confirmed", "NotConnected"}
+    assert time.monotonic() - began < 20
+    with pytest.raises(NotConnected):
+        sink.publish([out("more", small.queue)])
+
+
+def test_a_server_that_accepts_and_says_nothing_is_not_connected_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = ActiveMQ.model_validate({"url": f"stomp://127.0.0.1:{silent.getsockname()[1]}", "connection_timeout": 0.5})
+        began = time.monotonic()
+        with pytest.raises(NotConnected, match="did not answer within"):
+            adapter.source(options, Endpoint(queue="q")).connect()
+        with pytest.raises(NotConnected, match="did not answer within"):
+            adapter.sink(options).connect(lambda _: None)
+        assert time.monotonic() - began < 10
+
+
+def test_a_server_that_falls_silent_is_given_up_after_its_heartbeats_stop(stage: Stage) -> None:
+    with Proxy(stage.broker.url) as proxy:
+        source = stage.source(url=proxy.url, heartbeat=0.5)
+        sink = stage.sink(url=proxy.url, heartbeat=0.5)
+        source.connect()
+        proxy.freeze()
+        with pytest.raises(NotConnected, match="heartbeat"):
+            source.receive(1, 20)
+        sink_is_gone(sink)
+
+
+def sink_is_gone(sink: ActiveSink) -> None:
+    def gone() -> bool:
+        try:
+            sink.publish([])
+        except NotConnected:
+            return True
+        return False
+
+    wait_until(gone, "the sink to say that it is not connected", 20)
+
+
+# --- sources ---
+
+
+def test_no_more_than_the_prefetch_is_taken_from_the_queue(stage: Stage) -> None:
+    source = stage.source(prefetch=10)
+    source.connect()
+    sink = stage.sink()
+    sink.publish([out(str(n), stage.queue) for n in range(100)])
+    stage.words(100)
+    batches: list[Batch] = []
+    while sum(len(batch.messages) for batch in batches) < 10:
+        batch = source.receive(50, 15)
+        assert batch is not None
+        batches.append(batch)
+    assert sum(len(batch.messages) for batch in batches) == 10
+    assert source.receive(50, 0.3) is None
+    for batch in batches:
+        batch.ack()
+    assert source.receive(50, 15) is not None
+
+
+def test_a_store_that_is_slow_for_longer_than_the_heartbeat_costs_no_connection(stage: Stage) -> None:
+    source = stage.source(heartbeat=0.5)
+    source.connect()
+    sink = stage.sink()
+    sink.publish([out("1", stage.queue, b"x")])
+    batch = source.receive(1, 15)
+    assert batch is not None
+    time.sleep(3)  # the store, not the test, is slow: ActiveMQ gives a silent client up after one and a half heartbeats
+    batch.ack()
+    sink.publish([out("2", stage.queue, b"y")])
+    again = source.receive(1, 15)
+    assert again is not None
+    assert again.messages[0].message.body == b"y"
+
+
+def test_batches_that_are_acknowledged_out_of_order_are_forgotten_once_the_earlier_ones_are(stage: Stage) -> None:
+    source = stage.source()
+    source.connect()
+    sink = stage.sink()
+    sink.publish([out(str(n), stage.queue, str(n).encode()) for n in range(30)])
+    stage.words(30)
+    batches: list[Batch] = []
+    while sum(len(batch.messages) for batch in batches) < 30:
+        batch = source.receive(5, 15)
+        assert batch is not None
+        batches.append(batch)
+    for batch in reversed(batches):
+        batch.ack()
+    source.connect()
+    assert source.receive(1, 0.5) is None
+
+
+# --- the connection ---
+
+
+def test_a_wrong_password_and_a_forbidden_queue_are_said_in_plain_words(strict: Stage) -> None:
+    with pytest.raises(NotConnected, match=r"(?i)password is invalid"):
+        strict.source(username="bridge", password="wrong").connect()
+    strict.source(username="bridge", password="se:cret").connect()
+    strict.queue = named("closed")
+    with pytest.raises(NotConnected, match=r"(?i)not authorized to read"):
+        strict.source().connect()
+
+
+def test_of_several_urls_the_first_that_answers_is_taken(stage: Stage) -> None:
+    dead = f"stomp://127.0.0.1:{free_port()}"
+    stage.source(url=[dead, stage.broker.url]).connect()
+    with pytest.raises(NotConnected, match="refused"):
+        stage.source(url=[dead, dead]).connect()
+
+
+@pytest.fixture
+def own() -> Iterator[Stage]:
+    """A private broker: what a thousand other tests have left in the shared one has no part in this."""
+    for broker in native():
+        one = Stage(broker)
+        yield one
+        one.close()
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_nothing_is_lost_or_confirmed_falsely_when_the_broker_is_killed_and_comes_back(own: Stage, round_: int) -> None:
+    stage, broker = own, own.broker
+    assert isinstance(broker, brokers.Native)
+    source, sink = stage.source(), stage.sink()
+    source.connect()
+    for start in range(0, 5000, 250):
+        sink.publish([out(str(n), stage.queue, str(n).encode() + b" " * 1000) for n in range(start, start + 250)])
+    wait_until(lambda: len([1 for _, error in stage.outcomes if error is None]) >= 500 * round_ + 1, "some confirms")
+    held = source.receive(100, 15)
+    assert held is not None
+    stage.broker.kill()
+    wait_until(lambda: len(stage.outcomes) == 5000, "an outcome for each message")
+    with pytest.raises(NotConnected):
+        source.receive(1, 15)
+    with pytest.raises(NotConnected):
+        sink.publish([])
+    held.ack()
+    stage.broker.start()
+    words = stage.words(5000)
+    assert set(words.values()) <= {"confirmed", "NotConnected"}
+    source.connect()
+    confirmed = {tag for tag, how in words.items() if how == "confirmed"}
+    try:
+        came = taken(source, lambda found: confirmed <= {tag_of(one) for one in found})
+    except AssertionError:
+        print(broker.output[-20_000:])
+        raise
+    assert all(one.redelivered for one in came)
+    given = {tag_of(one): one.token for one in held.messages}
+    assert all(one.token == given.get(tag_of(one), one.token) for one in came)  # what was handed out before it was safe need not come again
+
+
+def test_messages_to_many_destinations_are_all_confirmed_in_the_order_of_each(stage: Stage) -> None:
+    queues = [named("open") for _ in range(20)]
+    sink = stage.sink()
+    for start in range(0, 1000, 50):
+        sink.publish([out(str(n), queues[n % 20], str(n).encode()) for n in range(start, start + 50)])
+    assert set(stage.words(1000).values()) == {"confirmed"}
+    for index, queue in enumerate(queues[:3]):
+        stage.queue = queue
+        source = stage.source()
+        source.connect()
+        assert drained(source, 50) == list(range(index, 1000, 20))
+
+
+def test_a_connection_that_answers_no_transaction_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinks, "STALL", 0.5)
+    with Proxy(stage.broker.url) as proxy:
+        sink = stage.sink(url=proxy.url, heartbeat=0)
+        sink.publish([out("first", stage.queue)])
+        stage.words(1)
+        proxy.freeze()
+        sink.publish([out(str(n), stage.queue) for n in range(100)])
+        assert Counter(stage.words(101).values()) == {"confirmed": 1, "NotConnected": 100}

@@ -1,0 +1,102 @@
+"""ActiveMQ over TLS: a private broker that asks for client certificates."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from brokers import activemq as brokers
+from brokers.common import Unavailable, free_port, wait_until
+from brokers.private import running
+from pydantic import SecretStr
+
+from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
+from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
+from delaybridge.adapters.tls import Tls
+from delaybridge.core.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from delaybridge.adapters.activemq.source import ActiveSource
+
+
+@pytest.fixture(scope="module")
+def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """A private broker with a TLS connector, the folder of its certificates, and its port."""
+    openssl = shutil.which("openssl")
+    try:
+        libraries = brokers.libraries()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    if openssl is None:
+        pytest.skip("needs openssl")
+    folder, port = tmp_path_factory.mktemp("tls"), free_port()
+    for name, extra in (("ca", []), ("server", ["-addext", "subjectAltName=DNS:localhost"]), ("client", [])):
+        signed = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key")] if name != "ca" else []
+        command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", *extra, *signed]
+        subprocess.run([*command, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True, capture_output=True)
+    key_store = [openssl, "pkcs12", "-export", "-in", "server.pem", "-inkey", "server.key", "-out", "server.p12", "-passout", "pass:secret"]
+    trust_store = ["keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", "ca.pem", "-keystore", "ca.p12", "-storepass", "secret"]
+    for command in (key_store, trust_store):
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    xml = (
+        f'<sslContext><sslContext keyStore="{folder}/server.p12" keyStoreType="PKCS12" keyStorePassword="secret" keyStoreKeyPassword="secret" '
+        f'trustStore="{folder}/ca.p12" trustStoreType="PKCS12" trustStorePassword="secret"/></sslContext>'
+    )
+    broker = brokers.Native(libraries, xml=xml, connectors=f'<transportConnector uri="stomp+ssl://localhost:{port}?needClientAuth=true"/>')
+    with running(broker):
+        yield folder, port
+
+
+def tls(folder: Path, **changes: Any) -> Tls:
+    return Tls(**{"ca_file": folder / "ca.pem", "cert_file": folder / "client.pem", "key_file": folder / "client.key"} | changes)
+
+
+def over_tls(port: int, settings: Tls, host: str = "localhost") -> ActiveSource:
+    options = ActiveMQ(url=SecretStr(f"stomp+ssl://{host}:{port}"), tls=settings, connection_timeout=5)
+    return adapter.source(options, Endpoint(queue="tls"))
+
+
+def test_tls_with_a_client_certificate_carries_messages_both_ways_at_once(tls_broker: tuple[Path, int]) -> None:
+    folder, port = tls_broker
+    source = over_tls(port, tls(folder))
+    source.connect()
+    outcomes: list[Outcome] = []
+    sink = adapter.sink(ActiveMQ(url=SecretStr(f"stomp+ssl://localhost:{port}"), tls=tls(folder)))
+    sink.connect(outcomes.extend)
+    body = secrets.token_bytes(3_000_000)
+    sink.publish([Outgoing(b"large", "tls", Message(body))])
+    for start in range(0, 3000, 100):
+        sink.publish([Outgoing(str(n).encode(), "tls", Message(str(n).encode())) for n in range(start, start + 100)])
+    bodies: list[bytes | None] = []
+    while len(bodies) < 3001:
+        batch = source.receive(500, 30)
+        assert batch is not None
+        bodies += [one.message.body for one in batch.messages]
+        batch.ack()
+    assert bodies == [body, *(str(n).encode() for n in range(3000))]
+    wait_until(lambda: len(outcomes) == 3001, "the confirms")
+    assert {error for _, error in outcomes} == {None}
+    source.close()
+    sink.close()
+
+
+@pytest.mark.parametrize("changes", [{"ca_file": None}, {"cert_file": None}], ids=["unknown authority", "no client certificate"])
+def test_a_certificate_that_one_side_does_not_accept_means_not_connected(tls_broker: tuple[Path, int], changes: dict[str, None]) -> None:
+    folder, port = tls_broker
+    with pytest.raises(NotConnected):
+        over_tls(port, tls(folder, **changes)).connect()
+
+
+def test_a_certificate_for_another_name_is_refused_unless_verification_is_off(tls_broker: tuple[Path, int]) -> None:
+    folder, port = tls_broker
+    with pytest.raises(NotConnected, match=r"(?i)certificate|mismatch"):
+        over_tls(port, tls(folder), host="127.0.0.1").connect()
+    source = over_tls(port, tls(folder, verify=False), host="127.0.0.1")
+    source.connect()
+    source.close()

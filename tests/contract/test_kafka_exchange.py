@@ -1,0 +1,234 @@
+"""What leaves a level and what becomes of it happen together on Kafka, or not at all."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.common import wait_until
+from brokers.kafka import create_topic
+from kafka import KafkaConsumer, TopicPartition
+
+from contract.kafka_user import named, receive, word
+from contract.test_kafka_levels import Levels, bodies
+from delaybridge.adapters.exchange import Move
+from delaybridge.adapters.kafka import adapter
+from delaybridge.core.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brokers.kafka import Broker
+
+    from delaybridge.adapters.base import Outcome, Received, Source
+    from delaybridge.adapters.kafka.exchange import KafkaExchange, KafkaMover
+
+
+def moving(exchange: KafkaExchange) -> KafkaMover:
+    mover = exchange.mover()
+    assert mover is not None
+    return mover
+
+
+class Bridge:
+    """One exchange on levels that others share."""
+
+    def __init__(self, levels: Levels, name: str = "", **options: str | float) -> None:
+        self.exchange = exchange = adapter.level_exchange(levels.user.options(**options), levels.levels, name)
+        self.outcomes: list[Outcome] = []
+        self.source: Source = exchange.source(levels.levels[0])
+        self.mover = moving(exchange)
+        self.source.connect()
+        self.mover.connect(self.outcomes.extend)
+
+    def move(self, messages: list[Received], address: str, *more: tuple[str, Message], size: int = 0) -> None:
+        self.mover.move(
+            [
+                Move(one.token, ((address, Message((one.message.body or b"") + b"x" * size, key=one.message.key)), *more), one.token)
+                for one in messages
+            ]
+        )
+
+    def words(self, count: int, timeout: float = 20) -> list[str]:
+        """What became of the next so many."""
+        wait_until(lambda: len(self.outcomes) >= count, f"{count} outcomes", timeout)
+        found = [word(error) for _, error in self.outcomes]
+        self.outcomes.clear()
+        return found
+
+    def close(self) -> None:
+        self.source.close()
+        self.mover.close()
+
+
+class World:
+    def __init__(self, url: str) -> None:
+        self.levels = Levels(url, 0).apply()
+        self.destination = named("out")
+        create_topic(url, self.destination)
+        self.url = url
+        self._bridges: list[Bridge] = []
+
+    def bridge(self, name: str = "", **options: str | float) -> Bridge:
+        self._bridges.append(Bridge(self.levels, name, **options))
+        return self._bridges[-1]
+
+    def read(self, topic: str = "", timeout: float = 15) -> list[str]:
+        """What a consumer sees that reads what is committed."""
+        consumer = KafkaConsumer(bootstrap_servers=self.url, isolation_level="read_committed")
+        partition = TopicPartition(topic or self.destination, 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        found, end, deadline = [], consumer.end_offsets([partition])[partition], time.monotonic() + timeout
+        while consumer.position(partition) < end and time.monotonic() < deadline:
+            found += [one.value.decode() for records in consumer.poll(100).values() for one in records]
+        consumer.close()
+        return found
+
+    def close(self) -> None:
+        for bridge in self._bridges:
+            bridge.close()
+        self.levels.close()
+
+
+@pytest.fixture
+def world(kafka: Broker) -> Iterator[World]:
+    made = World(kafka.url)
+    yield made
+    made.close()
+
+
+def taken(bridge: Bridge, count: int) -> list[Received]:
+    return receive(bridge.source, count)  # type: ignore[arg-type]
+
+
+def test_what_is_moved_arrives_and_does_not_come_again(world: World) -> None:
+    world.levels.put(*[f"{number}" for number in range(100)])
+    bridge = world.bridge()
+    messages = taken(bridge, 100)
+    bridge.move(messages[:60], world.destination)
+    assert bridge.words(60) == ["confirmed"] * 60
+    assert sorted(world.read()) == sorted(bodies(messages[:60]))
+    bridge.close()
+    again = world.bridge()
+    assert sorted(bodies(taken(again, 40))) == sorted(bodies(messages[60:]))
+    assert again.source.receive(1, 0.5) is None
+
+
+def test_what_follows_is_published_with_it(world: World) -> None:
+    follow = named("follow")
+    create_topic(world.url, follow)
+    world.levels.put("a")
+    bridge = world.bridge()
+    bridge.move(taken(bridge, 1), world.destination, (follow, Message(b"next")))
+    assert bridge.words(1) == ["confirmed"]
+    assert (world.read(), world.read(follow)) == (["a"], ["next"])
+
+
+def test_a_level_through_which_all_has_gone_is_empty_and_may_be_taken_away(world: World) -> None:
+    """Though what is published in transactions leaves markers in it."""
+    world.levels.put("0", "1", "2")
+    bridge = world.bridge()
+    for _ in range(3):
+        messages = taken(bridge, 3)
+        bridge.move(messages, world.levels.levels[0].name)
+        assert bridge.words(3) == ["confirmed"] * 3
+    bridge.move(taken(bridge, 3), world.destination)
+    assert bridge.words(3) == ["confirmed"] * 3
+    assert world.levels.queues.depths() == [0]
+    bridge.close()
+    assert all(step.done for step in world.levels.queues.undo())
+
+
+def test_a_message_may_be_finished_and_nothing_published(world: World) -> None:
+    world.levels.put("a", "b")
+    bridge = world.bridge()
+    first, _ = taken(bridge, 2)
+    bridge.mover.move([Move(b"1", (), first.token)])
+    assert bridge.words(1) == ["confirmed"]
+    bridge.close()
+    assert len(taken(world.bridge(), 1)) == 1
+
+
+def test_a_destination_that_is_missing_or_refuses_keeps_no_other_move(world: World) -> None:
+    small = named("small")
+    create_topic(world.url, small, max_message_bytes="1000")
+    world.levels.put(*[f"{number}" for number in range(9)])
+    bridge = world.bridge()
+    messages = taken(bridge, 9)
+    bridge.move(messages[:2], named("nowhere"))
+    bridge.move(messages[2:4], small, size=5000)
+    bridge.move(messages[4:], world.destination)
+    assert sorted(bridge.words(9)) == ["confirmed"] * 5 + ["too_large"] * 2 + ["unroutable"] * 2
+    assert sorted(world.read()) == sorted(bodies(messages[4:]))
+    bridge.close()
+    assert sorted(bodies(taken(world.bridge(), 4))) == sorted(bodies(messages[:4]))
+
+
+def test_a_message_that_was_moved_already_is_gone(world: World) -> None:
+    world.levels.put("a")
+    bridge = world.bridge()
+    (message,) = taken(bridge, 1)
+    for expected in ("confirmed", "Gone"):
+        bridge.move([message], world.destination)
+        assert bridge.words(1) == [expected]
+    assert world.read() == ["a"]
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["and has not heard", "and has just heard"])
+def test_a_bridge_that_lost_its_partitions_moves_nothing_of_them(world: World, heard: bool) -> None:
+    """As one that stood still for longer than its session."""
+    world.levels.put("a", "b", "c")
+    first = world.bridge(session_timeout=1.5)
+    messages = taken(first, 3)
+    poller = first.exchange._hub.poller
+    assert poller is not None
+    poller._stopping.set()
+    poller._thread.join()
+    poller.consumer._coordinator._close_heartbeat()  # its group hears no more of it
+    second = world.bridge()
+    moved = taken(second, 3)
+    if heard:
+        poller.consumer._coordinator.reset_generation()  # as the answer to its next heartbeat makes it
+    first.move(messages, world.destination)
+    time.sleep(0.5)
+    assert "confirmed" not in [word(error) for _, error in first.outcomes]
+    second.move(moved, world.destination)
+    assert second.words(3) == ["confirmed"] * 3
+    assert sorted(world.read()) == ["a", "b", "c"]
+
+
+def test_a_producer_that_was_fenced_off_ends_its_session_and_starts_anew(world: World) -> None:
+    world.levels.put("a", "b")
+    bridge = world.bridge()
+    messages = taken(bridge, 2)
+    impostor = adapter.level_exchange(world.levels.user.options(), world.levels.levels)
+    impostor._name = bridge.exchange._name
+    mover = moving(impostor)
+    mover.connect(lambda _: None)
+    bridge.move(messages, world.destination)
+    assert bridge.words(2) == ["NotConnected"] * 2
+    mover.close()
+    bridge.source.connect()
+    bridge.mover.connect(bridge.outcomes.extend)
+    bridge.move(taken(bridge, 2), world.destination)
+    assert bridge.words(2) == ["confirmed"] * 2
+    assert sorted(world.read()) == ["a", "b"]
+
+
+def test_transactions_follow_one_another_quickly(world: World) -> None:
+    world.levels.put(*[f"{number}" for number in range(200)])
+    bridge = world.bridge()
+    messages = taken(bridge, 200)
+    bridge.move(messages[:1], world.destination)
+    bridge.words(1)
+    times = []
+    for message in messages[1:51]:
+        began = time.monotonic()
+        bridge.move([message], world.destination)
+        bridge.words(1)
+        times.append(time.monotonic() - began)
+    times.sort()
+    print(f"one transaction after another: {times[25] * 1000:.1f} ms (p50), {times[-1] * 1000:.1f} ms at most")
+    assert times[25] < 0.2

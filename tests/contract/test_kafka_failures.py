@@ -1,0 +1,261 @@
+"""What Kafka refuses, forgets or breaks, and which messages hear of it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.common import free_port, wait_until
+from brokers.kafka import create_topic, delete_topic
+from kafka import KafkaConsumer, TopicPartition
+
+from contract.kafka_user import Intake, User, bodies, named, out, receive
+from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brokers.kafka import Broker
+
+
+@pytest.fixture
+def user(kafka: Broker) -> Iterator[User]:
+    one = User(kafka.url)
+    yield one
+    one.close()
+
+
+# --- destinations that do not take messages ---
+
+
+def test_a_missing_topic_is_unroutable_and_its_neighbours_are_delivered(user: User) -> None:
+    addresses = {str(number): user.topic if number % 3 else named("missing") for number in range(30)}
+    user.sink().publish([out(tag, address) for tag, address in addresses.items()])
+    assert user.words(30) == {tag: "confirmed" if address == user.topic else "unroutable" for tag, address in addresses.items()}
+
+
+def test_a_missing_topic_holds_up_neither_the_caller_nor_another_topic(user: User) -> None:
+    sink = user.sink()
+    sink.publish([out("warm", user.topic)])
+    user.words(1)
+    began = time.monotonic()
+    sink.publish([out("missing", named("missing")), out("there", user.topic)])
+    assert time.monotonic() - began < 0.1
+    wait_until(lambda: any(tag == b"there" for tag, _ in user.outcomes), "the neighbour")
+    assert user.words(3) == {"warm": "confirmed", "there": "confirmed", "missing": "unroutable"}
+
+
+def test_a_missing_topic_is_not_created(user: User) -> None:
+    missing = named("missing")
+    sink = user.sink()
+    sink.publish([out("1", missing)])
+    assert user.words(1) == {"1": "unroutable"}
+    publisher = sink._publisher
+    assert publisher is not None
+    assert publisher._cluster.metadata_request().allow_auto_topic_creation is False
+
+
+def test_a_topic_that_appears_later_takes_messages(user: User) -> None:
+    topic = named("later")
+    sink = user.sink()
+    sink.publish([out("early", topic)])
+    assert user.words(1) == {"early": "unroutable"}
+    create_topic(user.url, topic)
+    sink.publish([out("late", topic)])
+    assert user.words(2) == {"early": "unroutable", "late": "confirmed"}
+
+
+def test_a_topic_that_is_deleted_becomes_unroutable(user: User) -> None:
+    gone = named("gone")
+    create_topic(user.url, gone)
+    sink = user.sink()
+    sink.publish([out("before", gone)])
+    user.words(1)
+    delete_topic(user.url, gone)
+    sink.publish([out("after", gone), out("other", user.topic)])
+    assert user.words(3) == {"before": "confirmed", "after": "unroutable", "other": "confirmed"}
+
+
+def test_a_topic_that_was_idle_is_forgotten_and_found_again(user: User) -> None:
+    idle = named("idle")
+    create_topic(user.url, idle)
+    sink = user.sink()
+    sink.publish([out("1", idle, b"1"), out("2", idle, b"2")])
+    user.words(2)
+    publisher = sink._publisher
+    assert publisher is not None
+    publisher._idle = 0
+    wait_until(
+        lambda: publisher._cluster.request_update() is not None and idle not in publisher._cluster._partitions, "the topic to be forgotten"
+    )
+    publisher._idle = 300
+    sink.publish([out("3", idle, b"3")])
+    assert set(user.words(3).values()) == {"confirmed"}
+    assert [record.value for record in user.read(3, idle)] == [b"1", b"2", b"3"]
+    sink.publish([out("4", user.topic)])
+    user.words(4)
+    assert len(publisher._accumulator._batches) <= 1, "partitions for which nothing waits are not kept"
+
+
+@pytest.mark.parametrize("address", ["", "no spaces", "ö", "x" * 250, ".."])
+def test_a_name_that_no_topic_can_have_is_a_bad_destination(user: User, address: str) -> None:
+    user.sink().publish([out("1", address), out("2", user.topic)])
+    assert user.words(2) == {"1": "bad_destination", "2": "confirmed"}
+
+
+def test_what_is_too_large_is_rejected_alone_and_the_rest_keeps_its_order(user: User) -> None:
+    small = named("small")
+    create_topic(user.url, small, max_message_bytes="20000")
+    messages = [out(str(number), small, b"%d" % number if number % 10 else secrets.token_bytes(30_000)) for number in range(50)]
+    user.sink().publish(messages)
+    assert user.words(50) == {str(number): "confirmed" if number % 10 else "too_large" for number in range(50)}
+    assert [int(record.value) for record in user.read(45, small)] == [number for number in range(50) if number % 10]
+
+
+def test_a_message_that_a_topic_refuses_is_rejected_alone(user: User) -> None:
+    compacted = named("compacted")
+    create_topic(user.url, compacted, cleanup_policy="compact")
+    sink = user.sink()
+    sink.publish([out("no key", compacted)])
+    assert user.words(1) == {"no key": "rejected_by_broker"}
+    sink.publish([out("key", compacted, key=b"k"), out("other", user.topic)])
+    assert user.words(3) == {"no key": "rejected_by_broker", "key": "confirmed", "other": "confirmed"}
+
+
+def test_neighbours_of_a_refused_message_are_due_again(user: User) -> None:
+    compacted = named("compacted")
+    create_topic(user.url, compacted, cleanup_policy="compact")
+    user.sink().publish([out("1", compacted, key=b"k"), out("2", compacted), out("3", compacted, key=b"k")])
+    assert user.words(3) == {"1": "NotConnected", "2": "rejected_by_broker", "3": "NotConnected"}
+
+
+# --- connections ---
+
+
+def test_nobody_at_the_address_is_not_connected_in_time() -> None:
+    options = Kafka(bootstrap_servers=f"127.0.0.1:{free_port()}", connection_timeout=1)
+    began, threads = time.monotonic(), threading.active_count()
+    with pytest.raises(NotConnected):
+        adapter.sink(options).connect(lambda _: None)
+    with pytest.raises(NotConnected):
+        adapter.source(options, Endpoint(topic="t")).connect()
+    assert time.monotonic() - began < 8
+    wait_until(lambda: threading.active_count() <= threads, "the client's threads to end")
+
+
+def test_a_source_for_a_missing_topic_says_so(user: User) -> None:
+    missing = named("missing")
+    with pytest.raises(NotConnected, match=missing):
+        user.source(missing)
+
+
+def test_a_topic_that_is_created_again_is_read_from_its_beginning(user: User) -> None:
+    user.send(*[b"old"] * 5)
+    source = user.source()
+    receive(source, 5)
+    delete_topic(user.url, user.topic)
+    create_topic(user.url, user.topic)
+    user.send(*[b"new"] * 8)
+    with pytest.raises(NotConnected):
+        wait_until(lambda: source.receive(1, 1) is None and False, "the source to notice", 60)
+    source.connect()
+    assert bodies(receive(source, 8)) == ["new"] * 8
+
+
+def test_a_commit_that_comes_after_its_topic_was_created_again_skips_nothing_of_the_new_one(user: User) -> None:
+    user.send(*[b"old"] * 5)
+    source = user.source()
+    receive(source, 5)
+    source.close()
+    with contextlib.closing(KafkaConsumer(bootstrap_servers=user.url, group_id=user.group)) as late:
+        partition = TopicPartition(user.topic, 0)
+        committed = late.committed(partition, metadata=True)
+        delete_topic(user.url, user.topic)
+        create_topic(user.url, user.topic)
+        user.send(*[b"new"] * 8)
+        late.commit({partition: committed})
+    assert committed.offset == user.committed()[0] == 5
+    source.connect()
+    assert bodies(receive(source, 8)) == ["new"] * 8
+
+
+# --- restarts ---
+
+
+def own(kafka: Broker) -> User:
+    if not kafka.restartable:
+        pytest.skip("this broker is not ours to stop")
+    return User(kafka.url)
+
+
+def publish_through(user: User, kafka: Broker, kill: bool) -> list[str]:
+    """Publish while the broker goes away and comes back, as the bridge does; the tags that were confirmed, in order."""
+    sink = user.sink(delivery_timeout=60, connection_timeout=40)
+    back = threading.Thread(target=kafka.start if kill else kafka.restart)
+    for number in range(2000):
+        if number == 500:
+            wait_until(lambda: len(user.outcomes) > 100, "the first confirms")
+            if kill:
+                kafka.kill()
+            back.start()
+        sink.publish([out(str(number), user.topic, b"%d" % number)])
+    back.join()
+    words = user.words(2000, 90)
+    assert set(words.values()) == {"confirmed"}
+    return [tag.decode() for tag, _ in user.outcomes]
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["restart", "kill -9"])
+def test_a_broker_that_comes_back_gets_everything_once_and_in_order(kafka: Broker, kill: bool) -> None:
+    user = own(kafka)
+    try:
+        confirmed = publish_through(user, kafka, kill)
+        assert confirmed == [str(number) for number in range(2000)]
+        assert [int(record.value) for record in user.read(2000)] == list(range(2000))
+    finally:
+        user.close()
+
+
+def test_a_broker_that_stays_away_gives_every_message_an_outcome(kafka: Broker) -> None:
+    user = own(kafka)
+    sink = user.sink(delivery_timeout=2, connection_timeout=3)
+    source = user.source(connection_timeout=3)
+    sink.publish([out("first", user.topic)])
+    user.words(1)
+    kafka.kill()
+    try:
+        sink.publish([out(str(number), user.topic) for number in range(100)])
+        words = user.words(101, 20)
+        assert {word for tag, word in words.items() if tag != "first"} <= {"NotConnected", "refused_by_broker"}
+        with pytest.raises(NotConnected):
+            wait_until(lambda: bool(sink.publish(())), "the end of the connection", 20)  # type: ignore[func-returns-value]
+        with pytest.raises(NotConnected):
+            wait_until(lambda: source.receive(1, 0.5) is not None and False, "the end of the connection", 20)
+        began = time.monotonic()
+        user.close()
+        assert time.monotonic() - began < 20
+    finally:
+        kafka.start()
+
+
+def test_a_source_goes_on_where_it_was_after_the_broker_was_killed(kafka: Broker) -> None:
+    user = own(kafka)
+    try:
+        user.send(*[b"%d" % number for number in range(500)])
+        source = user.source(connection_timeout=60)
+        intake = Intake(source)
+        wait_until(lambda: len(intake.stored) >= 100, "the first messages")
+        kafka.kill()
+        kafka.start()
+        user.send(*[b"%d" % number for number in range(500, 1000)])
+        wait_until(lambda: len(set(intake.stored)) >= 1000, "all messages", 60)
+        intake.stop()
+        assert Counter(Counter(intake.stored).values()) == {1: 1000}
+    finally:
+        user.close()

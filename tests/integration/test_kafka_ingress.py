@@ -1,0 +1,273 @@
+"""`plan`, `apply`, `doctor` and `apply --undo` for routes that read from Kafka, on a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from brokers.kafka import admin, create_topic
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.errors import MessageSizeTooLargeError
+
+from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.kafka import Endpoint, Kafka
+from delaybridge.adapters.kafka.cluster import Cluster, Topic, opened
+from delaybridge.adapters.kafka.ingress import RETENTION, KafkaIngress
+from integration.daemon import Daemon
+from integration.stores import in_time_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from delaybridge.adapters.base import Finding
+    from integration.stores import Waiting
+
+
+class Stage:
+    """Topics and a suffix of our own on a shared broker."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.name = f"orders-{secrets.token_hex(4)}"
+        self.suffix = f".late-{secrets.token_hex(4)}"
+        self.ingress = self.name + self.suffix
+        self.group = f"group-{secrets.token_hex(4)}"
+        self.options = Kafka(bootstrap_servers=url, delayed_suffix=self.suffix)
+
+    def interception(self, topic: str | tuple[str, ...] = "") -> KafkaIngress:
+        return KafkaIngress(self.options, [Endpoint(topic=topic or self.ingress, group=self.group)])
+
+    def topics(self) -> dict[str, Topic]:
+        with opened(self.options) as cluster:
+            return cluster.topics(cluster.names())
+
+    def send(self, topic: str, count: int = 1) -> None:
+        with KafkaProducer(bootstrap_servers=self.url) as producer:
+            for number in range(count):
+                producer.send(topic, b"%d" % number, b"k").get(10)
+
+    def take(self, topic: str, partitions: int) -> None:
+        """Commit everything, as a bridge does that has stored it."""
+        with contextlib.closing(KafkaConsumer(bootstrap_servers=self.url, group_id=self.group, enable_auto_commit=False)) as consumer:
+            assigned = [TopicPartition(topic, number) for number in range(partitions)]
+            ends = consumer.end_offsets(assigned)
+            consumer.assign(assigned)
+            consumer.commit({each: OffsetAndMetadata(end, "", -1) for each, end in ends.items()})
+
+
+@pytest.fixture
+def stage(kafka: Any) -> Stage:
+    return Stage(kafka.url)
+
+
+def problems(findings: Sequence[Finding]) -> list[str]:
+    return [finding.what for finding in findings if not finding.ok]
+
+
+def test_plan_changes_nothing_and_shows_a_command(stage: Stage) -> None:
+    create_topic(stage.url, stage.name, 3)
+    (step,) = stage.interception().plan()
+    assert not step.done
+    assert f"--create --topic {stage.ingress} --partitions 3 --replication-factor 1" in step.command
+    assert f"--config=retention.ms={RETENTION}" in step.command
+    assert stage.ingress not in stage.topics()
+
+
+def test_apply_makes_an_ingress_topic_as_its_destination_is(stage: Stage) -> None:
+    create_topic(stage.url, stage.name, 3, max_message_bytes="4000000", min_insync_replicas="1", retention_ms="1000")
+    assert all(step.done for step in stage.interception().apply())
+    made = stage.topics()[stage.ingress]
+    assert made.partitions == 3
+    assert made.own == {
+        "cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime", "retention.bytes": "-1", "retention.ms": str(RETENTION),
+        "max.message.bytes": "4000000", "min.insync.replicas": "1",
+    }  # fmt: skip
+    assert stage.interception().apply() == stage.interception().plan()
+    assert stage.topics()[stage.ingress] == made
+
+
+def test_a_topic_that_exists_is_left_as_it_is(stage: Stage) -> None:
+    create_topic(stage.url, stage.ingress, 2, retention_ms="-1")
+    before = stage.topics()[stage.ingress]
+    assert all(step.done for step in stage.interception().apply())
+    assert stage.topics()[stage.ingress] == before
+
+
+def test_a_topic_without_the_suffix_is_made_as_the_cluster_makes_topics(stage: Stage) -> None:
+    assert all(step.done for step in stage.interception(stage.name).apply())
+    assert stage.topics()[stage.name].partitions == 1
+
+
+def test_a_pattern_shows_what_it_matches(stage: Stage) -> None:
+    create_topic(stage.url, stage.ingress)
+    (step,) = stage.interception(f"^orders-.*{stage.suffix.replace('.', chr(92) + '.')}").apply()
+    assert step.done
+    assert step.what.endswith(f"now: {stage.ingress}")
+
+
+def test_undo_deletes_what_apply_made_once_everything_in_it_is_taken(stage: Stage) -> None:
+    create_topic(stage.url, stage.name, 2)
+    stage.interception().apply()
+    stage.send(stage.ingress, 3)
+    (step,) = stage.interception().undo()
+    assert not step.done
+    assert "3 records in it were not taken yet" in step.what
+    assert "max.message.bytes" not in stage.topics()[stage.ingress].own
+    stage.send(stage.ingress)
+    stage.take(stage.ingress, 2)
+    (step,) = stage.interception().undo()
+    assert step.done
+    assert stage.ingress not in stage.topics()
+    assert stage.name in stage.topics()
+    assert [step.done for step in stage.interception().undo()] == [True]
+
+
+def test_undo_gives_no_producer_the_time_to_lose_a_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.interception().apply()
+    look = Cluster.waiting
+
+    def meanwhile(self: Cluster, group: str, topic: Topic) -> int:
+        waiting = look(self, group, topic)
+        with pytest.raises(MessageSizeTooLargeError):
+            stage.send(topic.name)
+        return waiting
+
+    monkeypatch.setattr(Cluster, "waiting", meanwhile)
+    assert [step.done for step in stage.interception().undo()] == [True]
+
+
+def test_an_undo_that_fails_leaves_the_topic_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.interception().apply()
+
+    def broken(*_: object) -> int:
+        raise NotConnected("gone")
+
+    monkeypatch.setattr(Cluster, "waiting", broken)
+    with pytest.raises(NotConnected):
+        stage.interception().undo()
+    stage.send(stage.ingress)
+
+
+def test_an_undo_that_was_killed_is_found_and_mended(stage: Stage) -> None:
+    create_topic(stage.url, stage.name)
+    stage.interception().apply()
+    with opened(stage.options) as cluster:
+        cluster.alter(stage.ingress, "max.message.bytes", "0")
+    assert any("takes no messages" in problem for problem in problems(stage.interception().check()))
+    assert [step.done for step in stage.interception().plan()] == [False]
+    assert [step.done for step in stage.interception().apply()] == [True]
+    stage.send(stage.ingress)
+    stage.take(stage.ingress, 1)
+    with opened(stage.options) as cluster:
+        cluster.alter(stage.ingress, "max.message.bytes", "0")
+    assert [step.done for step in stage.interception().undo()] == [True]
+
+
+def test_undo_leaves_what_somebody_else_made(stage: Stage) -> None:
+    create_topic(stage.url, stage.ingress)
+    (step,) = stage.interception().undo()
+    assert not step.done
+    assert "not deleted" in step.what
+    assert stage.ingress in stage.topics()
+
+
+def test_check_finds_missing_topics(stage: Stage) -> None:
+    assert f"topic `{stage.ingress}` does not exist" in problems(stage.interception().check())
+    stage.interception().apply()
+    assert f"topic `{stage.ingress}` leads to `{stage.name}`, which does not exist" in problems(stage.interception().check())
+
+
+def test_check_finds_partitions_that_differ(stage: Stage) -> None:
+    create_topic(stage.url, stage.name, 3)
+    create_topic(stage.url, stage.ingress, 2)
+    assert any(f"has 2 partitions and `{stage.name}` 3" in problem for problem in problems(stage.interception().check()))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "word"),
+    [
+        ("retention_ms", "3600000", "keeps records for 0.0417 days"),
+        ("retention_bytes", "1000", "drops records above 1000 bytes"),
+        ("cleanup_policy", "compact", "is compacted"),
+    ],
+)
+def test_check_finds_whatever_lets_kafka_drop_what_the_bridge_has_not_taken(stage: Stage, setting: str, value: str, word: str) -> None:
+    create_topic(stage.url, stage.name)
+    create_topic(stage.url, stage.ingress, 1, **{setting: value})
+    assert any(word in problem for problem in problems(stage.interception().check()))
+
+
+def test_check_finds_an_ingress_topic_that_nobody_reads(stage: Stage) -> None:
+    create_topic(stage.url, f"stray{stage.suffix}")
+    assert f"topic `stray{stage.suffix}` is named as an ingress topic, and no route reads it" in problems(stage.interception().check())
+
+
+def test_check_says_that_no_bridge_runs_and_what_waits_for_it(stage: Stage) -> None:
+    create_topic(stage.url, stage.name)
+    stage.interception().apply()
+    stage.send(stage.ingress, 2)
+    assert problems(stage.interception().check()) == [f"group `{stage.group}` has no consumers, and 2 records to take"]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_broker_that_does_not_answer_is_said_so(stage: Stage) -> None:
+    nobody = KafkaIngress(Kafka(bootstrap_servers="127.0.0.1:1", connection_timeout=1), [Endpoint(topic=stage.ingress)])
+    for ask in (nobody.plan, nobody.apply, nobody.undo, nobody.check, nobody.probe):
+        with pytest.raises(NotConnected):
+            ask()
+    gc.collect()  # kafka-python leaves the sockets of refused connections to be collected
+
+
+# --- the commands ---
+
+
+@pytest.fixture
+def daemon(stage: Stage, waiting: Waiting, tmp_path: Path) -> Iterator[Daemon]:
+    """Not started yet."""
+    source = {"broker": "kafka", "topic": stage.ingress, "group": stage.group}
+    broker = {"type": "kafka", "bootstrap_servers": stage.url, "delayed_suffix": stage.suffix}
+    settings = {"brokers": {"kafka": broker}, "routes": [{"name": "r", "from": source, "to": {"broker": "kafka"}}]}
+    with Daemon(tmp_path, waiting(settings)) as made:
+        yield made
+
+
+@in_time_index("the commands are asked about one broker", "kafka")
+def test_the_commands_set_everything_up_prove_it_and_take_it_back(stage: Stage, daemon: Daemon) -> None:
+    create_topic(stage.url, stage.name, 3)
+    plan = daemon.run("plan", "--broker", "kafka", "--output", "json")
+    assert not any(step["done"] for step in json.loads(plan.stdout))
+    assert daemon.run("doctor", "--broker", "kafka").returncode == 1
+    assert daemon.run("apply", "--broker", "kafka").returncode == 0
+    daemon.start()
+    doctor = daemon.run("doctor", "--broker", "kafka")
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    assert f"a probe through topic `{stage.ingress}`, delayed by 300 ms, came back" in doctor.stdout
+    assert "kafka: no transaction hangs in the " in doctor.stdout
+    with contextlib.closing(admin(stage.url)) as client:
+        assert [name for name in client.list_topics() if name.startswith("delaybridge.doctor.")] == []
+    assert daemon.terminate() == 0
+    undo = daemon.run("apply", "--undo", "--broker", "kafka")
+    assert undo.returncode == 0, undo.stdout + undo.stderr
+    assert stage.ingress not in stage.topics()
+
+
+def test_a_probe_that_does_not_come_back_is_a_finding(stage: Stage) -> None:
+    create_topic(stage.url, stage.name)
+    stage.interception().apply()
+    (finding,) = stage.interception().probe()
+    assert not finding.ok
+    assert "did not come back within 10 s" in finding.what
+
+
+def test_a_topic_that_others_read_as_well_is_not_probed(stage: Stage) -> None:
+    create_topic(stage.url, stage.name)
+    shop = Stage(stage.url)
+    shop.take(stage.name, 1)
+    (finding,) = stage.interception(stage.name).probe()
+    assert finding.ok
+    assert finding.what == f"no probe was sent through topic `{stage.name}`: {shop.group} would read it as well"

@@ -1,0 +1,44 @@
+"""One Spark session for all tests of the audit: two cores, few partitions."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+LEFT_OPEN = pytest.mark.filterwarnings("ignore:unclosed <socket.socket .*127.0.0.1:ResourceWarning")
+"""Spark 4.0 leaves the sockets through which it hands over rows to the garbage collector; later ones close them."""
+
+SMALL = {
+    "spark.master": "local[2]",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # a few rows: compiling well takes longer than it saves
+    "spark.sql.codegen.wholeStage": "false",  # as above; the tests that run the command leave it on
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    pytest.importorskip("pyspark")
+    if shutil.which("java") is None:
+        pytest.skip("there is no `java`")
+    from delaybridge.spark_jobs.session import session  # noqa: PLC0415 - needs pyspark
+
+    with session(kafka=False, conf=[f"{name}={value}" for name, value in SMALL.items()]) as running:
+        yield running
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Only for the tests beside this file."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(LEFT_OPEN)

@@ -1,0 +1,150 @@
+"""How far ledgers reach, and what is said of an hour that they do not reach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from delaybridge.spark_jobs import marks
+from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.completeness import FOREVER, Block, Mark, Seen, blocks, complete_until, furthest, reaches
+from delaybridge.spark_jobs.counts import of_ledger, of_numbers
+from delaybridge.spark_jobs.session import readable_errors
+from delaybridge.spark_jobs.uniqueness import files_once, once
+from spark.ledgers import QUESTION, T0
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+FIRST = Block("b", 32_767, 32_767, 1, 32_767, T0)
+SECOND = Block("b", 10, 10, 32_768, 32_777, T0 + 5)
+
+
+def _reach(*blocks: Block, marks: dict[str, Mark] | None = None, ended: frozenset[str] = frozenset()) -> int:
+    [one] = reaches(blocks, marks or {}, replace(QUESTION, ended=ended))
+    return one.reaches_ms
+
+
+def test_a_ledger_without_holes_reaches_to_its_last_row() -> None:
+    assert _reach(SECOND, FIRST) == T0 + 5
+
+
+def test_a_ledger_reaches_to_its_first_hole_between_blocks_or_inside_one() -> None:
+    assert _reach(FIRST, replace(SECOND, first=32_769, rows=9, different=9)) == T0
+    assert _reach(FIRST, replace(SECOND, rows=9, different=9)) == T0
+    assert _reach(replace(FIRST, rows=9, different=9), SECOND) == -1
+
+
+def test_a_bridges_mark_carries_an_idle_ledger_on_and_tells_of_rows_that_are_not_there() -> None:
+    assert _reach(FIRST, SECOND, marks={"b": Mark(32_777, T0 + 900)}) == T0 + 900
+    assert _reach(FIRST, SECOND, marks={"b": Mark(32_776, T0 + 900)}) == T0 + 5
+    [short] = reaches([FIRST, SECOND], {"b": Mark(32_778, T0 + 900)}, QUESTION)
+    assert (short.reaches_ms, short.hole) == (T0 + 5, 32_778)
+
+
+def test_a_bridge_that_has_ended_reaches_to_the_end_unless_rows_are_missing() -> None:
+    assert _reach(FIRST, SECOND, ended=frozenset({"b"})) == FOREVER
+    assert _reach(FIRST, SECOND, ended=frozenset({"*"})) == FOREVER
+    assert _reach(FIRST, replace(SECOND, rows=9, different=9), ended=frozenset({"*"})) == T0
+
+
+def test_rows_that_stand_twice_make_an_answer_impossible() -> None:
+    with pytest.raises(UnusableInput, match="9 rows from number 32768 to 32777 stand twice"):
+        reaches([FIRST, replace(SECOND, rows=19)], {}, QUESTION)
+
+
+def test_rows_are_counted_by_blocks_of_numbers_with_what_is_missing_and_what_stands_twice(spark: SparkSession) -> None:
+    numbers = [*range(1, 65), *range(66, 201), 130, 32_768, 32_769]
+    at = datetime.fromtimestamp(T0 / 1000, UTC)
+    frame = spark.createDataFrame([("b", number, at) for number in numbers], "bridge string, sequence bigint, event_time timestamp")
+
+    found = {Block(*row) for row in blocks(frame).collect()}
+
+    assert found == {Block("b", 201, 200, 1, 32_768, T0), Block("b", 1, 1, 32_769, 32_769, T0)}
+
+
+def test_without_looking_at_single_numbers_it_is_seen_whether_each_is_there_once(spark: SparkSession) -> None:
+    whole, hole, twice, both = [*range(5, 300)], [1, 2, 4], [1, 2, 2, 3], [7, 8, 8, 10]
+    rows = [
+        (bridge, number) for bridge, numbers in (("a", whole), ("b", hole), ("c", twice), ("d", both), ("e", [3])) for number in numbers
+    ]
+    told = {"due_time": F.timestamp_millis(F.lit(T0)), "event_time": F.timestamp_millis(F.lit(T0) + F.col("sequence"))}
+    words = ("event", "id", "kind", "dialect", "destination_broker", "destination")
+    frame = spark.createDataFrame(rows, "bridge string, sequence bigint").withColumns(
+        {**told, "taken_time": told["due_time"], "occurrence": F.lit(1), **{name: F.lit("scheduled") for name in words}}
+    )
+    wrong = F.when(F.col("bridge") == "e", "id is null")
+
+    found = {row["bridge"]: tuple(row)[1:] for row in of_numbers(of_ledger(frame.withColumn("problem", wrong), QUESTION)).collect()}
+
+    assert found.pop("e") == (True, 1, 3, 3, T0 + 3, True)
+    assert found == {
+        "a": (False, 295, 5, 299, T0 + 299, True),
+        "b": (False, 3, 1, 4, T0 + 4, False),
+        "c": (False, 4, 1, 3, T0 + 3, False),
+        "d": (False, 4, 7, 10, T0 + 10, False),
+    }
+
+
+def test_the_answer_is_complete_up_to_the_shortest_reach_less_sla_and_grace() -> None:
+    found = reaches([FIRST, SECOND, Block("c", 1, 1, 1, 1, T0 + 100_000)], {}, QUESTION)
+
+    assert complete_until(found, QUESTION, observing=False) == T0 + 5 - 61_000
+    assert complete_until(found, replace(QUESTION, as_of=T0), observing=True) == T0 - 61_000
+    assert complete_until([], QUESTION, observing=False) < 0
+
+
+SEEN = Seen("a1", "kafka", "orders", T0 + 900_000)
+
+
+def test_the_answer_is_no_more_complete_than_what_observers_have_seen() -> None:
+    found = reaches([FIRST, SECOND], {}, replace(QUESTION, ended=frozenset({"b"})))
+
+    assert complete_until(found, QUESTION, observing=True, observers=[SEEN]) == T0 + 900_000 - 61_000
+    assert complete_until(found, replace(QUESTION, as_of=T0), observing=True, observers=[SEEN]) == T0 - 61_000
+
+
+def test_of_observers_at_one_destination_the_latest_counts_and_one_that_has_ended_reaches_to_the_end() -> None:
+    later, other = replace(SEEN, observer="b2", at_ms=T0 + 950_000), replace(SEEN, observer="c3", address="bills", at_ms=T0)
+
+    assert furthest([SEEN, other, later], QUESTION) == [other, later]
+    [ended] = furthest([later, SEEN], replace(QUESTION, ended=frozenset({"a1"})))
+    assert ended.at_ms == FOREVER
+
+
+def test_a_second_row_of_what_must_stand_once_ends_the_audit_with_a_sentence(spark: SparkSession) -> None:
+    rows = [("m", 1, "x"), ("m", 2, "x"), ("n", 1, "x")]
+    frame = spark.createDataFrame(rows, "id string, occurrence bigint, told string")
+    twice = spark.createDataFrame([*rows, ("m", 2, "y")], "id string, occurrence bigint, told string")
+
+    assert once(frame, ("id", "occurrence"), "an occurrence").count() == 3
+    with pytest.raises(UnusableInput, match="an occurrence stands twice: m 2"), readable_errors():
+        once(twice, ("id", "occurrence"), "an occurrence").collect()
+
+
+def test_an_observation_that_is_given_twice_or_was_copied_is_refused() -> None:
+    files_once(
+        ["a", "b"], ["file:/a/date=1/observed-x-000000.parquet", "file:/b/date=1/observed-y-000000.parquet", "/a/part-0", "/b/part-0"]
+    )
+
+    with pytest.raises(UnusableInput, match="observation a is given twice"):
+        files_once(["a", "a"], [])
+    with pytest.raises(UnusableInput, match=r"observed-x-000000\.parquet stands in two folders"):
+        files_once(["a", "b"], ["file:/a/observed-x-000000.parquet", "file:/b/observed-x-000000.parquet"])
+
+
+def test_of_two_marks_of_one_bridge_the_one_that_says_more_counts(spark: SparkSession, tmp_path: Path) -> None:
+    for place, sequence in (("old", 5), ("new", 9), ("older", 2)):
+        (tmp_path / place / "_reach").mkdir(parents=True)
+        (tmp_path / place / "_reach" / "b.json").write_text(f'{{"bridge": "b", "sequence": {sequence}, "at_ms": 7}}')
+
+    assert marks.read(spark, [str(tmp_path / place) for place in ("old", "new", "older")]) == {"b": Mark(9, 7)}

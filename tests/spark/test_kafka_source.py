@@ -1,0 +1,145 @@
+"""The audit of a topic on a real Kafka, through Spark's own source, which Spark fetches as it does for users."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from brokers.common import Broker
+from brokers.kafka import create_topic
+from confluent_kafka import Consumer, Producer
+
+from spark.java import needs_java
+from spark.ledgers import Bridge
+
+pytest.importorskip("pyspark")
+SMALL = ("spark.master=local[2]", "spark.sql.shuffle.partitions=2", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")
+
+
+@dataclass
+class Topic:
+    """Where deliveries arrive, with the headers of a bridge."""
+
+    url: str
+    name: str
+
+    def __post_init__(self) -> None:
+        create_topic(self.url, self.name, partitions=3)
+        self._producer = Producer({"bootstrap.servers": self.url})
+
+    @property
+    def place(self) -> str:
+        return f"kafka://{self.url}/{self.name}"
+
+    def publish(self, headers: dict[str, str], at: int) -> None:
+        self._producer.produce(self.name, b"body", timestamp=at, headers=[(name, text.encode()) for name, text in headers.items()])
+
+    def deliver(self, id_: str, due: int, at: int) -> None:
+        self.publish({"x-delay-id": id_, "x-delay-occurrence": "1", "x-delay-due": str(due)}, at)
+
+    def flush(self) -> None:
+        assert self._producer.flush(30) == 0
+
+    def values(self, number: int) -> list[str]:
+        """The first records of the topic."""
+        consumer = Consumer({"bootstrap.servers": self.url, "group.id": self.name, "auto.offset.reset": "earliest"})
+        try:
+            consumer.subscribe([self.name])
+            return [(record.value() or b"").decode() for record in consumer.consume(number, timeout=30)]
+        finally:
+            consumer.close()
+
+
+def _audit(*arguments: str) -> subprocess.CompletedProcess[str]:
+    small = [word for setting in SMALL for word in ("--conf", setting)]
+    command = [str(Path(sys.executable).with_name("delaybridge")), "audit", *arguments, *small]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def _instant(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _rows(told: dict[str, Any], table: str) -> list[dict[str, Any]]:
+    folder = told["tables"][table].removeprefix("file:")
+    return [row for file in sorted(Path(folder).glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+
+
+@needs_java
+def test_what_a_topic_lacks_has_twice_or_should_not_have_is_named_and_nothing_else(kafka: Broker, tmp_path: Path) -> None:
+    topic = Topic(kafka.url, f"orders-{uuid.uuid4().hex[:8]}")
+    bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
+    for number in range(200):
+        id_, due = f"m-{number}", now - 60_000 + number * 10
+        bridge.both(id_, due)
+        for _ in range({"m-7": 0, "m-8": 2}.get(id_, 1)):
+            topic.deliver(id_, due, due + 5)
+    topic.deliver("stranger", now - 59_000, now - 58_990)
+    topic.publish({}, now - 50_000)
+    topic.publish({"x-delay-id": "odd", "x-delay-occurrence": "1", "x-delay-due": "tomorrow"}, now - 50_000)
+    topic.flush()
+
+    inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place]
+    window = ["--since", _instant(now - 120_000), "--until", _instant(now), "--all-ended"]
+    done = _audit("reconcile", *inputs, *window, "--out", str(tmp_path / "out"), "--json")
+
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for row in _rows(told, "discrepancies"):
+        found[row["finding"]].add(row["id"])
+    [malformed] = _rows(told, "malformed")
+    assert dict(found) == {"not_observed": {"m-7"}, "duplicated": {"m-8"}, "never_scheduled": {"stranger"}}
+    assert (told["totals"]["observed"], told["observed_unrelated"]) == (201, 1)
+    assert (malformed["input"], malformed["problem"]) == ("observed", "due_time is null, or no number")
+    assert malformed["place"].startswith(f"{topic.name}/")
+    assert done.returncode == 1
+
+
+@needs_java
+def test_the_watch_tells_what_a_topic_lacks_and_when_it_comes_and_publishes_both(kafka: Broker, tmp_path: Path) -> None:
+    topic, news = Topic(kafka.url, f"bills-{uuid.uuid4().hex[:8]}"), Topic(kafka.url, f"news-{uuid.uuid4().hex[:8]}")
+    bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
+    for number in range(20):
+        bridge.both(f"m-{number}", now - 60_000)
+        if number != 7:
+            topic.deliver(f"m-{number}", now - 60_000, now - 59_995)
+    bridge.row("scheduled", now - 50_000, "seen", now - 40_000)
+    topic.deliver("seen", now - 40_000, now - 39_990)
+    bridge.row("scheduled", now - 1_000, "ahead", now + 3_600_000)
+    topic.publish({"x-delay-id": "odd", "x-delay-occurrence": "one", "x-delay-due": "1"}, now - 50_000)
+    topic.flush()
+    inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place, "--silent", "1h"]
+    watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--alerts-to", news.place, "--once"]
+
+    first = _audit(*watch)
+    topic.deliver("m-7", now - 60_000, now)
+    topic.flush()
+    second = _audit(*watch)
+
+    assert (first.stderr, second.stderr) == ("", "")
+    assert _brief(first.stdout) == [("alert", "malformed", None), ("alert", "not_observed", "m-7")]
+    assert _brief(second.stdout) == [("resolved", "not_observed", "m-7")]
+    assert (first.returncode, second.returncode) == (1, 2)
+    assert sorted(news.values(3)) == sorted((first.stdout + second.stdout).splitlines())
+    [counted] = json.loads((tmp_path / "checkpoint" / "counts.json").read_text())["destinations"]
+    assert {name: counted[name] for name in ("delivered", "observed", "pending", "due")} == {
+        "delivered": 20,
+        "observed": 21,
+        "pending": 2,
+        "due": 21,
+    }
+
+
+def _brief(lines: str) -> list[tuple[str, str, str | None]]:
+    return [(line["event"], line["kind"], line.get("id")) for line in map(json.loads, lines.splitlines())]

@@ -1,0 +1,87 @@
+"""What the report is made of, without a browser."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from rich.console import Console
+
+from delaybridge.spark_jobs import charts, inputs, markup, report, terminal, verdict
+from delaybridge.spark_jobs.audit import audit
+from delaybridge.spark_jobs.findings import FINDINGS
+from delaybridge.spark_jobs.question import HOUR_MS
+from delaybridge.spark_jobs.timelines import COLUMNS, TICKS, Axis
+from spark.ledgers import QUESTION, T0, Bridge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+MIDNIGHT = T0 // (24 * HOUR_MS) * 24 * HOUR_MS
+
+
+def test_a_delivery_at_exactly_the_sla_is_on_time_in_the_histogram_and_one_beside_it_is_not() -> None:
+    bars = charts.lateness_bars([(-3, 2, "early"), (1_000, 5, "on_time"), (1_000, 1, "late")])
+
+    assert [bar for bar in bars if bar.filled] == [charts.Bar(-1, 0, 0, 2), charts.Bar(1_000, 2_000, 5, 1)]
+
+
+def test_empty_bars_between_others_are_folded_into_one_and_those_at_the_ends_are_left_out() -> None:
+    drawn = charts.histogram([(3, 7, "on_time"), (400, 1, "on_time")])
+
+    assert [label in drawn for label in ("2 ms to 5 ms", "5 ms to 200 ms", "200 ms to 500 ms", "1 ms to 2 ms", "500 ms")] == [True] * 3 + [
+        False,
+        True,
+    ]
+    assert drawn.count("<svg") == 3
+
+
+def test_one_among_a_million_can_be_seen_and_the_bar_is_as_long_as_it_should() -> None:
+    widths = charts._widths([1_000_000, 1, 0], 0)
+
+    assert widths[1] > 0.3
+    assert widths[2] == 0
+    assert sum(widths) == pytest.approx(100)
+
+
+@pytest.mark.parametrize("hours", [1, 2, 24, 168, 24 * 31, 24 * 365])
+def test_a_timeline_has_few_columns_and_few_labels_however_long_the_window_is(hours: int) -> None:
+    axis = Axis(MIDNIGHT, MIDNIGHT + hours * HOUR_MS, 0)
+
+    assert min(hours, COLUMNS // 3) <= axis.count <= COLUMNS
+    assert 1 <= len(axis.ticks()) <= TICKS + 1
+    assert all(0 <= at < 100 for at, _ in axis.ticks())
+
+
+def test_what_hides_or_turns_the_text_around_is_written_out_and_what_is_very_long_says_how_long() -> None:
+    assert markup.text("a\x00\u202eb<i>") == r"<bdi>a\x00\u202eb&lt;i&gt;</bdi>"
+    assert markup.text("x" * 500).endswith("xxx</bdi> … (500 characters)")
+
+
+def test_a_window_in_which_nothing_was_due_is_clean_and_has_a_report(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    bridge.quiet()
+
+    told = verdict.report(audit(inputs.ledger(spark, [bridge.write(tmp_path)]), None, {}, QUESTION), {})
+
+    assert (told["exit_code"], told["totals"]["scheduled"], told["totals"]["observed"]) == (0, 0, None)
+    assert "Nothing was due." in report.page(told | {"tables": {"discrepancies": "there"}})
+
+
+@pytest.mark.parametrize("wrong", [(), ("missing",), tuple(FINDINGS)])
+def test_no_number_is_cut_off_on_a_terminal_of_eighty_characters(wrong: tuple[str, ...]) -> None:
+    names = ("scheduled", "delivered", "observed", "pending")
+    row = dict.fromkeys(names, 1234567) | {name: 7_654 * (name in wrong) for name in FINDINGS}
+    told = io.StringIO()
+
+    Console(file=told, width=80).print(terminal._destinations([{"destination_broker": "kafka", "destination": "reminders" * 9, **row}]))
+
+    assert told.getvalue().count("1,234,567") == 4
+    assert "…" not in told.getvalue()
+    assert ("7,654" in told.getvalue(), "61,232" in told.getvalue()) == (len(wrong) == 1, len(wrong) > 1)

@@ -1,0 +1,200 @@
+"""The watch over ledgers that grow: each round is looked at with a clock of ours. And its restarts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.hadoop import Folder
+from delaybridge.spark_jobs.watching.arguments import Arguments
+from delaybridge.spark_jobs.watching.rounds import Rounds
+from spark.ledgers import T0, Bridge, write_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class Scene:
+    """Two bridges that write bit by bit, each into a folder of its own, and whoever watches them."""
+
+    spark: SparkSession
+    folder: Path
+    now: int = T0
+    files: int = 0
+    rounds: Rounds | None = None
+    written: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.one, self.two = Bridge("one"), Bridge("two", "bills")
+
+    @property
+    def arguments(self) -> Arguments:
+        return Arguments(
+            ledgers=tuple(sorted(map(str, self.folder.glob("ledger-*")))),
+            checkpoint=str(self.folder / "checkpoint"),
+            since=T0 - 60_000,
+            sla=1_000,
+            grace=500,
+            silent=60_000,
+            alerts=self.folder / "alerts.jsonl",
+        )
+
+    def flush(self, bridge: Bridge, mark: int | None = None) -> None:
+        """What the bridge has not written yet, and its mark."""
+        root = self.folder / f"ledger-{bridge.name}"
+        rows = bridge.rows[self.written.get(bridge.name, 0) :]
+        if rows:
+            self.files += 1
+            write_ledger(root, f"{bridge.name}-{self.files}", rows)
+            self.written[bridge.name] = len(bridge.rows)
+            (root / "date=2025-06-15" / ".unfinished.parquet.tmp").write_bytes(b"PAR1")
+        if mark is not None:
+            (root / "_reach").mkdir(exist_ok=True)
+            told = {"bridge": bridge.name, "sequence": self.written[bridge.name], "at_ms": mark}
+            (root / "_reach" / f"{bridge.name}.json").write_text(json.dumps(told))
+
+    def look(self, now: int) -> list[dict[str, Any]]:
+        """One more round, at that instant; what it told."""
+        self.now = now
+        before = len(self.told())
+        self.rounds = self.rounds or Rounds(self.spark, self.arguments, lambda: self.now)
+        self.rounds.run()
+        return self.told()[before:]
+
+    def restart(self) -> None:
+        self.rounds = None
+
+    def told(self) -> list[dict[str, Any]]:
+        file = self.folder / "alerts.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        told = json.loads((self.folder / "checkpoint" / "counts.json").read_text())
+        return {row["destination"]: row for row in told["destinations"]}
+
+
+@pytest.fixture
+def scene(spark: SparkSession, tmp_path: Path) -> Scene:
+    return Scene(spark, tmp_path)
+
+
+def _brief(lines: list[dict[str, Any]]) -> list[tuple[str, str, str | None]]:
+    return [(line["event"], line["kind"], line.get("id") or line["bridge"]) for line in lines]
+
+
+def test_what_is_due_is_alerted_once_when_its_bridges_ledger_reaches_beyond_and_its_end_is_told_once_also_after_restarts(
+    scene: Scene,
+) -> None:
+    one, two = scene.one, scene.two
+    one.both("fine", T0)
+    one.scheduled("stuck", T0 + 100)
+    one.row("scheduled", T0, "tomorrow", T0 + 86_400_000)
+    two.scheduled("slow ledger", T0 + 100)
+    scene.flush(one, T0 + 1_599)
+    scene.flush(two, T0 + 1_000)
+
+    too_early = scene.look(T0 + 3_000)
+    scene.flush(one, T0 + 1_600)
+    alert = scene.look(T0 + 3_000)
+    scene.restart()
+    again = scene.look(T0 + 4_000)
+    one.delivered("stuck", T0 + 100, 4_200)
+    two.delivered("slow ledger", T0 + 100, 4_300)
+    scene.flush(one, T0 + 5_000)
+    scene.flush(two, T0 + 5_000)
+    end = scene.look(T0 + 5_000)
+    scene.restart()
+
+    assert (too_early, again) == ([], [])
+    assert _brief(alert) == [("alert", "not_delivered", "stuck")]
+    assert _brief(end) == [("alert", "late", "slow ledger"), ("resolved", "not_delivered", "stuck")]
+    assert [(line["lateness_ms"], line.get("detail")) for line in end] == [(4_300, None), (4_200, "delivered")]
+    assert scene.look(T0 + 6_000) == []
+    assert [line["number"] for line in scene.told()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("file", ["state.json", "told.json"])
+def test_a_watch_that_dies_in_the_middle_of_a_batch_loses_no_alert_and_tells_none_twice(
+    scene: Scene, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.one.both("late", T0, 5_000)
+    scene.one.both("fine", T0 + 1)
+    scene.flush(scene.one, T0 + 6_000)
+    scene.rounds = Rounds(scene.spark, scene.arguments, lambda: scene.now)
+    with monkeypatch.context() as broken:
+        replace_file = Folder.replace
+        broken.setattr(Folder, "replace", lambda folder, name, text: _power_cut() if name == file else replace_file(folder, name, text))
+        with pytest.raises(OSError, match="power cut"):
+            scene.look(T0 + 6_000)
+
+    scene.restart()
+    scene.look(T0 + 7_000)
+
+    assert _brief(scene.told()) == [("alert", "late", "late")]
+    assert scene.counts()["orders"]["delivered"] == 2
+
+
+def _power_cut() -> None:
+    raise OSError("power cut")
+
+
+def test_a_bridge_of_which_nothing_is_heard_is_an_alert_with_what_it_owes_until_it_is_heard_again(scene: Scene) -> None:
+    scene.one.row("scheduled", T0, "owed", T0 + 10_000)
+    scene.one.row("scheduled", T0, "later", T0 + 400_000)
+    scene.flush(scene.one, T0 + 5_000)
+
+    told = [scene.look(T0 + 65_000), scene.look(T0 + 65_001), scene.look(T0 + 90_000)]
+    scene.flush(scene.one, T0 + 90_000)
+    back = scene.look(T0 + 91_000)
+
+    assert [_brief(lines) for lines in told] == [[], [("alert", "bridge_silent", "one")], []]
+    assert (told[1][0]["overdue"], told[1][0]["reaches"]) == (1, "2025-06-15T15:00:05.000Z")
+    assert _brief(back) == [("resolved", "bridge_silent", "one"), ("alert", "not_delivered", "owed")]
+
+
+def test_every_outcome_is_counted_by_destination_and_malformed_rows_are_set_aside_and_told(scene: Scene) -> None:
+    one = scene.one
+    one.both("fine", T0)
+    for event in ("cancelled", "replaced", "expired", "dead_lettered"):
+        one.scheduled(event, T0 + 100_000)
+        one.row(event, T0 + (0 if event in {"cancelled", "replaced"} else 100_100), event, T0 + 100_000)
+    one.both("replaced", T0 + 200_000)
+    one.row("scheduled", T0, "ahead", T0 + 900_000)
+    one.both("before the watch began", T0 - 60_001)
+    one.row("eaten", T0, "odd", T0)  # type: ignore[arg-type]
+    scene.flush(one, T0 + 201_000)
+
+    [alert] = scene.look(T0 + 201_000)
+    counted = scene.counts()["orders"]
+    [aside] = scene.spark.read.parquet(str(scene.folder / "checkpoint" / "malformed")).collect()
+
+    outcomes = {"delivered": 2, "cancelled": 1, "replaced": 1, "expired": 1, "dead_lettered": 1, "pending": 1}
+    assert {name: counted[name] for name in ("scheduled", "due", *outcomes)} == {"scheduled": 7, "due": 4, **outcomes}
+    assert (alert["kind"], aside["problem"]) == ("malformed", "unknown event eaten")
+
+
+def test_rows_that_stand_twice_make_an_answer_impossible(scene: Scene) -> None:
+    scene.one.both("fine", T0)
+    scene.flush(scene.one)
+    write_ledger(scene.folder / "ledger-one", "a-copy", scene.one.rows)
+
+    with pytest.raises(UnusableInput, match="the ledger of bridge 'one': rows from number 1 on stand twice"):
+        scene.look(T0)
+
+
+def test_a_checkpoint_belongs_to_the_ledgers_that_it_was_made_for(scene: Scene) -> None:
+    scene.one.both("fine", T0)
+    scene.flush(scene.one)
+    Rounds(scene.spark, scene.arguments, lambda: T0)
+
+    with pytest.raises(UnusableInput, match=r"belongs to a watch over .*ledger-one: give another --checkpoint"):
+        Rounds(scene.spark, replace(scene.arguments, ledgers=("elsewhere",)), lambda: T0)

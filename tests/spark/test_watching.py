@@ -1,0 +1,162 @@
+"""The tables of the watch, each function by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.completeness import FOREVER, Mark
+from delaybridge.spark_jobs.watching import alerts, bridges, occurrences
+from delaybridge.spark_jobs.watching.bridges import Island
+from spark.ledgers import T0
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDERS = {"destination_broker": "kafka", "destination": "orders"}
+WATCHED = {("kafka", "orders")}
+STREAM = "input string, event string, event_ms bigint, id string, occurrence bigint, due_ms bigint, lateness_ms bigint, destination_broker string, "
+STREAM += "destination string, bridge string, sequence bigint"
+
+
+def _table(spark: SparkSession, columns: dict[str, str], *rows: dict[str, Any]) -> DataFrame:
+    told = [{"bridge": "b", **ORDERS, "occurrence": 1, "due_ms": T0, **row} for row in rows]
+    return spark.createDataFrame(told, ", ".join(f"{name} {kind}" for name, kind in columns.items()))
+
+
+def _open(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
+    return _table(spark, occurrences.OPEN, *({"scheduled": 1, "closed": 0, **row} for row in rows))
+
+
+def _unlike(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
+    return _table(spark, occurrences.UNLIKE, *({"delivered": 0, "seen": 0, "latest_ms": T0, **row} for row in rows))
+
+
+def _alerts(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
+    return _table(spark, alerts.ALERTS, *rows)
+
+
+def _stream(spark: SparkSession, *rows: tuple[str, str]) -> DataFrame:
+    """Event and id; observed ones come from the topic."""
+    told = [
+        {"input": "observed" if event == "observed" else "ledger", "event": event, "event_ms": T0 + 5, "id": id_, "occurrence": 1, "due_ms": T0,
+         **ORDERS, "bridge": None if event == "observed" else "b", "sequence": number}
+        for number, (event, id_) in enumerate(rows, 1)
+    ]  # fmt: skip
+    return spark.createDataFrame(told, STREAM)
+
+
+def _ids(rows: DataFrame) -> set[str]:
+    return {row["id"] for row in rows.collect()}
+
+
+def test_what_ends_as_often_as_it_was_scheduled_is_no_longer_open_in_whatever_order_the_files_come(spark: SparkSession) -> None:
+    before = _open(spark, {"id": "ends now"}, {"id": "end came first", "scheduled": 0, "closed": 1}, {"id": "waits"})
+    rows = _stream(
+        spark, ("delivered", "ends now"), ("scheduled", "end came first"), ("scheduled", "new"), ("cancelled", "start is on its way")
+    )
+
+    assert _ids(occurrences.still_open(before, rows)) == {"waits", "new", "start is on its way"}
+
+
+def test_what_was_seen_as_often_as_delivered_is_forgotten_and_only_watched_destinations_count(spark: SparkSession) -> None:
+    before = _unlike(spark, {"id": "seen first", "seen": 1, "bridge": None}, {"id": "not yet seen", "delivered": 1})
+    rows = _stream(spark, ("delivered", "seen first"), ("observed", "not yet seen"), ("delivered", "lost"), ("observed", "stranger"))
+
+    assert _ids(occurrences.still_unlike(before, rows, WATCHED)) == {"lost", "stranger"}
+    assert _ids(occurrences.still_unlike(before, rows, {("kafka", "bills")})) == {"seen first", "not yet seen"}
+
+
+def test_what_was_seen_is_not_pending_although_its_ledger_says_so(spark: SparkSession) -> None:
+    pending = occurrences.unended(_open(spark, {"id": "seen"}, {"id": "not seen"}), _unlike(spark, {"id": "seen", "seen": 1}))
+
+    assert _ids(pending) == {"not seen"}
+
+
+def test_what_no_ledger_tells_of_is_given_up_when_every_ledger_was_read_so_far(spark: SparkSession) -> None:
+    unlike = _unlike(
+        spark,
+        {"id": "stranger", "seen": 1, "latest_ms": T0 - 1},
+        {"id": "pending", "seen": 1, "latest_ms": T0 - 1},
+        {"id": "fresh", "seen": 1},
+        {"id": "lost", "delivered": 1, "latest_ms": T0 - 1},
+    )
+
+    assert _ids(occurrences.without_strangers(unlike, _open(spark, {"id": "pending"}), T0)) == {"pending", "fresh", "lost"}
+
+
+def test_only_what_is_due_by_the_horizon_of_its_own_bridge_and_was_not_told_is_an_alert(spark: SparkSession) -> None:
+    pending = _open(spark, {"id": "due"}, {"id": "told"}, {"id": "not due", "due_ms": T0 + 1}, {"id": "slow ledger", "bridge": "slow"})
+    found = alerts.overdue(pending, _alerts(spark, {"id": "told", "kind": "not_delivered"}), {"b": T0, "slow": T0 - 1})
+
+    assert _ids(found) == {"due"}
+
+
+def test_what_was_delivered_and_not_seen_is_an_alert_once(spark: SparkSession) -> None:
+    unlike = _unlike(
+        spark, {"id": "lost", "delivered": 1}, {"id": "told", "delivered": 1}, {"id": "young", "delivered": 1, "latest_ms": T0 + 1}
+    )
+    found = alerts.unseen(unlike, _alerts(spark, {"id": "told", "kind": "not_observed"}), T0)
+
+    assert _ids(found) == {"lost"}
+
+
+def test_an_alert_is_over_when_its_cause_is_gone_and_then_no_longer_open(spark: SparkSession) -> None:
+    known = _alerts(
+        spark,
+        {"id": "delivered", "kind": "not_delivered"},
+        {"id": "still waits", "kind": "not_delivered"},
+        {"id": "seen", "kind": "not_observed"},
+        {"id": "still lost", "kind": "not_observed"},
+    )
+    over = alerts.resolved(
+        known,
+        _open(spark, {"id": "still waits"}),
+        _unlike(spark, {"id": "still lost", "delivered": 1}),
+        _stream(spark, ("delivered", "delivered")),
+    )
+
+    assert {(row["event"], row["kind"], row["id"], row["detail"]) for row in over.collect()} == {
+        ("resolved", "not_delivered", "delivered", "delivered"),
+        ("resolved", "not_observed", "seen", None),
+    }
+    assert _ids(alerts.carried_on(known, over)) == {"still waits", "still lost"}
+
+
+def test_the_rows_that_were_read_are_runs_of_numbers_that_grow_together(spark: SparkSession) -> None:
+    rows = _stream(spark, *[("scheduled", "m")] * 4)
+    with_hole = bridges.joined({}, _islands(rows.where("sequence <> 3")))
+
+    assert with_hole == {"b": [Island(1, 2, T0 + 5), Island(4, 4, T0 + 5)]}
+    assert bridges.joined(with_hole, [("b", Island(3, 3, T0 + 9))]) == {"b": [Island(1, 4, T0 + 9)]}
+    with pytest.raises(UnusableInput, match="rows from number 2 on stand twice"):
+        bridges.joined({}, _islands(rows.unionByName(rows.where("sequence = 2"))))
+    with pytest.raises(UnusableInput, match="rows from number 2 on stand twice"):
+        bridges.joined(with_hole, [("b", Island(2, 3, T0))])
+
+
+def _islands(rows: DataFrame) -> Iterable[tuple[str, Island]]:
+    return ((row["bridge"], Island(row["first"], row["last"], row["latest_ms"])) for row in bridges.islands(rows).collect())
+
+
+def test_a_bridge_is_silent_while_its_ledger_reaches_no_further_and_the_reason_is_told() -> None:
+    known = {
+        "marked": [Island(1, 9, T0)],
+        "dead": [Island(1, 9, T0)],
+        "holed": [Island(1, 2, T0), Island(4, 9, T0 + 900)],
+        "ended": [Island(1, 9, T0)],
+    }
+    marks = {"marked": Mark(9, T0 + 900), "holed": Mark(9, T0 + 900)}
+    found = bridges.reached(known, marks, frozenset({"ended"}), T0 + 1_000)
+
+    silent = bridges.silent(found, T0 + 1_000, 500)
+
+    assert {reach.bridge: reach.reaches_ms for reach in found} == {"marked": T0 + 900, "dead": T0, "holed": T0, "ended": FOREVER}
+    assert set(silent) == {"dead", "holed"}
+    assert bridges.why(silent["holed"]) == "its ledger lacks rows, number 3 or one shortly after it first"

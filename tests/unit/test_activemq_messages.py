@@ -1,0 +1,208 @@
+"""From frames to messages and back, without a broker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from delaybridge.adapters.activemq.frames import Frame
+from delaybridge.adapters.activemq.incoming import Rules, received
+from delaybridge.adapters.activemq.outgoing import headers_of
+from delaybridge.adapters.base import SINCE, Received, Rejected
+from delaybridge.core import fields
+from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
+
+NOW = 1_800_000_000_000
+BY_STOMP = b"ID\\chost-1-2-3\\c4\\c-1\\c1\\c5"
+BY_JMS = b"ID\\chost-1-2-3\\c4\\c1\\c1\\c5"
+
+
+def came(body: bytes = b"x", *, sized: bool = False, rules: Rules = Rules(), **headers: bytes) -> Received:  # noqa: B008 - immutable
+    given = {b"message-id": BY_STOMP, b"ack": b"a", b"subscription": b"s", b"destination": b"/queue/q"}
+    given |= {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    return received(Frame(b"MESSAGE", given, body, sized), rules)
+
+
+def goes(one: Message, *, persistent: bool = True) -> dict[str, str]:
+    lines, _ = headers_of(one, NOW, persistent=persistent)
+    pairs = [line.partition(":")[::2] for line in lines.decode().splitlines()]
+    got = dict(pairs)
+    assert len(got) == len(pairs)
+    return got
+
+
+def refused(one: Message) -> str:
+    with pytest.raises(Rejected) as error:
+        headers_of(one, NOW, persistent=True)
+    return error.value.reason
+
+
+# --- in ---
+
+
+def test_a_number_that_is_none_is_ignored_because_a_property_may_stand_in_its_place() -> None:
+    one = came(priority=b"high", expires=b"soon", timestamp=b"-5")
+    assert (one.sent, one.message.properties.expiration, one.message.properties.priority) == (None, None, 4)
+
+
+def test_a_message_that_does_not_expire_has_no_time_to_live() -> None:
+    assert came(expires=b"0", timestamp=b"5").message.properties.expiration is None
+
+
+def test_a_message_that_has_expired_already_has_the_shortest_time_to_live() -> None:
+    assert came(expires=b"5", timestamp=b"10").message.properties.expiration == b"1"
+
+
+def test_the_time_of_a_message_that_came_through_a_bridge_is_its_first_one_and_delays_count_from_the_last() -> None:
+    one = came(timestamp=b"2000", x_delay_timestamp=b"1000")
+    assert (one.sent, one.message.properties.timestamp_ms) == (2000, 1000)
+
+
+def test_a_delivery_mode_is_told() -> None:
+    assert came(persistent=b"true").message.properties.delivery_mode == 2
+    assert came().message.properties.delivery_mode == 1
+
+
+def test_the_token_is_the_same_for_a_redelivery_whatever_its_headers_say() -> None:
+    assert came().token == came(redelivered=b"true", ack=b"other").token
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [(b"bad\\escape", "header_damaged"), (b"n" * 256, "too_large")], ids=["unknown escape", "name too long"]
+)
+def test_a_header_that_cannot_be_carried_is_a_defect(name: bytes, reason: str) -> None:
+    one = received(Frame(b"MESSAGE", {b"message-id": b"m", name: b""}, b"body", sized=False), Rules())
+    assert one.defect is not None
+    assert (one.defect.reason, one.message, one.token) == (reason, Message(b"body", b"", NO_PROPERTIES), b"m")
+
+
+@pytest.mark.parametrize(
+    ("identity", "headers", "carried"),
+    [
+        (BY_STOMP, {}, True),
+        (BY_JMS, {}, False),
+        (BY_JMS, {"x_delay_cancel": b"order-17"}, True),
+        (BY_JMS, {"AMQ_SCHEDULER_ACTION": b"REMOVE"}, True),
+        (BY_STOMP, {"transformation": b"jms-map-json"}, False),
+    ],
+)
+def test_an_empty_text_is_refused_where_it_may_have_been_an_object(identity: bytes, headers: dict[str, bytes], *, carried: bool) -> None:
+    given = {b"message-id": identity} | {name.encode(): value for name, value in headers.items()}
+    one = received(Frame(b"MESSAGE", given, b"", sized=False), Rules())
+    assert (one.defect is None) is carried
+
+
+def test_a_number_that_artemis_gives_again_after_a_restart_without_a_journal_is_another_message() -> None:
+    def token(identity: bytes, at: bytes) -> bytes:
+        return came(message_id=identity, timestamp=at).token
+
+    assert token(b"7,2147483661", b"1700000000000") == token(b"9,2147483661", b"1700000000000"), "to another consumer, again"
+    assert token(b"7,2147483661", b"1700000000000") != token(b"7,2147483661", b"1700000000001")
+
+
+# --- out ---
+
+
+def test_each_type_of_header_becomes_text() -> None:
+    nested = fields.table([("a", 1), ("b", "ü"), ("c", b"\xff"), ("d", None)])
+    array = fields.entry("", 1)[1:] + fields.entry("", "x")[1:]
+    raw = {"T": (5).to_bytes(8, "big"), "D": b"\2" + (-150).to_bytes(4, "big", signed=True)}
+    table = b"".join(b"\1" + tag.encode() + tag.encode() + payload for tag, payload in raw.items())
+    table += b"\1FF" + len(nested).to_bytes(4, "big") + nested + b"\1AA" + len(array).to_bytes(4, "big") + array
+    got = goes(Message(b"", table))
+    assert (got["T"], got["D"], json.loads(got["A"].replace("\\c", ":"))) == ("5", "-1.50", [1, "x"])
+    assert json.loads(got["F"].replace("\\c", ":")) == {"a": 1, "b": "ü", "c": "/w==", "d": None}
+
+
+def test_of_repeated_headers_the_last_counts() -> None:
+    assert goes(Message(b"", fields.table([("a", "1"), ("b", "2"), ("a", "3")])))["a"] == "3"
+
+
+def test_a_table_that_cannot_be_read_is_rejected() -> None:
+    assert refused(Message(b"", b"\5abc")) == "header_damaged"
+
+
+def test_a_table_that_is_nested_too_deep_is_rejected() -> None:
+    table = b""
+    for _ in range(2000):
+        table = b"\1aF" + len(table).to_bytes(4, "big") + table
+    assert refused(Message(b"", table)) == "rejected_by_broker"
+
+
+def test_a_time_to_live_that_is_no_number_is_rejected() -> None:
+    assert refused(message(b"", {}, Properties(expiration=b"soon"))) == "rejected_by_broker"
+
+
+@pytest.mark.parametrize(("given", "ttl"), [(b"0", 1), (b"1500", 1500)])
+def test_the_time_to_live_begins_now(given: bytes, ttl: int) -> None:
+    got = goes(message(b"", {}, Properties(expiration=given)))
+    assert (int(got["timestamp"]), int(got["expires"])) == (NOW, NOW + ttl)
+
+
+def test_without_a_time_to_live_the_broker_stamps_the_time() -> None:
+    assert goes(message(b"")).keys() == {"persistent", "content-length"}
+
+
+def test_the_first_time_and_the_first_id_are_told_once() -> None:
+    given = message(b"", {"x-delay-timestamp": "7", "x-delay-message-id": "old"}, Properties(timestamp=5, message_id=b"m"))
+    got = goes(given)
+    assert (got["x-delay-timestamp"], got["x-delay-message-id"]) == ("5000", "m")
+
+
+@pytest.mark.parametrize(
+    ("mode", "persistent", "written"), [(1, True, "true"), (1, False, "false"), (2, False, "true"), (None, False, "true")]
+)
+def test_messages_are_persistent_unless_the_operator_and_the_producer_agree(mode: int | None, persistent: bool, written: str) -> None:
+    assert goes(message(b"", {}, Properties(delivery_mode=mode)), persistent=persistent)["persistent"] == written
+
+
+@pytest.mark.parametrize(("priority", "written"), [(0, "0"), (9, "9"), (255, "9")])
+def test_a_priority_is_at_most_nine(priority: int, written: str) -> None:
+    assert goes(message(b"", {}, Properties(priority=priority)))["priority"] == written
+
+
+def test_a_reply_goes_to_no_queue_of_the_bridge() -> None:
+    got = goes(message(b"", {}, Properties(reply_to=b"/temp-queue/a")))
+    assert (got.get("reply-to"), got["x-header-reply-to"]) == (None, "/temp-queue/a")
+    assert goes(message(b"", {}, Properties(reply_to=b"/remote-temp-queue/ID:1")))["reply-to"] == "/remote-temp-queue/ID\\c1"
+
+
+def test_what_activemq_has_no_place_for_is_a_header() -> None:
+    got = goes(message(b"", {}, Properties(user_id=b"alice", app_id=b"shop", cluster_id=b"c", content_encoding=b"gzip")))
+    assert (got["user-id"], got["app-id"], got["cluster-id"], got["content-encoding"]) == ("alice", "shop", "c", "gzip")
+
+
+@pytest.mark.parametrize(("value", "name"), [("5", "JMSXGroupSeq"), ("-1", "JMSXGroupSeq"), ("x", "x-header-JMSXGroupSeq")])
+def test_a_group_sequence_is_a_number_or_not_one(value: str, name: str) -> None:
+    assert goes(message(b"", {"JMSXGroupSeq": value}))[name] == value
+
+
+def test_a_group_that_the_message_names_goes_before_its_key() -> None:
+    got = goes(Message(b"", fields.table([("JMSXGroupID", "group")]), NO_PROPERTIES, b"key"))
+    assert (got["JMSXGroupID"], got["x-delay-key"]) == ("group", "key")
+
+
+def test_a_message_of_a_level_queue_belongs_to_no_group_so_any_bridge_may_take_it() -> None:
+    got = goes(Message(b"", fields.table([(SINCE, NOW)]), NO_PROPERTIES, b"key"))
+    assert "JMSXGroupID" not in got
+    assert got["delaybridge-since"] == str(NOW)
+
+
+@pytest.mark.parametrize(
+    ("properties", "body", "text"),
+    [
+        ({"text": True}, b"x", True),
+        ({"text": False, "content_type": b"text/plain"}, b"x", False),
+        ({"content_type": b"text/plain; charset=utf-8"}, b"x", True),
+        ({"content_type": b"TEXT/plain"}, b"x", True),
+        ({"content_type": b"application/cloudevents+json"}, b"x", True),
+        ({"content_type": b"application/json", "content_encoding": b"gzip"}, b"x", False),
+        ({"content_type": b"application/json"}, b"\xff", False),
+        ({"content_type": b"application/jsonish"}, b"x", False),
+        ({}, b"x", False),
+    ],
+)
+def test_a_body_is_text_where_it_is_known_to_be(properties: dict[str, Any], body: bytes, *, text: bool) -> None:
+    assert ("content-length" in goes(message(body, {}, Properties(**properties)))) is not text

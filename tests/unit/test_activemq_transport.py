@@ -1,0 +1,67 @@
+"""What the adapter uses of stomp.py, so that a release that changes it is noticed here."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import stomp
+from stomp import exception, utils
+from stomp.listener import HeartbeatListener
+from stomp.protocol import Protocol11, Protocol12
+from stomp.transport import BaseTransport, Transport
+
+from delaybridge.adapters.activemq.frames import ProtocolError, Reader
+from delaybridge.adapters.activemq.transport import FOREIGN, QuietTransport, Target, Times, not_connected
+from delaybridge.adapters.base import NotConnected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+USED: dict[str, tuple[Callable[..., Any], str]] = {
+    "BaseTransport.start": (BaseTransport.start, "be1b22fb06f9"),
+    "BaseTransport.notify": (BaseTransport.notify, "11885f726964"),
+    "BaseTransport.process_frame": (BaseTransport.process_frame, "45c8caf504aa"),
+    "BaseTransport.transmit": (BaseTransport.transmit, "9c4bd8bcd049"),
+    "BaseTransport.__io_loop": (BaseTransport._BaseTransport__io_loop, "b54f8e593ef9"),
+    "BaseTransport.__read_frames": (BaseTransport._BaseTransport__read_frames, "1be03d6c74ba"),
+    "Transport.__init__": (Transport.__init__, "7b14edfc8ad9"),
+    "Transport.send": (Transport.send, "fa576ce5a430"),
+    "Transport.cleanup": (Transport.cleanup, "db191ddfc1a3"),
+    "Transport.shutdown_queue": (Transport.shutdown_queue, "ecef9b4dc923"),
+    "Transport.attempt_connection": (Transport.attempt_connection, "87bc3365f5a4"),
+    "Transport.disconnect_socket": (Transport.disconnect_socket, "2cd81b2a0a7c"),
+    "Protocol11.__init__": (Protocol11.__init__, "c0c82f91f812"),
+    "Protocol11.send_frame": (Protocol11.send_frame, "345dce0ef94f"),
+    "Protocol12.connect": (Protocol12.connect, "8120da27f699"),
+    "HeartbeatListener": (HeartbeatListener, "450f16b661a0"),
+    "PollableQueue": (utils.PollableQueue, "370d12d7f6fb"),
+}
+
+
+@pytest.mark.parametrize("name", USED)
+def test_stomp_py_is_as_it_was_when_parts_of_it_were_replaced(name: str) -> None:
+    member, digest = USED[name]
+    assert hashlib.sha256(inspect.getsource(member).encode()).hexdigest()[:12] == digest, (
+        f"stomp.py {stomp.__version__} changed {name}: read it"
+    )
+
+
+def test_each_error_of_stomp_py_is_not_connected() -> None:
+    errors = [one for _, one in inspect.getmembers(exception, inspect.isclass) if issubclass(one, Exception)]
+    assert errors
+    for error in (*errors, OSError, ProtocolError):
+        assert issubclass(error, FOREIGN)
+        assert isinstance(not_connected(error("why")), NotConnected)
+    assert str(not_connected(OSError("why"))) == "ActiveMQ: why"
+
+
+def test_a_refused_connection_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    transport = QuietTransport(Target("127.0.0.1", port, None, None, None), Times(1, 0, 1), Reader(b"mark"), lambda _: None)
+    with pytest.raises(ConnectionRefusedError):
+        transport.start()

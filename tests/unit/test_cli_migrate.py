@@ -1,0 +1,106 @@
+"""`delaybridge migrate-store`: what it asks for, and what it says when it is done."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from contract.stores import HOUR, record
+from fake_daemon import alone, call
+
+from delaybridge.adapters.memory import broker
+from delaybridge.bridge import migrate
+from delaybridge.bridge.clock import wall_clock
+from delaybridge.core.store import Put, Withdraw
+from delaybridge.core.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class House:
+    """A configuration in a file, and what is on its disk and on its broker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.name = secrets.token_hex(4)
+        self._file = directory / "delaybridge.yaml"
+        self._path = directory / "store"
+        self.on(kind="time_index")
+
+    def on(self, **store: str) -> None:
+        config = {
+            "store": {"path": str(self._path), "min_free_disk": 0} | store,
+            "brokers": {"here": {"type": "memory", "name": self.name}},
+            "routes": [{"name": "jobs", "from": {"broker": "here", "queue": "in"}, "to": {"broker": "here"}}],
+        }
+        self._file.write_text(yaml.safe_dump(config))
+
+    def index(self) -> TimeIndex:
+        return TimeIndex(self._path, bridge="test", min_free_disk=0, reserve_bytes=0)
+
+    def waiting(self, queue: str) -> int:
+        return len(broker(self.name).queue(queue))
+
+    def fill(self) -> None:
+        index, now = self.index(), wall_clock()
+        index.put([Put(record("a", now + 3 * HOUR)), Put(record("b", now + 3 * HOUR)), Withdraw("gone")], now)
+        index.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    alone(tmp_path, monkeypatch)
+    for name in ("WAKING", "UNKNOWN", "QUIET"):
+        monkeypatch.setattr(migrate, name, 0.0)
+    made = House(tmp_path)
+    made.fill()
+    return made
+
+
+def test_it_moves_there_and_back_and_says_how_much(house: House) -> None:
+    house.on(kind="level_queues", broker="here", prefix="mine")
+    there = call("migrate-store", "--to", "level_queues")
+    assert there.exit_code == 0, there.output
+    assert there.stdout.splitlines() == [
+        "2 messages moved",
+        "1 cancellations of messages that have not come are not in force any more",
+    ]
+    assert house.waiting("mine.2h") == 2
+
+    house.on(kind="time_index")
+    back = call("migrate-store", "--to", "time_index", "--broker", "here", "--prefix", "mine", "-o", "json")
+    assert back.exit_code == 0, back.output
+    assert json.loads(back.stdout) == [{"records": 2, "again": 0, "strange": 0, "ended": 0, "left": 0}]
+    index = house.index()
+    assert index.counts().pending == 2
+    index.close()
+
+
+@pytest.mark.usefixtures("house")
+def test_the_configuration_must_name_the_store_to_which_it_moves() -> None:
+    told = call("migrate-store", "--to", "level_queues")
+    assert told.exit_code == 2
+    assert "the configuration names a store of kind time_index" in " ".join(told.stderr.split())
+
+
+@pytest.mark.parametrize("options", [(), ("--broker", "elsewhere")])
+def test_the_way_back_needs_the_broker(house: House, options: tuple[str, ...]) -> None:
+    house.on(kind="time_index")
+    told = call("migrate-store", "--to", "time_index", *options)
+    assert told.exit_code == 2
+    assert "the brokers are: here" in " ".join(told.stderr.split())
+
+
+def test_the_way_there_takes_the_broker_from_the_configuration(house: House) -> None:
+    house.on(kind="level_queues", broker="here")
+    assert call("migrate-store", "--to", "level_queues", "--broker", "here").exit_code == 2
+
+
+def test_a_store_that_is_open_is_left_alone(house: House) -> None:
+    index = house.index()
+    told = call("migrate-store", "--to", "time_index", "--broker", "here")
+    index.close()
+    assert told.exit_code == 75

@@ -1,0 +1,91 @@
+"""Which places `doctor` has an adapter look at for what stands still."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delaybridge.adapters.base import Finding, NotConnected
+from delaybridge.adapters.kafka import KafkaAdapter
+from delaybridge.bridge import doctor
+from delaybridge.bridge.client import UnreachableError
+from delaybridge.bridge.config import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from delaybridge.adapters.base import Level
+    from delaybridge.adapters.kafka import Endpoint, Kafka
+
+STANDS = Finding(False, "out-0 stands still", "end it")
+
+
+class Nobody:
+    """No daemon runs, and nothing else is asked of a broker."""
+
+    def status(self) -> dict[str, Any]:
+        raise UnreachableError("nobody answers")
+
+    def connect(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    def check(self) -> list[Finding]:
+        return []
+
+    def plan(self) -> list[Any]:
+        return []
+
+
+class Asked:
+    """What an adapter was asked for, by its bootstrap server."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, tuple[list[str], set[str], list[str]]] = {}
+
+    def standstills(self, options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
+        self.places[options.bootstrap_servers[0]] = ([each.address for each in routes], set(addresses), [each.name for each in levels])
+        return [STANDS]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    made = Asked()
+    for part in ("sink", "interception", "level_queues"):
+        monkeypatch.setattr(KafkaAdapter, part, lambda *_: Nobody())
+    monkeypatch.setattr(KafkaAdapter, "standstills", made.standstills)
+    return made
+
+
+def config(folder: Path, **store: Any) -> Config:
+    route = {"name": "r", "from": {"broker": "one", "topic": "in"}, "to": {"broker": "two", "address": "out"}, "dead_letter": "dead"}
+    back = {"name": "back", "from": {"broker": "two", "topic": "^x.*"}, "to": {"broker": "one"}}
+    brokers = {name: {"type": "kafka", "bootstrap_servers": f"{name}:1"} for name in ("one", "two")}
+    limits = {"levels": ["1s", "1m"]}
+    return Config.model_validate({"store": {"path": folder} | store, "brokers": brokers, "routes": [route, back], "limits": limits})
+
+
+def findings(given: Config) -> list[Finding]:
+    return list(doctor.findings(given, Nobody(), list(given.brokers), probe=False))  # type: ignore[arg-type]
+
+
+def test_each_broker_is_looked_at_where_routes_read_and_write_on_it(asked: Asked, tmp_path: Path) -> None:
+    found = findings(config(tmp_path))
+    assert asked.places == {"one:1": (["in"], set(), []), "two:1": (["^x.*"], {"out", "dead"}, [])}
+    assert [each.what for each in found if each.fix == STANDS.fix] == ["one: out-0 stands still", "two: out-0 stands still"]
+
+
+def test_levels_are_looked_at_on_their_own_broker(asked: Asked, tmp_path: Path) -> None:
+    findings(config(tmp_path, kind="level_queues", broker="two", prefix="lv"))
+    assert [levels for _, _, levels in asked.places.values()] == [[], ["lv.0", "lv.1s", "lv.1m", "lv.dead-letters"]]
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_look_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> list[Finding]:
+        raise NotConnected("gone")
+
+    monkeypatch.setattr(KafkaAdapter, "standstills", fails)
+    assert Finding(False, "one: gone") in findings(config(tmp_path))

@@ -1,0 +1,76 @@
+"""What the engine makes of a configuration and of what its store holds already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+from contract.stores import T0, record
+
+from delaybridge.bridge.config import Config
+from delaybridge.bridge.engine import Engine, open_journal
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.store import Put, Refuse, Told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    brokers = {name: {"type": "memory", "name": name} for name in ("here", "there")}
+    route = {"name": "jobs", "from": {"broker": "here", "queue": "in"}, "to": {"broker": "here"}}
+    return Config.model_validate({"store": {"path": tmp_path}, "brokers": brokers, "routes": [route]})
+
+
+def _lanes(config: Config, waiting_for: str) -> list[str]:
+    store = open_journal(config)
+    store.put([Put(record("a", lane=waiting_for))], T0)
+    store.close()
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    engine.store.close()
+    return list(engine.lanes)
+
+
+def test_what_waits_for_a_broker_that_no_route_names_any_more_is_delivered(config: Config) -> None:
+    assert _lanes(config, "there") == ["here", "there"]
+
+
+def test_what_waits_for_a_broker_that_is_not_configured_any_more_is_told_and_kept(config: Config) -> None:
+    with structlog.testing.capture_logs() as logs:
+        assert _lanes(config, "gone") == ["here"]
+    assert [(line["event"], line["broker"]) for line in logs] == [("messages_without_broker", "gone")]
+
+
+def _on_level_queues(config: Config) -> Config:
+    data = config.model_dump(exclude={"brokers", "routes"})
+    store = data["store"] | {"kind": "level_queues", "broker": "here"}
+    return config.model_copy(update={"store": type(config.store).model_validate(store)})
+
+
+def test_what_a_time_index_still_holds_is_told_when_messages_wait_in_level_queues_from_now_on(config: Config) -> None:
+    store = open_journal(config)
+    store.put([Put(record("a")), Refuse(record("b", kind="refused"), "bad_number", "x")], T0)
+    store.close()
+    with structlog.testing.capture_logs() as logs:
+        Engine(_on_level_queues(config), lambda: T0, Metrics("0.1.0"), lambda *_: None).store.close()
+    (line,) = [line for line in logs if line["event"] == "messages_left_in_time_index"]
+    assert (line["log_level"], line["pending"], line["dead_letters"]) == ("error", 1, 1)
+    assert "delaybridge migrate-store --to level_queues" in line["action"]
+
+
+def test_an_empty_time_index_is_no_news(config: Config) -> None:
+    with structlog.testing.capture_logs() as logs:
+        Engine(_on_level_queues(config), lambda: T0, Metrics("0.1.0"), lambda *_: None).store.close()
+    assert logs == []
+
+
+def test_ledger_rows_are_numbered_on_when_the_kind_of_store_changes(config: Config) -> None:
+    store = open_journal(config)
+    store.put([Put(record("a"))], T0)
+    store.close()
+    again = open_journal(_on_level_queues(config))
+    again.tell([Told("delivered", T0, record("a", chosen_id="a"))], T0)
+    assert [row.sequence for row in again.outbox(10)] == [1, 2]
+    again.close()

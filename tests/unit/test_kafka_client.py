@@ -1,0 +1,241 @@
+"""What the Kafka adapter uses of kafka-python beside its documented interface. One of these fails when the client changes it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import socket
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition, errors
+from kafka.cluster import ClusterMetadata
+from kafka.consumer.fetcher import Fetcher
+from kafka.consumer.subscription_state import SubscriptionState
+from kafka.coordinator.base import BaseCoordinator
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.net.connection import KafkaConnection
+from kafka.net.inet import KafkaNetSocket
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.transport import KafkaTCPTransport
+from kafka.producer.producer_batch import ProducerBatch
+from kafka.producer.record_accumulator import RecordAccumulator
+from kafka.producer.sender import Sender
+from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
+from kafka.protocol.producer import ProduceResponse
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejected
+from delaybridge.adapters.kafka import Kafka
+from delaybridge.adapters.kafka.batches import Records
+from delaybridge.adapters.kafka.link import NOT_WRITTEN, Caught, refusal
+from delaybridge.adapters.kafka.sender import Accumulator, Delivery, Numbers
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def test_the_fetcher_makes_partition_records_as_we_expect() -> None:
+    assert parameters(Fetcher.PartitionRecords._unpack_records) == ["self", "tp", "records", "key_deserializer", "value_deserializer"]
+    assert parameters(Fetcher.PartitionRecords.__init__)[:4] == ["self", "fetch_offset", "tp", "records"]
+    assert "self.PartitionRecords(" in inspect.getsource(Fetcher._parse_fetched_data)
+
+
+def test_a_batch_is_laid_out_as_we_read_it() -> None:
+    assert {"_buffer", "_pos", "_header_data"} <= set(DefaultRecordBatch.__slots__)
+    assert DefaultRecordBatch.HEADER_STRUCT.format == ">qiibIhiqqqhii"
+
+
+def test_our_records_answer_all_that_the_client_asks_of_its_own() -> None:
+    asked = {
+        "next_offset",
+        "is_full",
+        "size_in_bytes",
+        "set_producer_state",
+        "buffer",
+        "close",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+    }
+    assert asked <= set(dir(MemoryRecordsBuilder))
+    assert asked <= set(dir(Records()))
+    source = "".join(inspect.getsource(each) for each in (ProducerBatch, RecordAccumulator, Sender))
+    used = {
+        word.split("(")[0].split(")")[0].strip()
+        for word in source.replace("self.records.", "\0").replace("batch.records.", "\0").split("\0")[1:]
+    }
+    used = {word.split()[0].rstrip(",:") for word in used if word}
+    assert used <= asked | {"append", "compression_rate"}, "the client asks something new of a batch's records"
+
+
+def test_the_sender_decides_about_failed_batches_in_one_place() -> None:
+    assert parameters(Sender._dispatch_error) == ["self", "batch", "exception", "partition_response"]
+    assert parameters(Sender._can_retry) == ["self", "batch", "error_cls"]
+    assert parameters(TransactionManager.classify_batch_error) == ["self", "error", "batch", "log_start_offset"]
+    assert parameters(RecordAccumulator.abort_batches) == ["self", "error"]
+    assert parameters(RecordAccumulator.ready) == ["self", "cluster", "now"]
+    assert "self._accumulator.ready(" in inspect.getsource(Sender)
+
+
+def test_sockets_come_from_a_registry_and_connect_in_one_place() -> None:
+    assert KafkaNetSocket._registry["delaybridge"].SCHEMES == ("delaybridge",)
+    assert parameters(KafkaNetSocket.sock_connect) == ["self", "net", "sock", "sockaddr", "timeout_at"]
+    assert "_conns" in inspect.getsource(KafkaConnectionManager.__init__)
+
+
+def test_a_socket_reads_much_more_at_once_than_the_client_asks_for() -> None:
+    assert "sock = self.socket(family, sock_type, proto)" in inspect.getsource(KafkaNetSocket.connect)
+    assert "data = self._sock.recv(4096)" in inspect.getsource(KafkaTCPTransport._sock_recv)
+    ours, theirs = socket.socketpair()
+    theirs.sendall(bytes(100_000))
+    factory = KafkaNetSocket("delaybridge://")
+    with ours, theirs, factory.socket(ours.family, ours.type, ours.proto) as wide:
+        os.dup2(ours.fileno(), wide.fileno())
+        assert len(wide.recv(4096)) == 100_000
+
+
+def test_why_a_connection_failed_is_told_in_one_place() -> None:
+    assert "self.get_connection(" in inspect.getsource(KafkaConnectionManager._do_bootstrap)
+    assert "self._init_future.failure(error)" in inspect.getsource(KafkaConnection)
+
+
+def test_an_answer_is_heard_before_the_end_of_the_connection_that_came_with_it() -> None:
+    caught = Caught()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        try:
+            manager = caught(**Kafka(bootstrap_servers=f"127.0.0.1:{port}").client("test"))._manager
+            transport = manager._net.run(manager._build_transport, manager.cluster.bootstrap_brokers()[0])
+            with server.accept()[0] as theirs:
+                theirs.sendall(b"the password is wrong")
+            assert transport._sock_recv() == (b"the password is wrong", None)
+            data, ended = transport._sock_recv()
+            assert data == b""
+            assert isinstance(ended, errors.KafkaConnectionError)
+            transport.close()
+        finally:
+            caught.close()
+
+
+SILENT = [errors.RequestTimedOutError, errors.KafkaTimeoutError, errors.KafkaConnectionError]
+CUT_OFF = [*SILENT, errors.Cancelled, OSError]
+
+
+@pytest.mark.parametrize("silent", SILENT, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("cut_off", CUT_OFF, ids=lambda error: error.__name__)
+def test_a_last_try_that_was_cut_off_does_not_hide_that_the_password_is_wrong(silent: type[Exception], cut_off: type[Exception]) -> None:
+    caught = Caught()
+    for error in (silent("before"), errors.SaslAuthenticationFailedError("wrong"), cut_off("after")):
+        caught._note(error)
+    with pytest.raises(NotConnected, match="SaslAuthenticationFailed"), caught.opening():
+        raise silent("Unable to bootstrap")
+
+
+def test_why_a_handshake_failed_is_not_hidden_by_the_tries_that_follow() -> None:
+    caught = Caught()
+    for error in (errors.KafkaConnectionError("CERTIFICATE_VERIFY_FAILED"), errors.KafkaConnectionError("cut off")):
+        caught._note(error)
+    with pytest.raises(NotConnected, match="CERTIFICATE_VERIFY_FAILED"), caught.opening():
+        raise errors.KafkaTimeoutError("Unable to bootstrap")
+
+
+def test_no_client_of_ours_lets_a_broker_create_topics() -> None:
+    caught = Caught()
+    try:
+        client = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))
+        client.cluster._topics.add("typo")
+        assert client.cluster.metadata_request().allow_auto_topic_creation is False
+    finally:
+        caught.close()
+
+
+def test_the_clusters_state_has_what_we_look_at() -> None:
+    cluster = ClusterMetadata(bootstrap_servers=["127.0.0.1:1"])
+    assert (cluster._partitions, cluster._topics, cluster.unauthorized_topics) == ({}, set(), set())
+    assert cluster.topic_id("none") is None
+
+
+def test_a_member_of_a_group_says_whether_it_leads() -> None:
+    assert "self._is_leader = True" in inspect.getsource(ConsumerCoordinator)
+    assert "self.state = MemberState.STABLE" in inspect.getsource(BaseCoordinator)
+    assert "self.rejoin_needed = True" in inspect.getsource(ConsumerCoordinator.request_rejoin)
+
+
+def test_the_consumer_takes_a_network_client_of_ours() -> None:
+    assert "self.config['kafka_client'](" in inspect.getsource(KafkaConsumer.__init__)
+
+
+ALL = [error for _, error in inspect.getmembers(errors, inspect.isclass) if issubclass(error, errors.KafkaError)]
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
+def test_every_error_of_the_client_is_one_of_the_three_words(error: type[Exception]) -> None:
+    try:
+        raised = error()
+    except TypeError:
+        raised = error({})  # it wants to know of which partitions
+    word = refusal(raised)
+    assert isinstance(word, AdapterError)
+    assert isinstance(word, BackOff | Rejected) == isinstance(raised, NOT_WRITTEN), "only what was certainly not written is refused"
+
+
+def test_what_nobody_knows_may_have_been_delivered() -> None:
+    for doubtful in (
+        errors.KafkaTimeoutError(),
+        errors.RequestTimedOutError(),
+        errors.NotEnoughReplicasAfterAppendError(),
+        errors.UnknownError(),
+    ):
+        assert isinstance(refusal(doubtful), NotConnected)
+
+
+def test_levels_ask_for_offsets_and_positions_as_we_expect() -> None:
+    assert parameters(ConsumerCoordinator.fetch_committed_offsets) == ["self", "partitions", "timeout_ms"]
+    assert "require_stable" in inspect.getsource(ConsumerCoordinator._send_offset_fetch_request)
+    assert parameters(SubscriptionState.all_consumed_offsets) == ["self"]
+
+
+@pytest.mark.parametrize(("doubtful", "following", "outcome"), [(False, 5, BackOff), (True, 6, NotConnected)], ids=["never", "perhaps"])
+def test_numbers_of_a_batch_are_used_again_only_where_no_try_of_it_was_taken(
+    doubtful: bool, following: int, outcome: type[AdapterError]
+) -> None:
+    """Else the broker takes the next batch for this one, says that it has it, and drops it."""
+    told: list[AdapterError | None] = []
+    caught, numbers, partition = Caught(), Numbers(api_version=(4, 0)), TopicPartition("t", 0)
+    numbers.set_producer_id_and_epoch(ProducerIdAndEpoch(1, 0))
+    client = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))
+    try:
+        accumulator = Accumulator(
+            lambda outcomes: told.extend(error for _, error in outcomes),
+            transaction_manager=numbers,
+            delivery_timeout_ms=1,
+            request_timeout_ms=1,
+        )
+        sender = Delivery(client, client.cluster, accumulator, transaction_manager=numbers)
+        accumulator.enqueue(partition, [(b"tag", b"\x01\x01\0", 0)])
+        batch = accumulator._batches[partition].popleft()
+        numbers.set_sequence_number(partition, 5)
+        batch.records.set_producer_state(1, 0, 5, False)
+        numbers.increment_sequence_number(partition, 1)
+        batch.doubtful, batch.created = doubtful, batch.created - 1  # its time is over
+        sender._dispatch_error(batch, errors.NotEnoughReplicasError(), ProduceResponse.TopicProduceResponse.PartitionProduceResponse())
+        assert (numbers.sequence_number(partition), [type(each) for each in told]) == (following, [outcome])
+    finally:
+        caught.close()
+
+
+def test_the_sender_waits_for_requests_about_the_transaction_in_one_place() -> None:
+    source = inspect.getsource(Sender.run_once)
+    assert "has_in_flight_transactional_request() or self._maybe_send_pending_request()" in source
+    assert parameters(Sender._send_producer_data) == ["self", "now"]
+    assert "is_send_to_partition_allowed" in inspect.getsource(RecordAccumulator)
+
+
+def test_a_batch_of_a_transaction_says_so() -> None:
+    records = Records([(b"1", b"\x01\x01\0", 0)])
+    records.set_producer_state(1, 0, 0, True)
+    records.close()
+    assert DefaultRecordBatch(records.buffer()).is_transactional

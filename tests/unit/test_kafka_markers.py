@@ -1,0 +1,162 @@
+"""Which end a partition is owed where a broker has forgotten to write one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from kafka import TopicPartition
+from unit.kafka_cluster import asked_by
+
+from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.kafka import Kafka, markers
+from delaybridge.adapters.kafka.markers import Markers
+from delaybridge.adapters.kafka.transactions import Aborted
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+LEVEL, OTHER, OUT = (TopicPartition(topic, 0) for topic in ("level", "other", "out"))
+COMMITTED, ABORTED = True, False
+
+
+class Cluster:
+    """Where transactions are open, and which partitions have no leader."""
+
+    def __init__(self) -> None:
+        self.state: str | None = "CompleteCommit"
+        self.open: set[TopicPartition] = set()
+        self.leaderless: set[TopicPartition] = set()
+
+    def transaction(self, _: str) -> str | None:
+        return self.state
+
+    def led(self, _: AbstractSet[str], used: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        asked = {LEVEL, OTHER, *used}
+        return asked - self.leaderless, asked & self.leaderless
+
+    def unfinished(self, partitions: AbstractSet[TopicPartition], _: int) -> set[TopicPartition]:
+        return self.open & partitions
+
+
+class Producer:
+    """Remembers which empty transactions it was to end, and how."""
+
+    producer_id = 7
+
+    def __init__(self, cluster: Cluster, known: Markers) -> None:
+        self.ends: list[tuple[set[TopicPartition], bool]] = []
+        self.fails = False
+        self._cluster = cluster
+        self._known = known
+
+    def end_again(self, partitions: AbstractSet[TopicPartition], *, committed: bool) -> None:
+        if self.fails:
+            raise NotConnected("it did not end in time")
+        self.ends.append((set(partitions), committed))
+        self._cluster.open -= partitions
+        self._known.ended(committed)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+    asked_by(monkeypatch, markers, made)
+    return made
+
+
+@pytest.fixture
+def known(cluster: Cluster) -> Markers:  # noqa: ARG001 - it is asked by these
+    return Markers(Kafka(bootstrap_servers="127.0.0.1:1"), ["level", "other"])
+
+
+@pytest.fixture
+def producer(cluster: Cluster, known: Markers) -> Producer:
+    return Producer(cluster, known)
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [
+        ("CompleteCommit", COMMITTED),
+        ("PrepareCommit", COMMITTED),
+        ("CompleteAbort", ABORTED),
+        ("PrepareAbort", ABORTED),
+        ("Ongoing", ABORTED),
+        ("PrepareEpochFence", ABORTED),
+        ("Empty", COMMITTED),
+    ],
+)
+def test_what_the_predecessor_left_open_ends_as_its_last_transaction_did(
+    cluster: Cluster, known: Markers, producer: Producer, state: str, end: bool
+) -> None:
+    cluster.state, cluster.open = state, {LEVEL}
+    known.recall("name")
+    known.stand(producer)
+    assert producer.ends == [({LEVEL}, end)]
+
+
+def test_where_nothing_is_open_nothing_is_ended_and_nobody_asks_twice(cluster: Cluster, known: Markers, producer: Producer) -> None:
+    known.recall("name")
+    known.stand(producer)
+    cluster.open = {LEVEL}
+    known.stand(producer)
+    assert producer.ends == []
+    known.doubt()
+    known.stand(producer)
+    assert producer.ends == [({LEVEL}, COMMITTED)]
+
+
+def test_a_partition_without_a_leader_is_owed_the_end_of_then_whatever_ends_meanwhile(
+    cluster: Cluster, known: Markers, producer: Producer
+) -> None:
+    cluster.state, cluster.open, cluster.leaderless = "CompleteAbort", {LEVEL}, {LEVEL}
+    known.recall("name")
+    known.stand(producer)
+    with pytest.raises(Aborted, match="no leader"):
+        known.stand(producer, {LEVEL})
+    known.stand(producer, {OTHER})
+    known.ended(COMMITTED)
+    cluster.leaderless = set()
+    known.stand(producer)
+    assert producer.ends[-1] == ({LEVEL}, ABORTED)
+    assert not known.waiting
+
+
+def test_an_end_that_was_not_certain_is_made_again_as_it_was_whatever_became_of_that_try(
+    cluster: Cluster, known: Markers, producer: Producer
+) -> None:
+    cluster.open = {LEVEL}
+    known.recall("name")
+    producer.fails = True
+    with pytest.raises(NotConnected):
+        known.stand(producer)
+    producer.fails, cluster.state = False, "Ongoing"
+    known.recall("name")
+    known.stand(producer)
+    assert producer.ends == [({LEVEL}, COMMITTED)]
+
+
+def test_where_it_writes_for_the_first_time_the_end_is_the_predecessors(cluster: Cluster, known: Markers, producer: Producer) -> None:
+    cluster.state = "CompleteAbort"
+    known.recall("name")
+    known.stand(producer, {OTHER})
+    known.ended(COMMITTED)
+    known.stand(producer, {OTHER, OUT})
+    assert producer.ends == [({OUT}, ABORTED)]
+
+
+def test_a_producer_without_a_past_ends_nothing(cluster: Cluster, known: Markers, producer: Producer) -> None:
+    cluster.state = None
+    known.recall("name")
+    known.stand(producer, {OUT})
+    assert producer.ends == []
+
+
+def test_of_a_successor_that_came_and_went_what_was_known_stands(cluster: Cluster, known: Markers, producer: Producer) -> None:
+    cluster.state = "Ongoing"
+    known.recall("name")
+    cluster.state, cluster.open = "Empty", {LEVEL}
+    known.recall("name")
+    known.stand(producer)
+    assert producer.ends == [({LEVEL}, ABORTED)]

@@ -1,0 +1,92 @@
+"""Which offsets are committed, whatever order acknowledgements come in."""
+
+from __future__ import annotations
+
+import pytest
+from kafka import TopicPartition
+
+from delaybridge.adapters.kafka.progress import Progress
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_an_acknowledgement_waits_for_those_before_it() -> None:
+    progress = Progress()
+    first, second, third = (progress.give({A: end}) for end in (10, 20, 30))
+    progress.ack(second)
+    assert progress.take() == {}
+    progress.ack(first)
+    assert progress.take() == {A: 20}
+    progress.ack(third)
+    assert progress.take() == {A: 30}
+
+
+def test_what_was_taken_is_not_taken_again() -> None:
+    progress = Progress()
+    progress.ack(progress.give({A: 10, B: 5}))
+    assert progress.take() == {A: 10, B: 5}
+    assert progress.take() == {}
+
+
+def test_a_commit_that_failed_is_tried_again_and_undoes_no_later_one() -> None:
+    progress = Progress()
+    progress.ack(progress.give({A: 10, B: 5}))
+    failed = progress.take()
+    progress.ack(progress.give({A: 20}))
+    progress.give_back(failed)
+    assert progress.take() == {A: 20, B: 5}
+
+
+def test_a_partition_is_held_by_what_is_given_out_and_not_acknowledged() -> None:
+    progress = Progress()
+    first, second = progress.give({A: 10}), progress.give({B: 5})
+    assert progress.holds({A})
+    assert progress.holds({B})
+    progress.ack(second)
+    assert not progress.holds({B})
+    progress.ack(first)
+    assert not progress.holds({A, B})
+
+
+def test_nothing_of_a_forgotten_partition_is_committed_whenever_its_acknowledgement_comes() -> None:
+    progress = Progress()
+    acknowledged, open_ = progress.give({A: 10, B: 5}), progress.give({A: 20, B: 6})
+    progress.ack(acknowledged)
+    progress.forget({A})
+    assert progress.take() == {B: 5}
+    progress.ack(open_)
+    assert progress.take() == {B: 6}
+    assert not progress.holds({A})
+
+
+def test_a_partition_that_comes_back_starts_anew() -> None:
+    progress = Progress()
+    before = progress.give({A: 10})
+    progress.forget({A})
+    progress.ack(progress.give({A: 10}))
+    progress.ack(before)
+    assert progress.take() == {A: 10}
+
+
+def test_what_a_transaction_has_committed_is_not_committed_again() -> None:
+    progress = Progress()
+    first, second = progress.give({A: 10}), progress.give({A: 20, B: 5})
+    assert progress.positions([first, second]) == {A: 20, B: 5}
+    progress.commit([first, second])
+    progress.ack(first)
+    progress.ack(second)
+    assert progress.take() == {}
+    assert not progress.holds({A, B})
+
+
+def test_a_batch_is_out_until_it_is_acknowledged_or_a_part_of_it_has_gone() -> None:
+    progress = Progress()
+    first, second, third = progress.give({A: 10, B: 5}), progress.give({A: 20}), progress.give({B: 9})
+    assert [progress.out(each.token) for each in (first, second, third)] == [first, second, third]
+    progress.forget({B})
+    assert [progress.out(each.token) for each in (first, second, third)] == [None, second, None]
+    with pytest.raises(KeyError):
+        progress.positions([first, second])
+    progress.ack(first)
+    progress.ack(second)
+    assert progress.out(second.token) is None

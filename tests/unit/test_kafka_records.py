@@ -1,0 +1,147 @@
+"""Record batches: ours are read by kafka-python, kafka-python's by us, and damaged ones stall nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from delaybridge.adapters.base import NotConnected, Rejected
+from delaybridge.adapters.kafka.batches import Records
+from delaybridge.adapters.kafka.fetched import Suspects
+from delaybridge.adapters.kafka.headers import tail
+from delaybridge.adapters.kafka.records import Damaged, Origin, offset_of, records, unreadable
+from delaybridge.adapters.kafka.varints import read_varint, varint
+from delaybridge.adapters.texts import text_of
+from delaybridge.core import fields
+from delaybridge.core.message import Message, Properties
+
+ORIGIN = Origin("orders.delayed", 3, b"i" * 16, "orders", True)
+BYTES = st.none() | st.binary(max_size=300)
+HEADERS = st.lists(st.tuples(st.binary(max_size=255).filter(lambda name: name != b"x-delay-tombstone"), BYTES), max_size=8)
+
+
+def written(*messages: Message, stamp: int = 1000) -> bytes:
+    batch = Records([(b"", tail(message), stamp + number) for number, message in enumerate(messages)])
+    batch.set_producer_state(7, 1, 0, False)
+    batch.close()
+    return batch.buffer()
+
+
+def read(raw: bytes) -> list[Any]:
+    return list(records(DefaultRecordBatch(raw), ORIGIN))
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_an_integer_comes_back(number: int) -> None:
+    assert read_varint(varint(number) + b"rest", 0) == (number, len(varint(number)))
+
+
+@given(st.lists(st.tuples(BYTES, BYTES, HEADERS), min_size=1, max_size=10))
+def test_any_records_come_back(given_: list[tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]]) -> None:
+    messages = [Message(body, fields.table(headers), key=key) for key, body, headers in given_]
+    raw = written(*messages)
+    assert DefaultRecordBatch(raw).validate_crc()
+    again = read(raw)
+    for sent, got in zip(messages, again, strict=True):
+        assert (got.message.body, got.message.key) == (sent.body, sent.key)
+        assert got.message.headers == sent.headers
+    assert [offset_of(one.token) for one in again] == list(range(len(messages)))
+    assert [one.sent for one in again] == [1000 + number for number in range(len(messages))]
+
+
+def test_kafka_python_reads_what_we_write() -> None:
+    raw = written(Message(b"body", fields.table([("a", b"1"), ("n", None)]), key=b"k"), Message(None))
+    first, second = DefaultRecordBatch(raw)
+    assert (first.key, first.value, first.headers, first.timestamp) == (b"k", b"body", [("a", b"1"), ("n", None)], 1000)
+    assert (second.key, second.value, second.timestamp) == (None, None, 1001)
+
+
+def test_we_read_what_kafka_python_writes() -> None:
+    builder = DefaultRecordBatchBuilder(2, 1, False, -1, -1, -1, 1 << 20)  # gzip
+    for number in range(50):
+        builder.append(number, 1000 + number, b"key", b"v" * 100, [("a", b"1"), ("b", None)])
+    got = read(bytes(builder.build()))
+    assert {(one.message.key, one.message.body, one.message.headers) for one in got} == {
+        (b"key", b"v" * 100, fields.table([("a", b"1"), ("b", None)]))
+    }
+    assert got[-1].message.properties == Properties(timestamp_ms=1049, partition=3)
+
+
+@pytest.mark.parametrize("at", range(61, 90))
+@pytest.mark.parametrize("byte", [0x00, 0x7F, 0xFF])
+def test_a_damaged_record_is_damaged_or_readable_and_nothing_else(at: int, byte: int) -> None:
+    raw = bytearray(written(Message(b"body", fields.table([("name", b"value")]), key=b"k"), Message(b"second")))
+    if at < len(raw):
+        raw[at] = byte
+    with contextlib.suppress(Damaged):
+        read(bytes(raw))
+
+
+def test_a_batch_that_cannot_be_read_is_fetched_again_once_and_then_given_up_whole() -> None:
+    suspects = Suspects()
+    with pytest.raises(NotConnected):
+        suspects.twice(ORIGIN, 17, "bad checksum")
+    suspects.twice(ORIGIN, 17, "bad checksum")
+    raw = written(Message(b"a"), Message(b"b"))
+    one = unreadable(raw, ORIGIN, (0, 1), "bad checksum")
+    assert one.defect is not None
+    assert (one.defect.reason, one.message.body, offset_of(one.token)) == ("header_damaged", raw, 1)
+
+
+def test_batches_split_without_losing_a_message() -> None:
+    batch = Records([(b"%d" % number, b"tail", 5) for number in range(7)])
+    first, second = batch.halves()
+    assert [tag for half in (first, second) for tag, _, _ in half.prepared] == [b"%d" % number for number in range(7)]
+
+
+def test_a_closed_or_full_batch_takes_no_more() -> None:
+    batch = Records([(b"1", b"x" * 899_000, 0)])
+    assert not batch.append((b"2", b"x" * 2000, 0))
+    small = Records([(b"1", b"x", 0)])
+    small.close()
+    assert not small.append((b"2", b"x", 0))
+
+
+def nested(depth: int) -> bytes:
+    payload = b""
+    for _ in range(depth):
+        inner = b"\x01aF" + len(payload).to_bytes(4, "big") + payload
+        payload = inner
+    return payload
+
+
+TEXTS: dict[bytes, bytes | None] = {
+    b"\x01at\x01": b"true",
+    b"\x01al" + (-5).to_bytes(8, "big", signed=True): b"-5",
+    b"\x01ad" + b"\x3f\xf8\0\0\0\0\0\0": b"1.5",
+    b"\x01aV": None,
+    b"\x01aT" + (1_700_000_000).to_bytes(8, "big"): b"1700000000",
+    b"\x01aD\x02" + (314).to_bytes(4, "big"): b"3.14",
+}
+
+
+@pytest.mark.parametrize(("table", "text"), list(TEXTS.items()))
+def test_values_become_text(table: bytes, text: bytes | None) -> None:
+    assert text_of(next(fields.fields(table))) == text
+
+
+def test_tables_and_arrays_become_json() -> None:
+    items = b"S\0\0\0\x01x" + b"t\x01" + b"x\0\0\0\x01\xff"
+    inner = b"\x01nl" + (1).to_bytes(8, "big") + b"\x01aA" + len(items).to_bytes(4, "big") + items
+    table = b"\x01hF" + len(inner).to_bytes(4, "big") + inner
+    assert text_of(next(fields.fields(table))) == b'{"n":1,"a":["x",true,"/w=="]}'
+
+
+def test_what_is_nested_too_deep_is_rejected() -> None:
+    with pytest.raises(Rejected):
+        tail(Message(b"", nested(5000)))
+
+
+def test_a_damaged_table_is_rejected() -> None:
+    with pytest.raises(Rejected):
+        tail(Message(b"", b"\x05abc"))

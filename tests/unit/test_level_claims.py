@@ -1,0 +1,197 @@
+"""Level queues with a log of ids: what was cancelled or replaced goes no further, wherever it is met, and the ledger adds up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.common import wait_until
+from contract.level_queues import Stepped
+from contract.stores import HOUR, MINUTE, T0, bodies, delivered, give, record, take
+from msgspec.structs import replace
+
+from delaybridge.adapters.base import Level
+from delaybridge.adapters.memory import Memory, adapter, broker
+from delaybridge.bridge.level_queues import register as module
+from delaybridge.bridge.level_queues.register import RegisterWorker
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.ledger import CLOSING
+from delaybridge.core.store import Answer, Held, Put, Settled, Unsupported, Withdraw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Claiming(Stepped):
+    """With a thread that reads the log; `events` are the ledger's."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, log=adapter.level_log(Memory(name=str(path)), Level("levels.ids", 0)))
+        assert self.claims.register is not None
+        self.register = self.claims.register
+        self.died: list[BaseException] = []
+        self.worker = RegisterWorker(self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error))
+
+    def start(self) -> Claiming:
+        self.worker.start()
+        wait_until(lambda: self.worker.caught_up, "the log to be read")
+        return self
+
+    def handed_out(self, now: int) -> list[str]:
+        """What may be delivered, once this bridge knows all that was said before."""
+        self.read()
+        return bodies(take(self, now))
+
+    def read(self) -> None:
+        """Until all that stands in the log is read."""
+        end = len(broker(self.name).lines("levels.ids", 0))
+        wait_until(lambda: self.register.known[0] >= end, "the log to be read")
+
+    @property
+    def name(self) -> str:
+        return str(self.journal.path)
+
+    @property
+    def events(self) -> dict[str, int]:
+        return {event: count for event, count in self.counts().events.items() if count}
+
+    def close(self) -> None:
+        self.worker.stop()
+        if self.worker.alive:
+            assert self.worker.join(10)
+        assert self.died == []
+        super().close()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Claiming]:
+    monkeypatch.setattr(module, "LOOK", 0.01)
+    opened = Claiming(tmp_path / "store").start()
+    yield opened
+    opened.close()
+
+
+def closed(store: Claiming) -> None:
+    """Nothing waits any more, and all is accounted for."""
+    assert store.events["scheduled"] == sum(store.events.get(event, 0) for event in CLOSING)
+    wait_until(lambda: store.register.size == 0, "the ids to be forgotten")
+
+
+def test_what_was_cancelled_is_not_handed_out_and_everything_else_is(store: Claiming) -> None:
+    give(store, record("a", T0 + MINUTE, chosen_id="a"), record("b", T0 + MINUTE, chosen_id="b"), record("c", T0 + MINUTE))
+    assert store.cancel("a", T0) == Answer("done")
+    assert store.handed_out(T0 + MINUTE) == ["b", "c"]
+    assert store.events == {"scheduled": 3, "cancelled": 1}
+
+
+def test_a_message_that_was_cancelled_ends_where_it_leaves_a_level(store: Claiming) -> None:
+    give(store, record("a", T0 + 3 * HOUR, chosen_id="a"))
+    store.cancel("a", T0)
+    store.read()
+    store.move_on(T0 + HOUR)
+    assert store.events == {"scheduled": 1}
+    store.move_on(T0 + 2 * HOUR)
+    assert store.events == {"scheduled": 1, "cancelled": 1}
+    closed(store)
+
+
+def test_a_message_that_is_sent_again_under_its_id_replaces_what_waits(store: Claiming) -> None:
+    give(store, record("old", T0 + MINUTE, chosen_id="a", lane="kafka"), record("later", T0 + HOUR, chosen_id="b"))
+    give(store, record("new", T0 + 2 * MINUTE, chosen_id="a"), record("sooner", T0 + MINUTE, chosen_id="b"))
+    store.read()
+    assert take(store, T0 + MINUTE, lane="kafka") == []
+    first = take(store, T0 + MINUTE)
+    assert bodies(first) == ["sooner"]
+    delivered(store, first, T0 + MINUTE)
+    second = take(store, T0 + 2 * MINUTE)
+    assert bodies(second) == ["new"]
+    delivered(store, second, T0 + 2 * MINUTE)
+    assert store.handed_out(T0 + HOUR) == []
+    assert store.events == {"scheduled": 4, "delivered": 2, "replaced": 2}
+    closed(store)
+
+
+def test_a_cancellation_that_overtakes_its_message_wins(store: Claiming) -> None:
+    assert store.put([Withdraw("a"), Put(record("a", T0 + 500, chosen_id="a")), Put(record("again", T0 + 500, chosen_id="a"))], T0) == [
+        Answer("unknown")
+    ]
+    assert store.handed_out(T0 + 500) == ["again"]
+    assert store.events == {"scheduled": 2, "cancelled": 1}
+
+
+def test_a_message_that_is_held_back_is_taken_away_when_it_is_cancelled(store: Claiming, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaybridge.bridge.level_queues.store.ENDING", 10.0)
+    give(store, record("a", chosen_id="a"), record("b"))
+    store.read()
+    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
+    assert store.cancel("a", T0) == Answer("done")
+    assert bodies(take(store, T0, held="orders")) == ["b"]
+    assert store.events == {"scheduled": 2, "cancelled": 1}
+
+
+def test_while_a_bridge_cannot_read_nothing_that_claims_an_id_is_delivered_and_all_else_is(
+    store: Claiming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(store, record("a", chosen_id="a"), record("b"))
+    store.read()
+    monkeypatch.setattr(module, "FRESH", -1.0)
+    (due,) = take(store)
+    assert due.record.message.body == b"b"
+    store.woken.clear()
+    monkeypatch.setattr(module, "FRESH", 1.0)
+    wait_until(lambda: ("rabbit", T0) in store.woken, "the lane to be told")
+    assert bodies(take(store)) == ["a"]
+
+
+def test_what_was_held_back_and_could_not_be_looked_up_waits_for_its_turn_anew(store: Claiming, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(store, record("a", chosen_id="a"))
+    store.read()
+    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
+    monkeypatch.setattr(module, "FRESH", -1.0)
+    assert take(store, held="orders") == []
+    monkeypatch.setattr(module, "FRESH", 1.0)
+    wait_until(lambda: store.next_due("rabbit") == T0, "it to be there again")
+    assert store.held("rabbit") == {}
+    assert bodies(take(store)) == ["a"]
+
+
+def test_a_cancel_stops_a_series_under_the_id_that_the_bridge_made(store: Claiming) -> None:
+    give(store, record("tick", every=MINUTE))
+    store.read()
+    (due,) = take(store)
+    later = replace(due.record, schedule=replace(due.record.schedule, due=T0 + MINUTE, occurrence=2))
+    store.settle([Settled(due.key, "delivered", T0, next=later)], T0)
+    wait_until(lambda: store.register._ids.words(due.record.id)[0].until == T0 + MINUTE, "the next due time to be known")
+    assert store.cancel(due.record.id, T0) == Answer("done")
+    assert store.handed_out(T0 + MINUTE) == []
+    assert store.events == {"scheduled": 2, "delivered": 1, "cancelled": 1}
+    closed(store)
+
+
+@pytest.mark.parametrize("event", ["dead_lettered", "expired"])
+def test_whatever_ends_a_message_frees_its_id(store: Claiming, event: str) -> None:
+    give(store, record("a", chosen_id="a"))
+    store.read()
+    (due,) = take(store)
+    store.settle([Settled(due.key, event, T0, "too_large")], T0)  # type: ignore[arg-type]
+    closed(store)
+    assert store.cancel("a", T0) == Answer("too_late", event, T0)  # type: ignore[arg-type]
+
+
+def test_claims_survive_a_bridge_that_is_killed_and_one_that_hands_back(store: Claiming, tmp_path: Path) -> None:
+    give(store, record("cancelled", T0 + 500, chosen_id="a"), record("kept", T0 + 500, chosen_id="b"))
+    store.move_on(T0 + 100)
+    assert store.cancel("a", T0 + 100) == Answer("done")
+    store.close()
+    again = Claiming(tmp_path / "store").start()
+    assert again.handed_out(T0 + 500) == ["kept"]
+    again.close()
+
+
+def test_what_needs_an_index_is_refused_all_the_same(store: Claiming) -> None:
+    give(store, record("a", T0 + MINUTE, chosen_id="a"))
+    with pytest.raises(Unsupported, match="rescheduling needs a time index"):
+        store.reschedule("a", T0, T0)
+    with pytest.raises(Unsupported, match="looking up an id"):
+        store.find("a")

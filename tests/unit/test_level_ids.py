@@ -1,0 +1,265 @@
+"""What the log of ids says of cancels and replacements, whoever reads it, and whatever the broker has dropped of it by then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaybridge.adapters.log import Line
+from delaybridge.bridge.level_queues.ids import REMEMBERED, Claim, Ids, cancelling, claiming, going_on, withdrawn
+
+if TYPE_CHECKING:
+    from delaybridge.bridge.level_queues.ids import Fate
+
+T0 = 1_763_700_000_000
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+class Log:
+    """Lines in order, and a reader that has read them all."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, Line]] = []
+        self.ids = Ids()
+        self._marks = 0
+
+    def append(self, *lines: Line) -> int:
+        """The place of the first."""
+        first = self._next()
+        for line in lines:
+            place = self._next()
+            self.lines.append((place, line))
+            more = self.ids.apply(place, line)
+            if line.value is not None:  # as the register does
+                self.append(*more)
+        return first
+
+    def _next(self) -> int:
+        return self.lines[-1][0] + 1 if self.lines else 0
+
+    def mark(self) -> bytes:
+        self._marks += 1
+        return self._marks.to_bytes(8, "big")
+
+    def claim(self, name: str = "a", now: int = T0, due: int = T0 + HOUR) -> Claim:
+        mark = self.mark()
+        return Claim(mark, self.append(claiming(name, mark, now, due)))
+
+    def again(self, claim: Claim, name: str = "a", now: int = T0, due: int = T0 + HOUR) -> Claim:
+        """The source has given the message again."""
+        return Claim(claim.mark, self.append(claiming(name, claim.mark, now, due, claim.place)))
+
+    def cancel(self, name: str = "a", now: int = T0, until: int = 0) -> bytes:
+        mark = self.mark()
+        self.append(cancelling(name, mark, now, until))
+        return mark
+
+    def end(self, claim: Claim, event: str = "delivered", now: int = T0) -> None:
+        self.append(*self.ids.ending("a", claim, event, now))  # type: ignore[arg-type]
+
+    def compacted(self, *, tombstones: bool = True) -> Ids:
+        """What a bridge knows that reads the log after the broker dropped all that it may."""
+        last = {line.key: place for place, line in self.lines}
+        self.lines = [(place, line) for place, line in self.lines if last[line.key] == place and (tombstones or line.value is not None)]
+        found = Ids()
+        for place, line in self.lines:
+            found.apply(place, line)
+        return found
+
+
+def test_a_message_alone_with_its_id_may_be_delivered_and_costs_nothing_once_it_is() -> None:
+    log = Log()
+    claim = log.claim()
+    assert log.ids.fate("a", claim) is None
+    log.end(claim)
+    assert len(log.ids) == 0
+    ended = log.ids.ended("a")
+    assert ended is not None
+    assert (ended.event, ended.at, ended.claim) == ("delivered", T0, claim)
+
+
+def test_a_cancel_ends_what_bore_the_id_before_it_and_nothing_that_comes_later() -> None:
+    log = Log()
+    before = log.claim()
+    log.cancel(now=T0 + 5)
+    after = log.claim()
+    assert log.ids.fate("a", before) == ("cancelled", T0 + 5)
+    assert log.ids.fate("a", after) is None
+    log.end(before, "cancelled")
+    assert log.ids.fate("a", after) is None
+
+
+def test_a_later_message_replaces_the_earlier_also_after_it_has_gone() -> None:
+    log = Log()
+    first, second = log.claim(), log.claim(now=T0 + 7)
+    assert log.ids.fate("a", first) == ("replaced", T0 + 7)
+    assert log.ids.fate("a", second) is None
+    log.end(second)
+    assert log.ids.fate("a", first) == ("replaced", T0 + 7)
+    assert log.compacted(tombstones=False).fate("a", first) == ("replaced", T0 + 7)
+
+
+def test_a_cancel_that_overtakes_its_message_waits_for_it_once_and_not_for_ever() -> None:
+    log = Log()
+    log.cancel(until=T0 + HOUR)
+    first, second = log.claim(now=T0 + 1), log.claim(now=T0 + 2)
+    assert log.ids.fate("a", first) == ("cancelled", T0 + 1)
+    assert log.ids.fate("a", second) is None
+    log.end(first, "cancelled")
+    assert log.compacted(tombstones=False).fate("a", second) is None
+
+    late = Log()
+    late.cancel(until=T0 + HOUR)
+    assert late.ids.fate("a", late.claim(now=T0 + HOUR + 1)) is None
+
+
+def test_a_message_that_is_taken_in_again_while_it_ends_has_ended() -> None:
+    """Who takes it in has not read yet that it ended: the copy claims after that, and finds neither the first claim nor the cancel."""
+    log = Log()
+    claim = log.claim()
+    log.cancel()
+    log.end(claim, "cancelled", T0 + 5)
+    copy = log.again(claim)
+    assert log.ids.fate("a", copy) == ("replaced", T0 + 5)
+    log.end(log.claim())
+    for ids in (log.ids, log.compacted(tombstones=False)):
+        assert ids.fate("a", copy) == ("replaced", T0 + 5)
+    log.end(copy, "replaced")
+    assert len(log.ids) == 0
+
+
+def test_a_message_that_was_taken_in_again_before_its_end_was_written_has_ended() -> None:
+    """Who ends it has not read yet that it was taken in again: its end takes the claim of the copy away, too."""
+    log = Log()
+    claim = log.claim()
+    log.cancel()
+    end = log.ids.ending("a", claim, "cancelled", T0 + 5)
+    copy = log.again(claim)
+    log.append(*end)
+    for ids in (log.ids, log.compacted()):
+        assert ids.fate("a", copy) == ("replaced", T0 + 5)
+
+
+def test_ids_do_not_touch_each_other() -> None:
+    log = Log()
+    one, other = log.claim("a"), log.claim("b")
+    log.cancel("b")
+    assert log.ids.fate("a", one) is None
+    assert log.ids.fate("b", other) == ("cancelled", T0)
+
+
+def test_of_a_message_that_the_log_does_not_know_nothing_is_said() -> None:
+    log = Log()
+    log.claim()
+    log.cancel()
+    assert log.ids.fate("a", Claim(b"12345678", 77)) is None
+
+
+def test_a_series_is_ended_by_a_cancel_whatever_its_next_occurrence_says() -> None:
+    log = Log()
+    claim = log.claim()
+    log.cancel()
+    log.append(going_on("a", claim.mark, T0 + 1, T0 + DAY))
+    assert log.ids.fate("a", claim) == ("cancelled", T0)
+    assert log.ids.words("a")[0].until == T0 + DAY
+
+
+def test_what_no_level_can_hold_any_more_is_outdated() -> None:
+    log = Log()
+    claim, waiting = log.claim(due=T0 + HOUR), log.cancel("b", until=T0 + HOUR)
+    assert list(log.ids.outdated(T0 + HOUR, DAY)) == []
+    assert list(log.ids.outdated(T0 + HOUR + 1, DAY)) == [withdrawn("b", waiting)]
+    log.append(*log.ids.outdated(T0 + HOUR + DAY + 1, DAY))
+    assert len(log.ids) == 0
+    assert log.ids.fate("a", claim) is None
+
+
+def test_what_is_said_of_a_message_after_its_end_is_done_with_at_once() -> None:
+    log = Log()
+    first, second = log.claim(), log.claim()
+    late = log.ids.ending("a", second, "delivered", T0)
+    log.end(first, "replaced")
+    assert [log.ids.apply(100 + number, line) for number, line in enumerate(late)] == [[Line(late[0].key, None)], []]
+    assert len(log.ids) == 0
+
+
+def test_a_bounded_number_of_endings_is_remembered() -> None:
+    log = Log()
+    for number in range(REMEMBERED + 5):
+        log.append(*log.ids.ending(str(number), Claim(b"12345678", 0), "delivered", T0))
+    assert log.ids.ended("4") is None
+    assert log.ids.ended("5") is not None
+
+
+@dataclass
+class Message:
+    claim: Claim
+    fate: Fate | None = None
+
+
+@dataclass
+class Model:
+    """The same as one who has seen everything in order would tell it."""
+
+    waiting: list[Message] = field(default_factory=list)
+    early: int = 0
+
+    def claim(self, claim: Claim, now: int) -> None:
+        for message in self.waiting:
+            message.fate = message.fate or ("replaced", now)
+        self.waiting.append(Message(claim, ("cancelled", now) if self.early >= now else None))
+        self.early = 0
+
+    def cancel(self, now: int, until: int) -> None:
+        if not self.waiting:
+            self.early = max(self.early, until)
+        for message in self.waiting:
+            message.fate = message.fate or ("cancelled", now)
+
+
+class Both:
+    """The log and the model, step by step."""
+
+    def __init__(self) -> None:
+        self.log, self.model = Log(), Model()
+
+    def take(self, step: str, now: int, chosen: Message | None, choice: int) -> None:
+        log, model = self.log, self.model
+        match step:
+            case "claim":
+                model.claim(log.claim(now=now), now)
+            case "cancel" if model.waiting:
+                log.cancel(now=now)
+                model.cancel(now, 0)
+            case "withdraw":
+                log.cancel(now=now, until=now + 5)
+                model.cancel(now, now + 5)
+            case "compact":
+                log.ids = log.compacted(tombstones=bool(choice % 2))
+            case "go on" if chosen is not None:
+                log.append(going_on("a", chosen.claim.mark, now, now + HOUR))
+            case "end" if chosen is not None:
+                log.end(chosen.claim, chosen.fate[0] if chosen.fate else "delivered", now)
+                model.waiting.remove(chosen)
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["claim", "cancel", "withdraw", "end", "compact", "go on"]), st.integers(0, 7)), max_size=30)
+
+
+@settings(max_examples=600)
+@given(STEPS)
+def test_whatever_the_broker_drops_every_reader_says_the_same(steps: list[tuple[str, int]]) -> None:
+    """Messages end in any order; each claims, is cancelled and replaced meanwhile."""
+    both = Both()
+    for number, (step, choice) in enumerate(steps):
+        waiting = both.model.waiting
+        both.take(step, T0 + number, waiting[choice % len(waiting)] if waiting else None, choice)
+        for ids in (both.log.ids, both.log.compacted()):
+            assert [ids.fate("a", message.claim) for message in waiting] == [message.fate for message in waiting]
+    for message in both.model.waiting:
+        both.log.end(message.claim)
+    assert all(word.cancel for word in both.log.ids.words("a")), "nothing is left of messages that have ended"

@@ -1,0 +1,118 @@
+"""What goes into the level queues: tried again in its place where it is insisted on, answered at once where it is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.common import wait_until
+
+from delaybridge.adapters.base import BackOff, Confirm, NotConnected, Outgoing
+from delaybridge.bridge.level_queues.publisher import Item, Publisher
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Flaky:
+    """A sink that confirms at once, refuses for addresses in `full`, and breaks when told."""
+
+    def __init__(self) -> None:
+        self.full: set[str] = set()
+        self.broken = False
+        self.taken: list[tuple[str, bytes]] = []
+        self._confirm: Confirm | None = None
+
+    def connect(self, confirm: Confirm) -> None:
+        if self.broken:
+            raise NotConnected("down")
+        self._confirm = confirm
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        if self.broken:
+            raise NotConnected("went down")
+        assert self._confirm is not None
+        for outgoing in messages:
+            refused = BackOff("refused_by_broker", "full") if outgoing.address in self.full else None
+            if refused is None:
+                self.taken.append((outgoing.address, outgoing.message.body or b""))
+            self._confirm([(outgoing.tag, refused)])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def sink() -> Flaky:
+    return Flaky()
+
+
+@pytest.fixture
+def publisher(sink: Flaky) -> Iterator[Publisher]:
+    failures: list[BaseException] = []
+    worker = Publisher("rabbit", sink, Metrics("0"), lambda _, error: failures.append(error))
+    worker.start()
+    wait_until(lambda: worker.connected, "a connection")
+    yield worker
+    worker.stop()
+    assert worker.join(10)
+    assert not failures
+
+
+class Answers:
+    """What has landed, in order."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+
+    def item(self, address: str, body: str, *, wanted: bool = True) -> Item:
+        return Item(address, Message(body.encode()), lambda: self.all.append(body), lambda: wanted)
+
+    def wait(self, count: int) -> list[str]:
+        wait_until(lambda: len(self.all) >= count, f"{count} answers")
+        return self.all
+
+
+def test_what_is_submitted_goes_out_in_order_and_is_answered(publisher: Publisher, sink: Flaky) -> None:
+    answers = Answers()
+    publisher.submit([answers.item("1s", str(number)) for number in range(2_000)])
+
+    assert answers.wait(2_000) == [str(number) for number in range(2_000)]
+    assert [body for _, body in sink.taken] == [b"%d" % number for number in range(2_000)]
+
+
+def test_a_refused_message_is_tried_again_before_all_that_came_later(publisher: Publisher, sink: Flaky) -> None:
+    answers = Answers()
+    sink.full.add("1s")
+    publisher.submit([answers.item("1s", "first")])
+    publisher.submit([answers.item("1s", "second"), answers.item("5s", "other")])
+    assert answers.wait(1) == ["other"], "a queue that refuses harms no other"
+    sink.full.clear()
+
+    answers.wait(3)
+    assert [body for address, body in sink.taken if address == "1s"] == [b"first", b"second"]
+
+
+def test_what_is_submitted_survives_a_lost_connection(publisher: Publisher, sink: Flaky) -> None:
+    answers = Answers()
+    sink.broken = True
+    publisher.submit([answers.item("1s", "lost with it")])
+    wait_until(lambda: not publisher.connected, "the loss")
+    publisher.submit([answers.item("1s", "came meanwhile")])
+    assert answers.all == []
+    sink.broken = False
+
+    assert answers.wait(2) == ["lost with it", "came meanwhile"]
+
+
+def test_what_nobody_wants_any_more_is_not_tried_again(publisher: Publisher, sink: Flaky) -> None:
+    answers = Answers()
+    sink.full.add("1s")
+    publisher.submit([answers.item("1s", "gone", wanted=False), answers.item("1s", "kept")])
+    wait_until(lambda: bool(publisher._refusals), "the refusal")
+    sink.full.clear()
+
+    answers.wait(1)
+    assert sink.taken == [("1s", b"kept")]

@@ -1,0 +1,251 @@
+"""Bridges that share a log of ids: whichever of them is asked, the answer is true for all."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.common import wait_until
+
+from delaybridge.adapters.base import BackOff, Level, NotConnected
+from delaybridge.adapters.memory import Memory, adapter
+from delaybridge.bridge.level_queues import register as module
+from delaybridge.bridge.level_queues.ids import ENDED, Claim
+from delaybridge.bridge.level_queues.register import MARGIN, Cancelling, Claiming, Register, RegisterWorker
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.store import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from delaybridge.adapters.log import Line, Log
+
+T0 = 1_763_700_000_000
+HOUR = 3_600_000
+NEVER = float("inf")
+
+
+class Bridge:
+    """A register with its thread, at T0 for ever."""
+
+    def __init__(self, log: Log) -> None:
+        self.decided: set[str] = set()
+        self.died: list[BaseException] = []
+        self.register = Register(log, lambda: T0, self.decided.update, lambda: None)
+        self._worker = RegisterWorker(self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error))
+
+    def start(self) -> Bridge:
+        self._worker.start()
+        wait_until(lambda: self._worker.caught_up, "the log to be read")
+        return self
+
+    def stop(self) -> None:
+        self._worker.stop()
+        assert self._worker.join(10)
+        assert self.died == []
+
+    def claim(self, name: str = "a", due: int = T0 + HOUR) -> Claim:
+        (claim,), _ = self.register.enter([Claiming(name, due)], T0)
+        return claim
+
+    def cancel(self, name: str = "a", patience: float = 0.0) -> Answer:
+        return self.register.cancel(name, T0, patience)
+
+    def knows(self, claim: Claim) -> None:
+        wait_until(lambda: self.register.certain(claim, NEVER), "the bridge to know of it")
+
+
+@pytest.fixture
+def shared() -> Callable[[], Log]:
+    name = secrets.token_hex(4)
+    return lambda: adapter.level_log(Memory(name=name), Level("levels.ids", 0))
+
+
+@pytest.fixture
+def bridges(shared: Callable[[], Log]) -> Iterator[tuple[Bridge, Bridge]]:
+    one, other = Bridge(shared()).start(), Bridge(shared()).start()
+    yield one, other
+    one.stop()
+    other.stop()
+
+
+def test_what_one_bridge_took_in_is_cancelled_through_the_other(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    claim = one.claim()
+    assert other.cancel() == Answer("done")
+    wait_until(lambda: one.register.fate("a", claim) == ("cancelled", T0), "the first to hear of it")
+    wait_until(lambda: one.decided == {"a"}, "it to be told")
+    assert one.cancel() == Answer("too_late", "cancelled", T0)
+
+
+def test_a_later_message_with_the_id_replaces_the_first_wherever_it_was_taken_in(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    first, second = one.claim(), other.claim()
+    for bridge in bridges:
+        bridge.knows(second)
+        assert bridge.register.fate("a", first) == ("replaced", T0)
+        assert bridge.register.fate("a", second) is None
+
+
+def test_an_id_that_nobody_bears_is_unknown_and_the_next_to_bear_it_is_free(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    assert one.cancel() == Answer("unknown")
+    claim = other.claim()
+    other.knows(claim)
+    assert other.register.fate("a", claim) is None
+
+
+def test_a_cancel_that_waits_ends_the_next_to_bear_the_id(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    assert one.register.enter([Cancelling("a", T0 + HOUR)], T0) == ([], [Answer("unknown")])
+    first, second = other.claim(), one.claim("a")
+    other.knows(second)
+    assert other.register.fate("a", first) == ("cancelled", T0)
+    assert other.register.fate("a", second) is None
+
+
+def test_claims_and_cancels_of_one_batch_are_taken_in_order(bridges: tuple[Bridge, Bridge]) -> None:
+    one, _ = bridges
+    (first, second), answers = one.register.enter([Claiming("a", T0 + HOUR), Cancelling("a", 0), Claiming("a", T0 + HOUR)], T0)
+    assert answers == [Answer("done")]
+    one.knows(second)
+    assert one.register.fate("a", first) == ("cancelled", T0)
+    assert one.register.fate("a", second) is None
+
+
+def test_what_a_source_gives_again_is_the_same_message(bridges: tuple[Bridge, Bridge]) -> None:
+    """What was decided about it stands, and only its last copy is delivered."""
+    one, other = bridges
+    again = Claiming("a", T0 + HOUR, b"12345678")
+    (first,), _ = one.register.enter([again], T0)
+    (second,), _ = other.register.enter([again], T0)
+    other.knows(second)
+    assert other.register.fate("a", first) == ("replaced", T0)
+    assert other.register.fate("a", second) is None
+
+    assert one.cancel() == Answer("done")
+    (third,), _ = other.register.enter([again], T0)
+    other.knows(third)
+    assert other.register.fate("a", third) == ("cancelled", T0)
+
+    other.register.ended("a", third, "cancelled", T0)
+    wait_until(lambda: one.register.size == 0, "it to be forgotten")
+    assert one.register.enter([again], T0) == ([ENDED], [])
+    assert one.register.fate("a", first) == ("replaced", T0), "a copy that was still on its way"
+    assert one.register.enter([Claiming("a", T0 + HOUR, b"another1")], T0)[0] != [ENDED]
+
+
+def test_what_is_due_about_now_is_in_flight_until_the_log_says_what_came_first(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    claim = one.claim(due=T0 + MARGIN - 1)
+    assert other.cancel() == Answer("in_flight")
+
+    ending = threading.Timer(0.2, lambda: one.register.ended("a", claim, "cancelled", T0 + 5))
+    ending.start()
+    assert other.cancel("a") == Answer("too_late", "cancelled", T0), "the first one stands"
+    ending.join()
+
+    claim = one.claim(due=T0 + 5)
+    threading.Timer(0.2, lambda: one.register.ended("a", claim, "delivered", T0 + 6)).start()
+    assert other.cancel("a", 5.0) == Answer("too_late", "delivered", T0 + 6)
+
+    claim = one.claim(due=T0 + 5)
+    threading.Timer(0.2, lambda: one.register.ended("a", claim, "cancelled", T0 + 7)).start()
+    assert other.cancel("a", 5.0) == Answer("done")
+
+
+def test_a_series_is_cancelled_for_certain_where_its_next_occurrence_is_due_late_enough(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    claim = one.claim(due=T0)
+    threading.Timer(0.2, lambda: one.register.goes_on("a", claim, T0 + HOUR, T0)).start()
+    assert other.cancel("a", 5.0) == Answer("done")
+
+
+def test_after_an_ending_nothing_is_left_and_a_cancel_is_told_of_it(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    claim = one.claim()
+    other.cancel()
+    one.knows(claim)
+    one.register.ended("a", claim, "cancelled", T0 + 3)
+    wait_until(lambda: one.register.size + other.register.size == 0, "both to have forgotten")
+    assert other.cancel() == Answer("too_late", "cancelled", T0 + 3)
+    wait_until(lambda: one.register.size + other.register.size == 0, "both to have forgotten")
+
+
+def test_a_bridge_that_is_started_again_knows_all_of_it(shared: Callable[[], Log], bridges: tuple[Bridge, Bridge]) -> None:
+    one, _ = bridges
+    cancelled, free = one.claim("a"), one.claim("b")
+    one.cancel("a")
+    late = Bridge(shared()).start()
+    late.knows(free)
+    assert late.register.fate("a", cancelled) == ("cancelled", T0)
+    assert late.register.fate("b", free) is None
+    late.stop()
+
+
+def test_nothing_is_certain_for_a_bridge_that_has_not_looked_lately(shared: Callable[[], Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    bridge = Bridge(shared()).start()
+    claim = bridge.claim()
+    bridge.knows(claim)
+    bridge.stop()
+    assert bridge.register.certain(claim, NEVER)
+    monkeypatch.setattr(module, "FRESH", 0.0)
+    time.sleep(0.001)
+    assert not bridge.register.certain(claim, NEVER)
+
+
+def test_a_claim_of_which_a_log_that_was_made_anew_knows_nothing_keeps_nobody_waiting(bridges: tuple[Bridge, Bridge]) -> None:
+    one, _ = bridges
+    claim = Claim(b"12345678", 1_000)
+    assert not one.register.certain(claim, NEVER)
+    came = time.monotonic()
+    wait_until(lambda: one.register.certain(claim, came), "a look at the log")
+    assert one.register.fate("a", claim) is None
+
+
+def test_an_ending_of_long_ago_does_not_keep_a_cancel_from_waiting(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    first = one.claim()
+    one.knows(first)
+    one.register.ended("a", first, "delivered", T0 - 2 * 24 * HOUR)
+    wait_until(lambda: one.register.size == 0, "it to be forgotten")
+    assert one.register.enter([Cancelling("a", T0 + HOUR)], T0) == ([], [Answer("unknown")])
+    second = other.claim()
+    other.knows(second)
+    assert other.register.fate("a", second) == ("cancelled", T0)
+
+
+def test_a_bridge_that_does_not_read_answers_no_cancel(shared: Callable[[], Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    bridge = Bridge(shared())
+    with pytest.raises(NotConnected, match="has not read the log of ids"):
+        bridge.cancel()
+
+
+class Refusing:
+    """A log that takes nothing the first few times."""
+
+    def __init__(self, log: Log, times: int) -> None:
+        self._log, self.left = log, times
+        self.connect, self.read, self.end, self.close = log.connect, log.read, log.end, log.close
+
+    def append(self, lines: Sequence[Line]) -> list[int]:
+        if self.left:
+            self.left -= 1
+            raise BackOff("refused_by_broker", "too few replicas")
+        return self._log.append(lines)
+
+
+def test_endings_that_cannot_be_written_are_written_later(shared: Callable[[], Log]) -> None:
+    refusing = Refusing(shared(), 0)
+    bridge = Bridge(refusing).start()
+    claim = bridge.claim()
+    bridge.knows(claim)
+    refusing.left = 2
+    bridge.register.ended("a", claim, "delivered", T0)
+    wait_until(lambda: bridge.register.size == 0, "the ending to be written")
+    assert refusing.left == 0
+    bridge.stop()

@@ -1,0 +1,280 @@
+"""Moving house between a time index and level queues: what is where afterwards, what the ledger says, and what an interruption costs."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, record, take
+from msgspec.structs import replace
+
+from delaybridge.adapters import memory
+from delaybridge.adapters.base import AdapterError, NotConnected
+from delaybridge.bridge import migrate
+from delaybridge.bridge.config import Config
+from delaybridge.bridge.level_queues.envelope import Envelope, pack, unpack
+from delaybridge.bridge.migrate import Place, place, to_level_queues, to_time_index
+from delaybridge.core.fields import plain
+from delaybridge.core.message import Message
+from delaybridge.core.store import Held, Put, Refuse, Settled, StoreFull, Withdraw
+from delaybridge.core.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from delaybridge.core.store import Record
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    brokers = {"here": {"type": "memory", "name": secrets.token_hex(4)}}
+    routes = [{"name": "jobs", "from": {"broker": "here", "queue": "in"}, "to": {"broker": "here"}}]
+    limits = {"levels": "1s 1m 1h"}
+    return Config.model_validate({"store": {"path": tmp_path}, "brokers": brokers, "routes": routes, "limits": limits})
+
+
+@pytest.fixture
+def there(config: Config) -> Place:
+    return place(config, "here", "levels")
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[TimeIndex]:
+    opened = TimeIndex(tmp_path / "index", bridge="test", min_free_disk=0, reserve_bytes=0)
+    yield opened
+    opened.close()
+
+
+def out(index: TimeIndex, there: Place, now: int = T0) -> migrate.Moved:
+    return to_level_queues(index, there, lambda: now, lambda _: None)
+
+
+def back(index: TimeIndex, there: Place, now: int = T0) -> migrate.Came:
+    return to_time_index(index, there, lambda: now, lambda _: None)
+
+
+def messages(there: Place, queue: str) -> list[Message]:
+    options = there.options
+    assert isinstance(options, memory.Memory)
+    return [entry.message for entry in memory.broker(options.name).queue(f"levels.{queue}")]
+
+
+def levels(there: Place) -> dict[str, list[Record]]:
+    """What is at each level."""
+    return {name: [unpack(each).record for each in messages(there, name)] for name in ("0", "1s", "1m", "1h")}
+
+
+def texts(records: Sequence[Record]) -> list[str]:
+    return [(each.message.body or b"").decode() for each in records]
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WAKING", "UNKNOWN", "QUIET"):
+        monkeypatch.setattr(migrate, name, 0.0)
+
+
+def test_everything_goes_to_the_level_that_fits(index: TimeIndex, there: Place) -> None:
+    give(index, record("a", T0 + 2 * HOUR), record("b", T0 + 5 * MINUTE), record("c", T0 + 900), record("d", T0 + 1_000), record("e", T0))
+    moved = out(index, there)
+    assert {name: texts(found) for name, found in levels(there).items()} == {"0": ["e", "c"], "1s": ["d"], "1m": ["b"], "1h": ["a"]}
+    assert (moved.records, moved.dead_letters, moved.withdrawn) == (5, 0, 0)
+    assert index.counts().pending == 0
+
+
+def test_there_and_back_a_schedule_is_the_same_and_the_ledger_tells_of_it_once(index: TimeIndex, there: Place) -> None:
+    given = [record("a", T0 + HOUR, chosen_id="order-7"), record("b", T0 + MINUTE, every=MINUTE), record("c", T0 + 5)]
+    give(index, *given)
+    (tick,) = take(index, T0 + 5)
+    index.put_back([tick.key])
+    before = {each.record.id: each.record for each in index.leaving(10, "", T0)[0]}
+
+    out(index, there)
+    came = back(index, there)
+
+    assert (came.records, came.again, came.left) == (3, 0, 0)
+    assert {each.record.id: each.record for each in index.leaving(10, "", T0)[0]} == before
+    assert [row.event for row in index.outbox(100)] == ["scheduled"] * 3
+    assert index.counts().pending == 3
+    assert index.counts().by_address == {("rabbit", "orders"): 3}
+    assert adds_up(index)
+    delivered(index, take(index, T0 + HOUR), T0 + HOUR)
+    assert adds_up(index)
+
+
+def test_a_chosen_id_is_found_where_its_message_is(index: TimeIndex, there: Place) -> None:
+    give(index, record("a", T0 + HOUR, chosen_id="order-7"))
+    out(index, there)
+    assert index.cancel("order-7", T0).outcome == "unknown"
+    back(index, there)
+    assert index.cancel("order-7", T0).outcome == "done"
+    assert adds_up(index)
+
+
+def test_an_id_of_the_bridges_own_is_found_after_the_way_back(index: TimeIndex, there: Place) -> None:
+    give(index, record("a", T0 + HOUR))
+    name = index.leaving(1, "", T0)[0][0].record.id
+    out(index, there)
+    give(index, record("other", T0 + HOUR))
+    back(index, there)
+    assert index.cancel(name, T0).outcome == "done"
+    assert bodies(take(index, T0 + HOUR)) == ["other"]
+
+
+def test_what_is_held_back_moves_as_well(index: TimeIndex, there: Place) -> None:
+    give(index, record("a"), record("b", address="bills"))
+    index.hold([Held(due.key, 1, "refused") for due in take(index)], T0)
+    out(index, there, T0 + 1)
+    assert sorted(texts(levels(there)["0"])) == ["a", "b"]
+    assert (index.counts().pending, index.counts().held, index.held("rabbit")) == (0, 0, {})
+
+
+def test_a_message_that_was_withdrawn_on_the_wire_before_a_crash_does_not_move(index: TimeIndex, there: Place, tmp_path: Path) -> None:
+    give(index, record("a", chosen_id="order-7"))
+    assert take(index)
+    index.put([Withdraw("order-7")], T0)
+    index.close()
+    again = TimeIndex(tmp_path / "index", bridge="test", min_free_disk=0, reserve_bytes=0)
+    assert out(again, there).records == 0
+    assert [row.event for row in again.outbox(10)] == ["scheduled", "cancelled"]
+    assert adds_up(again)
+    again.close()
+
+
+def test_dead_letters_go_to_their_queue_with_their_reasons(index: TimeIndex, there: Place) -> None:
+    give(index, record("a"), record("on its way"))
+    first, second = take(index)
+    carried = replace(second.record, address="dead", kind="refused")
+    index.settle(
+        [
+            Settled(first.key, "dead_lettered", T0, "too_large", "9 MB"),
+            Settled(second.key, "dead_lettered", T0, "too_large", forward=carried),
+        ],
+        T0,
+    )
+    index.put([Refuse(record("b", kind="refused"), "bad_number", "x")], T0)
+
+    moved = out(index, there)
+
+    assert [(each.body, plain(each.headers)["x-delay-reason"]) for each in messages(there, "dead-letters")] == [
+        (b"a", "too_large"),
+        (b"b", "bad_number"),
+    ]
+    assert texts(levels(there)["0"]) == ["on its way"]
+    assert (moved.records, moved.dead_letters) == (1, 2)
+    assert (index.counts().shelved, index.carriers()) == (0, 0)
+    assert adds_up(index)
+    back(index, there)
+    assert (index.counts().pending, index.carriers()) == (0, 1)
+    assert adds_up(index)
+
+
+def test_cancellations_that_wait_for_their_schedules_are_counted(index: TimeIndex, there: Place) -> None:
+    index.put([Withdraw("one"), Withdraw("two"), Put(record("a", chosen_id="three"))], T0)
+    index.put([Withdraw("three")], T0)
+    assert out(index, there).withdrawn == 2
+
+
+def test_many_batches_move_each_message_once(index: TimeIndex, there: Place) -> None:
+    count = 2 * migrate.OUT + 7
+    give(index, *(record(str(number), T0 + HOUR + number % 10) for number in range(count)))
+    told: list[int] = []
+    to_level_queues(index, there, lambda: T0, told.append)
+    assert told == [migrate.OUT, 2 * migrate.OUT, count]
+    found = levels(there)["1h"]
+    assert [each.schedule.due for each in found] == sorted(each.schedule.due for each in found)
+    assert sorted(map(int, texts(found))) == list(range(count))
+    assert back(index, there).records == count
+
+
+def test_a_move_out_that_was_killed_doubles_one_batch_at_most_and_the_way_back_finds_it(
+    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3 * migrate.OUT
+    give(index, *(record(str(number), T0 + HOUR) for number in range(count)))
+    move_out, calls = index.move_out, []
+
+    def killed(keys: Sequence[bytes]) -> None:
+        calls.append(len(keys))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        move_out(keys)
+
+    monkeypatch.setattr(index, "move_out", killed)
+    with pytest.raises(KeyboardInterrupt):
+        out(index, there)
+    monkeypatch.undo()
+    out(index, there)
+
+    found = [(each.id, each.schedule.occurrence) for each in levels(there)["1h"]]
+    assert (len(found), len(set(found))) == (count + migrate.OUT, count)
+    monkeypatch.setattr(migrate, "QUIET", 0.0)
+    came = back(index, there)
+    assert (came.records, came.again) == (count, migrate.OUT)
+    assert index.counts().pending == count
+
+
+def test_a_broker_that_refuses_stops_the_move_and_nothing_is_forgotten(config: Config, index: TimeIndex) -> None:
+    strict = config.model_copy(update={"brokers": Config.model_validate(
+        {"brokers": {"here": {"type": "memory", "name": secrets.token_hex(4), "create_queues": False}}, "routes": [
+            {"name": "jobs", "from": {"broker": "here", "queue": "in"}, "to": {"broker": "here"}}]}).brokers})  # fmt: skip
+    give(index, record("a", T0 + HOUR))
+    with pytest.raises(AdapterError, match="did not take 1 of 1 messages: unroutable"):
+        out(index, place(strict, "here", "levels"))
+    assert index.counts().pending == 1
+
+
+def test_a_way_back_that_was_killed_keeps_each_message_once(index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(index, *(record(str(number), T0 + HOUR) for number in range(50)))
+    out(index, there)
+    monkeypatch.setattr(migrate, "IN", 20)
+    move_in: Callable[[Sequence[Record], int], int] = index.move_in
+
+    def killed(records: Sequence[Record], now: int) -> int:
+        move_in(records, now)
+        raise NotConnected("killed between the disk and the acknowledgement")
+
+    monkeypatch.setattr(index, "move_in", killed)
+    with pytest.raises(NotConnected):
+        back(index, there)
+    monkeypatch.setattr(index, "move_in", move_in)
+    came = back(index, there)
+
+    assert (came.records, came.again) == (30, 20)
+    assert index.counts().pending == 50
+    assert sorted(map(int, bodies(take(index, T0 + HOUR)))) == list(range(50))
+
+
+def test_two_occurrences_of_one_schedule_both_come_back(index: TimeIndex, there: Place) -> None:
+    """As a bridge leaves them that died between publishing the next one and forgetting this one."""
+    options = there.options
+    assert isinstance(options, memory.Memory)
+    one = replace(record("tick", T0 + MINUTE, every=MINUTE), id="tick")
+    later = replace(one, schedule=replace(one.schedule, due=T0 + 2 * MINUTE, occurrence=2))
+    for each in (one, later, later):
+        memory.broker(options.name).put("levels.1m", pack(Envelope(each, T0)), options)
+    came = back(index, there)
+    assert (came.records, came.again) == (2, 1)
+    assert [due.record.schedule.occurrence for due in take(index, T0 + HOUR)] == [1, 2]
+
+
+def test_what_no_bridge_put_into_a_level_is_shelved(index: TimeIndex, there: Place) -> None:
+    options = there.options
+    assert isinstance(options, memory.Memory)
+    memory.broker(options.name).put("levels.1m", Message(b"hello"), options)
+    assert back(index, there).strange == 1
+    (letter,) = index.dead_letters(10)
+    assert (letter.record.message.body, letter.reason) == (b"hello", "rejected_by_broker")
+    assert adds_up(index)
+
+
+def test_a_disk_that_is_full_leaves_everything_on_the_broker(tmp_path: Path, index: TimeIndex, there: Place) -> None:
+    give(index, record("a", T0 + HOUR))
+    out(index, there)
+    full = TimeIndex(tmp_path / "full", bridge="test", min_free_disk=100, reserve_bytes=0, free_bytes=lambda: 50)
+    with pytest.raises(StoreFull):
+        back(full, there)
+    full.close()
+    assert texts(levels(there)["1h"]) == ["a"]

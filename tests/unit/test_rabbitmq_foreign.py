@@ -1,0 +1,37 @@
+"""What RabbitMQ makes of messages that come from other brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from delaybridge.adapters.rabbitmq.foreign import is_foreign, key_of, native
+from delaybridge.core import fields
+from delaybridge.core.message import Message, Properties
+
+NEW = Properties(timestamp_ms=1_700_000_000_123)
+
+
+def test_a_message_of_rabbitmqs_own_is_left_alone() -> None:
+    assert not is_foreign(Message(b"body", fields.table([("a", 1)]), Properties(delivery_mode=1, timestamp=5)))
+
+
+def test_what_came_from_a_durable_broker_is_persistent_and_bears_its_time_in_seconds() -> None:
+    properties = native(Message(b"", properties=NEW)).properties
+    assert (properties.delivery_mode, properties.timestamp) == (2, 1_700_000_000)
+
+
+@pytest.mark.parametrize(("key", "tag"), [(b"customer-7", "S"), (b"\xff\x00", "x"), (b"", "S")])
+def test_a_key_travels_as_a_header_and_is_a_key_again(key: bytes, tag: str) -> None:
+    sent = native(Message(b"", fields.table([("a", 1)]), NEW, key))
+    assert [field.tag for field in fields.fields(sent.headers) if field.name == b"x-delay-key"] == [tag]
+    assert key_of(sent.headers) == key
+    assert native(sent).headers == sent.headers
+
+
+def test_a_message_without_that_header_has_no_key() -> None:
+    assert key_of(fields.table([("note", "x-delay-key"), ("x-delay-key", 7)])) is None
+
+
+def test_a_tombstone_is_an_empty_body_that_says_so() -> None:
+    sent = native(Message(None, properties=NEW))
+    assert (sent.body, fields.plain(sent.headers)) == (b"", {"x-delay-tombstone": True})
