@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
-_SAID = 2_000
+pytest.register_assert_rewrite("contract.taking", "crash.traffic", "integration.daemon", "integration.level_queues")
+
+_SAID = 4_000
 """Characters of a broker's output that a failed test shows."""
 
 
