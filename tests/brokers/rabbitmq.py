@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 IMAGE = "rabbitmq:4.2-management"
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
+AFTER_RESTART = 240.0
+"""Seconds that messages may take to leave a level after a restart.
+
+A level that begins to dead-letter before the node knows its exchanges tries again after `dead_letter_worker_publisher_confirm_timeout`, three minutes.
+"""
+
 
 class Broker(common.Broker, Protocol):
     """A running RabbitMQ; `control` runs rabbitmqctl and gives what it prints."""

@@ -14,6 +14,7 @@ import pika
 import pika.exceptions
 import pytest
 from brokers.common import Unavailable, wait_until
+from brokers.rabbitmq import AFTER_RESTART
 
 from delaybridge.adapters.base import BackOff, Level, NotConnected, Outcome, Outgoing
 from delaybridge.adapters.rabbitmq import RabbitMQ, adapter
@@ -213,7 +214,7 @@ def test_what_waits_survives_the_broker_and_comes_neither_early_nor_not_at_all(s
     seen: dict[int, int] = {}
     source = stage.taking(stage.level)
     while len(seen) < len(put):
-        for each in leaving(source, 1):
+        for each in leaving(source, 1, AFTER_RESTART):
             seen.setdefault(each.number, each.at)
     assert [number for number, at in seen.items() if at < put[number] + WAIT] == []
 

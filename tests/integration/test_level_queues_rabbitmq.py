@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from brokers.rabbitmq import AFTER_RESTART
 from crash.ends_rabbitmq import RabbitEnds
 
 from integration import level_queues
@@ -144,4 +145,5 @@ def ends(rabbitmq: Any) -> Iterator[RabbitEnds]:
 def test_bridges_share_the_work_and_lose_nothing_when_they_are_killed_and_the_broker_is_restarted(
     ends: RabbitEnds, tmp_path: Path, count: int
 ) -> None:
-    level_queues.run_rounds(ends, KIND, tmp_path, level_queues.config(ends, KIND), count=count).check()
+    settings = level_queues.config(ends, KIND)
+    level_queues.run_rounds(ends, KIND, tmp_path, settings, count=count, patience=AFTER_RESTART).check()
