@@ -22,7 +22,7 @@ maven() {
     command -v mvn >/dev/null || packages maven
 }
 
-chromium() {
+browser() {
     [ -z "${DELAYBRIDGE_TEST_CHROMIUM:-}" ] || return 0
     for name in chromium chromium-browser google-chrome; do ! command -v $name >/dev/null || return 0; done
     echo "Installing chromium for the tests, which look at the audit's report with it ..."
@@ -41,4 +41,4 @@ for broker in $("$python" -m brokers missing); do
     echo "Installing $broker for the tests, which start private nodes of it ..."
     install "$broker" || echo "No $broker here: the tests that need one are skipped. Install it, start Docker, or set DELAYBRIDGE_TEST_$(echo "$broker" | tr a-z A-Z)_URL." >&2
 done
-chromium || echo "No Chromium here: the tests that need one are skipped. Install it, or set DELAYBRIDGE_TEST_CHROMIUM." >&2
+browser || echo "No Chromium here: the tests that need one are skipped. Install it, or set DELAYBRIDGE_TEST_CHROMIUM." >&2
