@@ -11,7 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import TopicPartition, errors
-from kafka.producer.transaction_manager import EndTxnHandler, Priority, TransactionalRequestResult, TransactionState, TxnRequestHandler
+from kafka.producer.transaction_manager import (
+    EndTxnHandler,
+    Priority,
+    TransactionalRequestResult,
+    TransactionState,
+    TxnOffsetCommitHandler,
+    TxnRequestHandler,
+)
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 
@@ -144,9 +151,15 @@ class Moving(Numbers):
         self._epochs |= leaders
 
     def next_request_handler(self, has_incomplete_batches: bool) -> Any:
-        """See TransactionManager. Without its offsets a transaction is not committed, whatever became of the request with them."""
+        """See TransactionManager. Without its offsets a transaction is not committed, whatever became of the request with them.
+
+        The offsets wait for the batches. A broker asks the coordinator about either, whether it belongs to the transaction, and forgets the first question
+        of a producer where a second one comes: what it concerned is refused then, as NOT_ENOUGH_REPLICAS, and tried again after 100 ms.
+        """
         with self._lock:
             first = self._pending_requests[0][2] if self._pending_requests else None
+            if isinstance(first, TxnOffsetCommitHandler) and has_incomplete_batches and not (self.has_error() or self.is_aborting()):
+                return None
             if isinstance(first, EndTxnHandler) and not has_incomplete_batches and self._lacks_offsets:
                 first.abortable_error(errors.KafkaError("the offsets of a transaction were not sent"))
             return super().next_request_handler(has_incomplete_batches)

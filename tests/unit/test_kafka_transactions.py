@@ -10,7 +10,7 @@ from kafka import OffsetAndMetadata, TopicPartition, errors
 from kafka.cluster import ClusterMetadata
 from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.producer.sender import Sender
-from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionState
+from kafka.producer.transaction_manager import AddPartitionsToTxnHandler, ProducerIdAndEpoch, TransactionState, TxnOffsetCommitHandler
 from kafka.structs import ConsumerGroupMetadata
 
 from delaybridge.adapters.kafka import Kafka
@@ -62,6 +62,22 @@ def test_the_partitions_of_a_transaction_are_asked_for_before_its_offsets_and_it
     asked[1].result.done()
     asked.append(numbers.next_request_handler(False))
     assert [type(each).__name__ for each in asked] == ["AddPartitionsToTxnHandler", "AddOffsetsToTxnHandler", "EndTxnHandler"]
+
+
+def test_the_offsets_of_a_transaction_wait_for_its_batches_unless_it_is_taken_back() -> None:
+    numbers = moving()
+    member = ConsumerGroupMetadata("g", 1, "m", None)
+    numbers.all_in_one([TopicPartition("t", 0)], {TopicPartition("s", 0): OffsetAndMetadata(1, "", -1)}, member)
+    numbers._transaction_started = True
+    assert isinstance(numbers.next_request_handler(True), AddPartitionsToTxnHandler)
+    joining = numbers.next_request_handler(True)
+    joining.handle_response(SimpleNamespace(error_code=0))
+    assert numbers.next_request_handler(True) is None
+    assert isinstance(numbers.next_request_handler(False), TxnOffsetCommitHandler)
+    joining.handle_response(SimpleNamespace(error_code=0))
+    numbers.give_up(errors.KafkaTimeoutError("too late"))
+    numbers.begin_abort()
+    assert isinstance(numbers.next_request_handler(True), TxnOffsetCommitHandler)
 
 
 def leaders(**epochs: int) -> Any:
