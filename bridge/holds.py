@@ -5,6 +5,7 @@ One thread drives a lane and its holds; `resume` may come from another.
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,29 @@ class Hold:
 
 @dataclass(slots=True)
 class Holds:
-    """All held addresses of one lane. While one is held, later records for it queue up behind it, so that nothing overtakes."""
+    """All held addresses of one lane. While one is held, later records for it queue up behind it, so that nothing overtakes.
+
+    An address waits in a heap, by the time of its next try, or has come to its time and stands in `_open`: what `ready` costs does not grow with
+    the others. An entry of the heap is void where its hold says another time, or is gone.
+    """
 
     backoff: Backoff
     addresses: dict[str, Hold] = field(default_factory=dict)
+    _waiting: list[tuple[int, str]] = field(default_factory=list)
+    _open: dict[str, Hold] = field(default_factory=dict)
     _resumed: bool = False
+
+    def _plan(self, address: str, hold: Hold, at: int) -> None:
+        """Try it then."""
+        hold.retry_at = at
+        self._open.pop(address, None)
+        if at != NEVER:
+            heapq.heappush(self._waiting, (at, address))
+
+    def restore(self, address: str, attempts: int, error: str, now: int) -> None:
+        """One that failed before the bridge was started: it is tried at once."""
+        hold = self.addresses[address] = Hold(max(1, attempts), error, now, now)
+        self._plan(address, hold, now)
 
     def fail(self, address: str, error: str, now: int) -> Hold:
         """A delivery there failed: hold it, or hold it for longer."""
@@ -51,36 +70,46 @@ class Holds:
             hold.since = now
         if now >= hold.retry_at:  # failures of records that were already on the wire tell nothing new
             hold.attempts += 1
-            hold.retry_at = now + max(1, round(self.backoff.seconds(hold.attempts) * 1000))
+            self._plan(address, hold, now + max(1, round(self.backoff.seconds(hold.attempts) * 1000)))
         hold.error = error
         return hold
 
     def pause(self, address: str) -> None:
         """Hold an address that did not fail, for a paused route, until `resume`."""
         hold = self.addresses.setdefault(address, Hold(0, "paused", 0, NEVER))
-        hold.attempts, hold.retry_at = 0, NEVER
+        hold.attempts = 0
+        self._plan(address, hold, NEVER)
 
     def slow(self, address: str, until: int) -> None:
         """Hold an address that did not fail, for a while: its confirms do not come."""
-        self.addresses.setdefault(address, Hold(0, "slow", until, until)).retry_at = until
+        self._plan(address, self.addresses.setdefault(address, Hold(0, "slow", until, until)), until)
 
     def turn(self, address: str) -> None:
         """Let the other addresses go before this one the next time."""
-        self.addresses[address] = self.addresses.pop(address)
+        if (hold := self._open.pop(address, None)) is not None:
+            self._open[address] = hold
+
+    def free(self, address: str) -> None:
+        """Hold it no more."""
+        del self.addresses[address]
+        self._open.pop(address, None)
+        if not self.addresses:
+            self._waiting.clear()
 
     def set_back(self, by: int) -> None:
         """The clock was set back by so many milliseconds."""
-        for hold in self.addresses.values():
+        for address, hold in self.addresses.items():
             hold.since -= by
             if hold.retry_at != NEVER:
-                hold.retry_at -= by
+                self._plan(address, hold, hold.retry_at - by)
 
     def works(self, address: str, now: int) -> None:
         """A delivery there succeeded: the rest may follow."""
         hold = self.addresses.get(address)
         if hold is not None and hold.retry_at != NEVER:
             hold.attempts = 0
-            hold.retry_at = now
+            if hold.retry_at > now:
+                self._plan(address, hold, now)
 
     def resume(self) -> None:
         """End every pause with the next `ready`: what waited goes out first. Any thread; a pause that is just being noted ends as well."""
@@ -90,11 +119,17 @@ class Holds:
         """The addresses to try now: a probing one only while nothing of it is in flight."""
         if self._resumed:
             self._resumed = False
-            for hold in self.addresses.values():
-                if hold.retry_at == NEVER:
-                    hold.retry_at = now
-        return [(name, hold) for name, hold in self.addresses.items() if hold.retry_at <= now and not (hold.probing and hold.in_flight)]
+            for address, paused in self.addresses.items():
+                if paused.retry_at == NEVER:
+                    self._plan(address, paused, now)
+        while self._waiting and self._waiting[0][0] <= now:
+            at, address = heapq.heappop(self._waiting)
+            hold = self.addresses.get(address)
+            if hold is not None and hold.retry_at == at:
+                self._open[address] = hold
+        return [(name, hold) for name, hold in self._open.items() if not (hold.probing and hold.in_flight)]
 
     def next_retry(self) -> int:
-        """When `ready` will next have something to say, as far as time alone decides."""
-        return min((hold.retry_at for hold in self.addresses.values() if not hold.in_flight), default=NEVER)
+        """When `ready` may next have something to say, as far as time alone decides; not too late."""
+        waiting = self._waiting[0][0] if self._waiting else NEVER
+        return min((hold.retry_at for hold in self._open.values() if not hold.in_flight), default=waiting)

@@ -101,7 +101,7 @@ class Lane:
         self._stuck = ""
         self._now = started
         for address, (attempts, error) in store.held(name).items():
-            holds.addresses[address] = Hold(max(1, attempts), error, started, started)
+            holds.restore(address, attempts, error, started)
 
     @property
     def in_flight(self) -> int:
@@ -181,7 +181,7 @@ class Lane:
             if self._catch_up(address, share, now, publish):
                 self.holds.turn(address)
             elif not hold.in_flight:
-                del self.holds.addresses[address]
+                self.holds.free(address)
                 log.info("destination_free", lane=self.name, address=address)
 
     def _catch_up(self, address: str, share: int, now: int, publish: Publish) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from delaybridge.bridge.backoff import Backoff
 from delaybridge.bridge.holds import NEVER, Holds
 
@@ -88,3 +91,56 @@ def test_the_next_retry_is_the_earliest_of_all_groups() -> None:
     second = holds.fail("b", "refused", now=100_000)
 
     assert holds.next_retry() == min(first.retry_at, second.retry_at)
+
+
+DOINGS = ("fail", "works", "slow", "pause", "resume", "turn", "free", "set_back", "take_off", "land")
+
+
+@given(st.lists(st.tuples(st.sampled_from(DOINGS), st.sampled_from("abc"), st.integers(0, 3000)), max_size=40))
+def test_whatever_happens_ready_are_those_whose_time_has_come_and_there_is_no_waiting_in_vain(steps: list[tuple[str, str, int]]) -> None:
+    holds, now = _holds(), 10_000
+    for doing, address, later in steps:
+        hold = holds.addresses.get(address)
+        if doing == "set_back":
+            holds.set_back(later)
+            now -= later
+        else:
+            now += later
+            _do(holds, doing, address, now)
+        if doing == "take_off" and hold is not None:
+            hold.in_flight += 1
+        elif doing == "land" and hold is not None and hold.in_flight:
+            hold.in_flight -= 1
+        ready = holds.ready(now)
+        due = {name: hold for name, hold in holds.addresses.items() if hold.retry_at <= now}
+        assert dict(ready) == {name: hold for name, hold in due.items() if not (hold.probing and hold.in_flight)}
+        assert holds.next_retry() <= min((hold.retry_at for hold in holds.addresses.values() if not hold.in_flight), default=NEVER)
+        assert any(not hold.in_flight for hold in due.values()) or holds.next_retry() > now
+
+
+def _do(holds: Holds, doing: str, address: str, now: int) -> None:
+    match doing:
+        case "fail":
+            holds.fail(address, "refused", now)
+        case "works":
+            holds.works(address, now)
+        case "slow":
+            holds.slow(address, now + 100)
+        case "pause":
+            holds.pause(address)
+        case "resume":
+            holds.resume()
+        case "turn":
+            holds.turn(address)
+        case "free" if address in holds.addresses:
+            holds.free(address)
+
+
+def test_what_is_ready_takes_turns() -> None:
+    holds = _holds()
+    for address in "abc":
+        holds.restore(address, 0, "refused", now=0)
+
+    assert [name for name, _ in holds.ready(0)] == ["a", "b", "c"]
+    holds.turn("a")
+    assert [name for name, _ in holds.ready(0)] == ["b", "c", "a"]
