@@ -7,6 +7,7 @@ tests/unit/test_kafka_transactions.py.
 
 from __future__ import annotations
 
+import heapq
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from .sender import Flight
 
+_OFFSETS = (Priority.ADD_PARTITIONS_OR_OFFSETS + Priority.END_TXN) / 2
 _OPEN = (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING_TRANSACTION)
 
 
@@ -150,19 +152,34 @@ class Moving(Numbers):
             self._on_doubt()
         self._epochs |= leaders
 
-    def next_request_handler(self, has_incomplete_batches: bool) -> Any:
-        """See TransactionManager. Without its offsets a transaction is not committed, whatever became of the request with them.
+    def _enqueue_request(self, request_handler: TxnRequestHandler) -> None:
+        """See TransactionManager. The offsets come last, before the end: they wait for the batches, and those may wait for any other request."""
+        if isinstance(request_handler, TxnOffsetCommitHandler):
+            heapq.heappush(self._pending_requests, (_OFFSETS, self._next_pending_requests_sort_id(), request_handler))
+        else:
+            super()._enqueue_request(request_handler)
 
-        The offsets wait for the batches. A broker asks the coordinator about either, whether it belongs to the transaction, and forgets the first question
-        of a producer where a second one comes: what it concerned is refused then, as NOT_ENOUGH_REPLICAS, and tried again after 100 ms.
-        """
+    def next_request_handler(self, has_incomplete_batches: bool) -> Any:
+        """See TransactionManager. Where the transaction has failed, all that was to be asked fails at once: kafka-python sleeps after each."""
         with self._lock:
-            first = self._pending_requests[0][2] if self._pending_requests else None
-            if isinstance(first, TxnOffsetCommitHandler) and has_incomplete_batches and not (self.has_error() or self.is_aborting()):
-                return None
-            if isinstance(first, EndTxnHandler) and not has_incomplete_batches and self._lacks_offsets:
-                first.abortable_error(errors.KafkaError("the offsets of a transaction were not sent"))
-            return super().next_request_handler(has_incomplete_batches)
+            while True:
+                before = len(self._pending_requests)
+                handler = self._next_request_handler(has_incomplete_batches)
+                if handler is not None or len(self._pending_requests) >= before:
+                    return handler
+
+    def _next_request_handler(self, has_incomplete_batches: bool) -> Any:
+        """Without its offsets a transaction is not committed, whatever became of the request with them.
+
+        They wait for the batches. A broker asks the coordinator about either, whether it belongs to the transaction, and forgets the first question of
+        a producer where a second one comes: what it concerned is refused then, as NOT_ENOUGH_REPLICAS, and tried again after 100 ms.
+        """
+        first = self._pending_requests[0][2] if self._pending_requests else None
+        if isinstance(first, TxnOffsetCommitHandler) and has_incomplete_batches and not (self.has_error() or self.is_aborting()):
+            return None
+        if isinstance(first, EndTxnHandler) and not has_incomplete_batches and self._lacks_offsets:
+            first.abortable_error(errors.KafkaError("the offsets of a transaction were not sent"))
+        return super().next_request_handler(has_incomplete_batches)
 
     @property
     def _lacks_offsets(self) -> bool:

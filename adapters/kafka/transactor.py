@@ -122,7 +122,7 @@ class Transactor(Publisher):
         self._broken: NotConnected | None = None
         self._stopping = False
         super().__init__(configs, self._landed, timeout, delivery_timeout, self._doubt)
-        self._accumulator.on_failure = self._numbers.give_up
+        self._accumulator.on_failure = self._gave_up
         result = self._numbers.initialize_transactions()
         self._sender.wakeup()
         try:
@@ -187,6 +187,11 @@ class Transactor(Publisher):
                     self._refused[int.from_bytes(tag, "big")] = error
         for pending, error in early:
             self._tell([pending], error)
+
+    def _gave_up(self, error: Exception) -> None:
+        """A batch failed, and its transaction with it. The sender's thread, which would sleep before it tells."""
+        self._numbers.give_up(error)
+        self._sender.wakeup()
 
     # What goes out.
 

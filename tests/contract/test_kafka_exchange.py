@@ -166,6 +166,18 @@ def test_a_destination_that_is_missing_or_refuses_keeps_no_other_move(world: Wor
     assert sorted(bodies(taken(world.bridge(), 4))) == sorted(bodies(messages[:4]))
 
 
+def test_what_a_destination_refuses_is_told_at_once_also_where_nothing_else_is_on_its_way(world: World) -> None:
+    small = named("small")
+    create_topic(world.url, small, max_message_bytes="1000")
+    world.levels.put("a", "b")
+    bridge = world.bridge()
+    messages = taken(bridge, 2)
+    bridge.move(messages[:1], small)
+    assert bridge.words(1) == ["confirmed"], "the topic is known now: nothing is asked of the cluster beside what follows"
+    bridge.move(messages[1:], small, size=5000)
+    assert bridge.words(1, timeout=5) == ["too_large"]
+
+
 def test_a_message_that_was_moved_already_is_gone(world: World) -> None:
     world.levels.put("a")
     bridge = world.bridge()

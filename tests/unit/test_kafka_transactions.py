@@ -80,6 +80,30 @@ def test_the_offsets_of_a_transaction_wait_for_its_batches_unless_it_is_taken_ba
     assert isinstance(numbers.next_request_handler(True), TxnOffsetCommitHandler)
 
 
+def test_partitions_that_are_not_in_the_transaction_yet_are_asked_for_before_the_offsets_however_often_they_are_refused() -> None:
+    numbers = moving()
+    member = ConsumerGroupMetadata("g", 1, "m", None)
+    numbers.all_in_one([TopicPartition("t", 0)], {TopicPartition("s", 0): OffsetAndMetadata(1, "", -1)}, member)
+    refused = SimpleNamespace(results_by_topic_v3_and_below=[("t", [(0, errors.UnknownTopicOrPartitionError.errno)])])
+    joining, asked = SimpleNamespace(error_code=0), []
+    for _ in range(5):
+        request = numbers.next_request_handler(True)
+        request.handle_response(refused if isinstance(request, AddPartitionsToTxnHandler) else joining)
+        asked.append(type(request).__name__)
+    assert asked == ["AddPartitionsToTxnHandler", "AddOffsetsToTxnHandler", *["AddPartitionsToTxnHandler"] * 3]
+
+
+def test_all_of_a_transaction_that_failed_is_told_at_once() -> None:
+    numbers = moving()
+    member = ConsumerGroupMetadata("g", 1, "m", None)
+    result = numbers.all_in_one([TopicPartition("t", 0)], {TopicPartition("s", 0): OffsetAndMetadata(1, "", -1)}, member)
+    numbers.give_up(errors.KafkaTimeoutError("too late"))
+    assert numbers.next_request_handler(True) is None
+    assert not result.is_done, "a batch may still be on its way"
+    assert numbers.next_request_handler(False) is None
+    assert result.failed
+
+
 def leaders(**epochs: int) -> Any:
     """What a coordinator says: a topic's only partition has a leader of this epoch; of -1 none."""
     return SimpleNamespace(
