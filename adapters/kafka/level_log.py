@@ -47,8 +47,10 @@ class KafkaLog:
         self._disconnect()
         caught = Caught()
         with caught.opening():
-            self._reader = _Reader(self._options, self._partition, self._suspects, caught)
-            return self._reader.seek(place)
+            reader = _Reader(self._options, self._partition, self._suspects, caught)
+            found = reader.seek(place)
+        self._reader = reader
+        return found
 
     def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
         """See base.Log."""

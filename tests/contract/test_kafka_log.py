@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from brokers.common import wait_until
 from brokers.kafka import create_topic, delete_topic
+from kafka import KafkaConsumer, errors
 
 from contract.kafka_user import User, named
 from delaybridge.adapters.base import Level, NotConnected
@@ -66,6 +67,20 @@ def lines(log: Log, place: int, until: int) -> list[tuple[int, Line]]:
         read, more = log.read(0.1)
         found += more
     return found
+
+
+def test_where_nobody_said_in_time_how_long_it_is_it_is_connected_again(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = shared.log()
+    log.append([line("a")])
+
+    def silent(*_: object, **__: object) -> None:
+        raise errors.KafkaTimeoutError("Failed to get offsets by timestamps in 10000 ms")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KafkaConsumer, "end_offsets", silent)
+        with pytest.raises(NotConnected, match="in 10000 ms"):
+            log.connect(0)
+    assert lines(log, 0, 1) == [(0, line("a"))]
 
 
 def test_lines_have_one_order_for_all_who_write_and_read(shared: Shared) -> None:
