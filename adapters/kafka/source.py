@@ -16,7 +16,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition, errors
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import MemberState
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _POLL = 200  # ms; so long may a commit wait
 _HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored
 _CLOSING = 5000  # ms
+_REBALANCING = (errors.RebalanceInProgressError, errors.CommitFailedError)
 _OF = "of topic "  # before its id, in what is committed: anything else is not ours
 _ASKING = 30_000  # ms, in which the cluster tells what was committed
 
@@ -233,13 +234,24 @@ class Poller:
         self.inbox.fail(NotConnected("the source is closed"))
         self._thread.join()
         try:
-            offsets = self.progress.take()
-            if offsets:
-                self.consumer.commit(self._positions(offsets), timeout_ms=_CLOSING)
-        except Exception:  # noqa: BLE001 - the broker gives these again, and their tokens are known
-            self.progress.give_back(offsets)
+            self._commit_rest(time.monotonic() + _CLOSING / 1000)
+        except Exception:  # noqa: BLE001, S110 - the broker gives these again, and their tokens are known
+            pass
         finally:
             self.consumer.close(autocommit=False, timeout_ms=_CLOSING)
+
+    def _commit_rest(self, deadline: float) -> None:
+        """All that was acknowledged. In the middle of a rebalance Kafka takes no commit: polling brings that to its end first."""
+        while self._commit is not None and not self._commit.is_done and time.monotonic() < deadline:
+            self.consumer.poll(timeout_ms=_POLL)
+        while offsets := self.progress.take():
+            try:
+                self.consumer.commit(self._positions(offsets), timeout_ms=_CLOSING)
+            except Exception as error:
+                self.progress.give_back(offsets)
+                if not isinstance(error, _REBALANCING) or time.monotonic() > deadline:
+                    raise
+                self.consumer.poll(timeout_ms=_POLL)
 
 
 def nothing() -> None:
