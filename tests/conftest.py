@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
-pytest.register_assert_rewrite("contract.taking", "crash.traffic", "integration.daemon", "integration.level_queues")
+pytest.register_assert_rewrite("contract.outcomes", "contract.taking", "crash.traffic", "integration.daemon", "integration.level_queues")
 
 _SAID = 4_000
 """Characters of a broker's output that a failed test shows."""
@@ -62,6 +63,13 @@ def running(name: str, start: Callable[[], AbstractContextManager[Any]], pytestc
         if required(name.lower()):
             pytest.fail(str(reason))
         pytest.skip(str(reason))
+
+
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """Clients leave the sockets of failed attempts to the garbage collector: let them be found here, not in the next test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

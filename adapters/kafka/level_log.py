@@ -6,19 +6,17 @@ It is read without a group, as far as the replicas have it, and written without 
 from __future__ import annotations
 
 import threading
-from functools import partial
 from typing import TYPE_CHECKING
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafka import KafkaProducer, TopicPartition, errors
 
 from ...core import fields
 from ..base import NotConnected
 from ..log import Line
-from .fetched import PartitionRecords, Suspects
+from .fetched import Suspects
 from .link import Caught, Pulse, not_connected, translated
 from .records import offset_of
-from .source import consuming
-from .topics import Topics
+from .source import bootstrapped, consuming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,13 +99,10 @@ class _Reader:
         self._partition = partition
         self._timeout = int(options.connection_timeout * 1000)
         configs = consuming(options, "ids") | {"isolation_level": "read_uncommitted", "fetch_max_wait_ms": _WAIT}
-        self._consumer = consumer = KafkaConsumer(**configs, kafka_client=caught)
-        consumer.bootstrap(timeout_ms=self._timeout)  # see source.py
-        self._topics = Topics(consumer, "", options.connection_timeout)
+        self._consumer, self._topics = bootstrapped(configs, caught, options, suspects)
         self._topics.require([partition.topic], "run `delaybridge apply`")
-        consumer._fetcher.PartitionRecords = partial(PartitionRecords, self._topics.origin, suspects)  # noqa: SLF001 - see fetched.py
-        consumer.assign([partition])
-        self._pulse = Pulse(consumer._client, options.connection_timeout)  # noqa: SLF001 - see Pulse
+        self._consumer.assign([partition])
+        self._pulse = Pulse(self._consumer._client, options.connection_timeout)  # noqa: SLF001 - see Pulse
 
     def seek(self, place: int) -> int:
         """There, or to the beginning, where the topic is not so long (any more)."""

@@ -12,24 +12,22 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafka import KafkaConsumer, OffsetAndMetadata
-
 from ..base import Batch, NotConnected
-from .fetched import PartitionRecords, Suspects
+from .fetched import Suspects
 from .gate import FULL
 from .level_inbox import LevelInbox, wall_clock
 from .level_topics import group
 from .link import Caught
-from .source import Handover, Poller, consuming, nothing
-from .topics import Topics
+from .source import Handover, Poller, bootstrapped, consuming, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kafka import TopicPartition
+    from kafka import OffsetAndMetadata, TopicPartition
 
     from ..base import Level
     from . import Kafka
+    from .topics import Topics
 
 _POLL, _HURRY = 200, 20  # ms; so often a paused partition is looked at, and while one is full
 _FETCH = 256 << 10  # bytes of one partition in one answer
@@ -142,11 +140,8 @@ class Hub:
         configs = consuming(options, "levels") | {
             "group_id": self.group, "group_instance_id": options.level_instance, "max_partition_fetch_bytes": _FETCH,
         }  # fmt: skip
-        consumer = KafkaConsumer(**configs, kafka_client=caught)
-        consumer.bootstrap(timeout_ms=options.connection_timeout * 1000)  # see source.py
-        topics = Topics(consumer, "", options.connection_timeout)
+        consumer, topics = bootstrapped(configs, caught, options, self._suspects)
         topics.require(names, "run `delaybridge apply`")
-        consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, self._suspects)  # noqa: SLF001 - see fetched.py
         poller = LevelPoller(
             consumer, LevelInbox(self._levels), options.connection_timeout, topics, returning=options.level_instance is not None
         )

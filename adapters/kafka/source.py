@@ -279,6 +279,15 @@ def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
     }
 
 
+def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspects: Suspects, suffix: str = "") -> tuple[Any, Topics]:
+    """A consumer that has reached the cluster, and reads records as fetched.py does; and its topics (see Topics for `suffix`)."""
+    consumer = KafkaConsumer(**configs, kafka_client=caught)
+    consumer.bootstrap(timeout_ms=options.connection_timeout * 1000)  # where `api_version` is given it is still to be done
+    topics = Topics(consumer, suffix, options.connection_timeout)
+    consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, suspects)  # noqa: SLF001 - see fetched.py
+    return consumer, topics
+
+
 class KafkaSource:
     """Reads topics as a member of a group, or listens at one (a Tap)."""
 
@@ -298,12 +307,9 @@ class KafkaSource:
         self._poller = poller
 
     def _opened(self, caught: Caught) -> Poller:
-        consumer = KafkaConsumer(**self._configs(), kafka_client=caught)
-        consumer.bootstrap(timeout_ms=self.options.connection_timeout * 1000)  # where `api_version` is given it is still to be done
-        topics = Topics(consumer, self.options.delayed_suffix, self.options.connection_timeout)
+        consumer, topics = bootstrapped(self._configs(), caught, self.options, self._suspects, self.options.delayed_suffix)
         returning = isinstance(self.subscription, Subscription) and self.subscription.instance is not None
         poller = Poller(consumer, Inbox(self.options.prefetch), self.options.connection_timeout, topics, returning=returning)
-        consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, self._suspects)  # noqa: SLF001 - see fetched.py
         if isinstance(self.subscription, Tap):
             self._listen(consumer, topics, self.subscription.topic)
         else:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from brokers import activemq as brokers
 from brokers.activemq import Client
-from brokers.common import Unavailable, wait_until
+from brokers.common import Unavailable
 from brokers.private import running
 
+from contract.outcomes import words
 from contract.taking import taken
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
-from delaybridge.adapters.base import AdapterError, BackOff, Outcome, Outgoing, Rejected
+from delaybridge.adapters.base import Outcome, Outgoing
 from delaybridge.core.message import NO_PROPERTIES, Properties, message
 
 if TYPE_CHECKING:
@@ -77,19 +78,11 @@ class Stage:
 
     def words(self, count: int) -> dict[str, str]:
         """The outcome of each tag, when that many have come."""
-        wait_until(lambda: len(self.outcomes) >= count, f"{count} outcomes, there are {len(self.outcomes)}", 20)
-        assert len(self.outcomes) == len({tag for tag, _ in self.outcomes})
-        return {tag.decode(): word(error) for tag, error in self.outcomes}
+        return words(self.outcomes, count, 20)
 
 
 def named(kind: str) -> str:
     return f"{kind}.{secrets.token_hex(6)}"
-
-
-def word(error: AdapterError | None) -> str:
-    if error is None:
-        return "confirmed"
-    return error.reason if isinstance(error, BackOff | Rejected) else type(error).__name__
 
 
 def out(tag: str, address: str, body: bytes = b"", properties: Properties = NO_PROPERTIES, **headers: Any) -> Outgoing:

@@ -8,16 +8,18 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from brokers.common import wait_until
-from brokers.kafka import create_topic
+import pytest
+from brokers.kafka import Native, create_topic, native
+from brokers.private import running
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgoing, Rejected
+from contract.outcomes import words
+from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from delaybridge.adapters.base import Received
     from delaybridge.adapters.kafka.sink import KafkaSink
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
 
 def named(kind: str) -> str:
     return f"{kind}-{secrets.token_hex(6)}"
+
+
+@contextlib.contextmanager
+def private(*settings: Any) -> Iterator[Native]:
+    """A Kafka of one's own with these settings: see brokers.kafka.Native. Skips the test where none can be started."""
+    if not native():
+        pytest.skip("needs java and the broker's artifacts (python -m brokers.kafka --install)")
+    with running(Native(*settings)) as broker:
+        yield broker
 
 
 class User:
@@ -86,19 +97,11 @@ class User:
 
     def words(self, count: int, timeout: float = 15) -> dict[str, str]:
         """The outcome of each tag, when that many have come."""
-        wait_until(lambda: len(self.outcomes) >= count, f"{count} outcomes", timeout)
-        assert len(self.outcomes) == len({tag for tag, _ in self.outcomes})
-        return {tag.decode(): word(error) for tag, error in self.outcomes}
+        return words(self.outcomes, count, timeout)
 
     def close(self) -> None:
         for opened in self._opened:
             opened.close()
-
-
-def word(error: AdapterError | None) -> str:
-    if error is None:
-        return "confirmed"
-    return error.reason if isinstance(error, BackOff | Rejected) else type(error).__name__
 
 
 def out(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from delaybridge.adapters.base import Received, Source
+    from delaybridge.adapters.base import Batch, Received, Source
 
 
 def taken(source: Source, enough: Callable[[list[Received]], bool], timeout: float = 60) -> list[Received]:
@@ -35,3 +35,13 @@ def _more(source: Source, found: list[Received], wait: float) -> bool:
 def tag_of(one: Received) -> str:
     """What a test named the message by: its body, but for what only makes it larger."""
     return (one.message.body or b"").decode().strip()
+
+
+def batches(source: Source, count: int, limit: int) -> list[Batch]:
+    """Batches of at most `limit` that hold `count` messages together, or more; none is acknowledged."""
+    found: list[Batch] = []
+    while sum(len(batch.messages) for batch in found) < count:
+        batch = source.receive(limit, 15)
+        assert batch is not None
+        found.append(batch)
+    return found

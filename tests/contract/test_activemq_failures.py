@@ -12,11 +12,12 @@ import pytest
 from brokers import activemq as brokers
 from brokers.common import free_port, wait_until
 
-from contract.activemq_stage import STRICT, Proxy, Stage, drained, named, native, out, word
-from contract.taking import tag_of, taken
+from contract.activemq_stage import STRICT, Proxy, Stage, drained, named, native, out
+from contract.outcomes import word
+from contract.taking import batches, tag_of, taken
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq import sink as sinks
-from delaybridge.adapters.base import Batch, NotConnected
+from delaybridge.adapters.base import NotConnected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,14 +186,10 @@ def test_no_more_than_the_prefetch_is_taken_from_the_queue(stage: Stage) -> None
     sink = stage.sink()
     sink.publish([out(str(n), stage.queue) for n in range(100)])
     stage.words(100)
-    batches: list[Batch] = []
-    while sum(len(batch.messages) for batch in batches) < 10:
-        batch = source.receive(50, 15)
-        assert batch is not None
-        batches.append(batch)
-    assert sum(len(batch.messages) for batch in batches) == 10
+    found = batches(source, 10, 50)
+    assert sum(len(batch.messages) for batch in found) == 10
     assert source.receive(50, 0.3) is None
-    for batch in batches:
+    for batch in found:
         batch.ack()
     assert source.receive(50, 15) is not None
 
@@ -218,12 +215,7 @@ def test_batches_that_are_acknowledged_out_of_order_are_forgotten_once_the_earli
     sink = stage.sink()
     sink.publish([out(str(n), stage.queue, str(n).encode()) for n in range(30)])
     stage.words(30)
-    batches: list[Batch] = []
-    while sum(len(batch.messages) for batch in batches) < 30:
-        batch = source.receive(5, 15)
-        assert batch is not None
-        batches.append(batch)
-    for batch in reversed(batches):
+    for batch in reversed(batches(source, 30, 5)):
         batch.ack()
     source.connect()
     assert source.receive(1, 0.5) is None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from brokers import activemq as brokers
@@ -13,6 +12,7 @@ from brokers.common import Unavailable, free_port, wait_until
 from brokers.private import running
 from pydantic import SecretStr
 
+from contract.certificates import certificates, tls
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
 from delaybridge.adapters.tls import Tls
@@ -28,19 +28,25 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     """A private broker with a TLS connector, the folder of its certificates, and its port."""
-    openssl = shutil.which("openssl")
     try:
         libraries = brokers.libraries()
     except Unavailable as reason:
         pytest.skip(str(reason))
-    if openssl is None:
-        pytest.skip("needs openssl")
     folder, port = tmp_path_factory.mktemp("tls"), free_port()
-    for name, extra in (("ca", []), ("server", ["-addext", "subjectAltName=DNS:localhost"]), ("client", [])):
-        signed = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key")] if name != "ca" else []
-        command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", *extra, *signed]
-        subprocess.run([*command, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True, capture_output=True)
-    key_store = [openssl, "pkcs12", "-export", "-in", "server.pem", "-inkey", "server.key", "-out", "server.p12", "-passout", "pass:secret"]
+    certificates(folder)
+    key_store = [
+        "openssl",
+        "pkcs12",
+        "-export",
+        "-in",
+        "server.pem",
+        "-inkey",
+        "server.key",
+        "-out",
+        "server.p12",
+        "-passout",
+        "pass:secret",
+    ]
     trust_store = ["keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", "ca.pem", "-keystore", "ca.p12", "-storepass", "secret"]
     for command in (key_store, trust_store):
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
@@ -51,10 +57,6 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
     broker = brokers.Native(libraries, xml=xml, connectors=f'<transportConnector uri="stomp+ssl://localhost:{port}?needClientAuth=true"/>')
     with running(broker):
         yield folder, port
-
-
-def tls(folder: Path, **changes: Any) -> Tls:
-    return Tls(**{"ca_file": folder / "ca.pem", "cert_file": folder / "client.pem", "key_file": folder / "client.key"} | changes)
 
 
 def over_tls(port: int, settings: Tls, host: str = "localhost") -> ActiveSource:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from brokers.artemis import Artemis
 from brokers.common import Unavailable
+from brokers.private import running
 from pydantic import SecretStr
 
 from contract.stages import ActiveStage
@@ -30,11 +31,8 @@ def artemis() -> Iterator[Artemis]:
         broker = Artemis()
     except Unavailable as reason:
         pytest.skip(str(reason))
-    try:
-        broker.start()
+    with running(broker):
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture(name="stage")

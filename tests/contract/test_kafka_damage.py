@@ -6,9 +6,9 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from brokers.kafka import Native, native
+from brokers.kafka import Native
 
-from contract.kafka_user import User, bodies, receive
+from contract.kafka_user import User, bodies, private, receive
 from delaybridge.adapters.base import NotConnected
 
 if TYPE_CHECKING:
@@ -17,14 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def broker() -> Iterator[Native]:
-    if not native():
-        pytest.skip("needs java and the broker's artifacts (python -m brokers.kafka --install)")
-    running = Native()
-    try:
-        running.start()
-        yield running
-    finally:
-        running.stop()
+    with private() as broker:
+        yield broker
 
 
 def rot(broker: Native, word: bytes) -> None:

@@ -10,7 +10,8 @@ from brokers.common import wait_until
 from brokers.kafka import create_topic
 from kafka import KafkaConsumer, TopicPartition
 
-from contract.kafka_user import named, receive, word
+from contract.kafka_user import named, receive
+from contract.outcomes import word
 from contract.test_kafka_levels import Levels, bodies
 from delaybridge.adapters.exchange import Move
 from delaybridge.adapters.kafka import adapter

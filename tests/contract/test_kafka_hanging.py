@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
-from brokers.kafka import Native, admin, create_topic, native
+from brokers.kafka import Native, admin, create_topic
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import (
     ACL,
@@ -22,7 +22,7 @@ from kafka.admin import (
 from kafka.producer.transaction_manager import TransactionalRequestResult, TxnOffsetCommitHandler
 from kafka.structs import ConsumerGroupMetadata
 
-from contract.kafka_user import named
+from contract.kafka_user import named, private
 from contract.test_kafka_exchange import taken
 from contract.test_kafka_markers import CHECK, end, left_open, unchecked
 from delaybridge.adapters.base import Finding
@@ -169,14 +169,8 @@ _GUARDED = {
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Native]:
     """A private broker, on which alice has the rights that she is given."""
-    if not native():
-        pytest.skip("needs java and the broker's artifacts (python -m brokers.kafka --install)")
-    broker = Native({CHECK: "false", **_GUARDED}, {"PLAIN": "SASL_PLAINTEXT"})
-    try:
-        broker.start()
+    with private({CHECK: "false", **_GUARDED}, {"PLAIN": "SASL_PLAINTEXT"}) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 def allow(broker: Native, kind: str, name: str, *operations: ACLOperation) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gc
 import json
 import threading
 import time
@@ -13,15 +12,17 @@ from urllib.parse import parse_qs
 
 import pytest
 from brokers.common import free_port
-from brokers.kafka import Native, native
+from brokers.kafka import Native
 
-from contract.kafka_user import User, bodies, out, receive
+from contract.kafka_user import User, bodies, out, private, receive
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("collected")
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 CONFIG = {
@@ -76,21 +77,8 @@ def endpoint() -> Iterator[Endpoint_]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Native]:
-    if not native():
-        pytest.skip("needs java and the broker's artifacts (python -m brokers.kafka --install)")
-    running = Native(CONFIG, {"OAUTH": "SASL_PLAINTEXT"})
-    try:
-        running.start()
-        yield running
-    finally:
-        running.stop()
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """What is left to the garbage collector is collected here, and not in another test."""
-    yield
-    gc.collect()
+    with private(CONFIG, {"OAUTH": "SASL_PLAINTEXT"}) as broker:
+        yield broker
 
 
 def options(broker: Native, **oauth: Any) -> dict[str, Any]:

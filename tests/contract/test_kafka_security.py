@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import secrets
-import shutil
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from brokers.kafka import Native, create_topic, native
+from brokers.kafka import Native, create_topic
 
-from contract.kafka_user import User, bodies, out, receive
+from contract.certificates import certificates
+from contract.kafka_user import User, bodies, out, private, receive
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Kafka, adapter
 
@@ -19,23 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"), pytest.mark.usefixtures("collected")]
 """kafka-python leaves a socket whose TLS handshake failed to the garbage collector."""
 
 PASSWORD = "wonder=land,1"  # of a private broker
 LISTENERS = {"TLS": "SSL", "PLAIN": "SASL_PLAINTEXT", "SCRAM": "SASL_SSL"}
-
-
-def certificates(folder: Path) -> None:
-    """ca.pem, server.pem, client.pem, with their keys, and server.both, for the broker."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl")
-    for name, extra in (("ca", []), ("server", ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]), ("client", [])):
-        signed = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key")] if name != "ca" else []
-        command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", *extra, *signed]
-        subprocess.run([*command, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True, capture_output=True)
-    (folder / "server.both").write_text((folder / "server.key").read_text() + (folder / "server.pem").read_text())
 
 
 def config(folder: Path) -> dict[str, str]:
@@ -57,24 +43,12 @@ def config(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Native, Path]]:
     """A private broker with a listener for each way in, and the folder of its certificates."""
-    if not native():
-        pytest.skip("needs java and the broker's artifacts (python -m brokers.kafka --install)")
     folder = tmp_path_factory.mktemp("kafka-tls")
-    certificates(folder)
+    certificates(folder, "DNS:localhost,IP:127.0.0.1")
+    (folder / "server.both").write_text((folder / "server.key").read_text() + (folder / "server.pem").read_text())
     users = [f"SCRAM-SHA-{size}=[name=alice,password=wonderland{size}]" for size in (256, 512)]
-    broker = Native(config(folder), LISTENERS, users)
-    try:
-        broker.start()
+    with private(config(folder), LISTENERS, users) as broker:
         yield broker, folder
-    finally:
-        broker.stop()
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """What is left to the garbage collector is collected here, and not in another test."""
-    yield
-    gc.collect()
 
 
 def way(name: str, folder: Path) -> dict[str, Any]:

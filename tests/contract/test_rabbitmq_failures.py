@@ -12,8 +12,9 @@ import pika
 import pytest
 from brokers.common import free_port, wait_until
 
+from contract.outcomes import words
 from contract.taking import tag_of, taken
-from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgoing, Rejected
+from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
 
@@ -63,15 +64,7 @@ class Stage:
 
     def words(self, count: int) -> dict[str, str]:
         """The outcome of each tag, when that many have come."""
-        wait_until(lambda: len(self.outcomes) >= count, f"{count} outcomes")
-        assert len(self.outcomes) == len({tag for tag, _ in self.outcomes})
-        return {tag.decode(): word(error) for tag, error in self.outcomes}
-
-
-def word(error: AdapterError | None) -> str:
-    if error is None:
-        return "confirmed"
-    return error.reason if isinstance(error, BackOff | Rejected) else type(error).__name__
+        return words(self.outcomes, count)
 
 
 def out(tag: str, address: str, body: bytes = b"", properties: Properties = NO_PROPERTIES, **headers: Any) -> Outgoing:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import secrets
-import shutil
-import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import free_port
+from brokers.private import running
 from brokers.rabbitmq import SERVER, Native
 from pydantic import SecretStr
 
+from contract.certificates import certificates, tls
 from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
 from delaybridge.adapters.tls import Tls
@@ -27,28 +27,16 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     """A private broker with a TLS listener, the folder of its certificates, and its port."""
-    openssl = shutil.which("openssl")
-    if not SERVER.exists() or openssl is None:
-        pytest.skip("needs openssl and the system's rabbitmq-server")
+    if not SERVER.exists():
+        pytest.skip("needs the system's rabbitmq-server")
     folder, port = tmp_path_factory.mktemp("tls"), free_port()
-    for name, extra in (("ca", []), ("server", ["-addext", "subjectAltName=DNS:localhost"]), ("client", [])):
-        signed = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key")] if name != "ca" else []
-        command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", *extra, *signed]
-        subprocess.run([*command, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True, capture_output=True)
+    certificates(folder)
     config = (
         f"listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {folder}/ca.pem\nssl_options.certfile = {folder}/server.pem\n"
         f"ssl_options.keyfile = {folder}/server.key\nssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = true\n"
     )
-    broker = Native(config)
-    try:
-        broker.start()
+    with running(Native(config)):
         yield folder, port
-    finally:
-        broker.stop()
-
-
-def tls(folder: Path, **changes: Any) -> Tls:
-    return Tls(**{"ca_file": folder / "ca.pem", "cert_file": folder / "client.pem", "key_file": folder / "client.key"} | changes)
 
 
 def over_tls(port: int, settings: Tls, host: str = "localhost") -> RabbitSource:

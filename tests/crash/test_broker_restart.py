@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from integration.daemon import Daemon
 from crash import compare, traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from crash.traffic import Ends
@@ -44,14 +43,7 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def litter() -> Iterator[None]:
-    """Clients leave the sockets of failed attempts to the garbage collector: let them be found here, not in the next test."""
-    yield
-    gc.collect()
-
-
-@pytest.mark.usefixtures("litter")
+@pytest.mark.usefixtures("collected")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(("ends", "ending", "kinds"), CASES, indirect=["ends"], ids=[f"{name}-{how.__name__}" for name, how, _ in CASES])
 def test_nothing_is_lost_early_or_unrecognisably_doubled_when_the_broker_goes_and_comes(
