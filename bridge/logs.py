@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PINNED = {
     "stomp.py": logging.CRITICAL,  # the adapter says what happens; and at DEBUG it logs whole CONNECT frames, passcode and all
     "kafka": logging.CRITICAL,  # tells each failure once a second while a broker is away; the adapter says it once, with its reason
+    "kafka.net.selector": logging.ERROR,  # what it did not expect: a task of its own has ended, and somebody will wait in vain
     "pika": logging.CRITICAL,  # tells each failure several times, with tracebacks; the adapter says it once
     "httpcore": logging.INFO,  # logs request headers at DEBUG
     "httpx": logging.WARNING,

@@ -13,9 +13,12 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
 
 from ..base import AdapterError, BackOff, NotConnected, Rejected
+from .decoders import make_singly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+make_singly()
 
 UNROUTABLE = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError, errors.InvalidTopicError)
 TOO_LARGE = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
