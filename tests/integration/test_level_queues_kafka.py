@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import subprocess
 import time
 from collections import Counter
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KIND = "levels"
-RESTART = bool(os.environ.get("DELAYBRIDGE_TEST_RESTART"))
 
 
 @pytest.fixture
@@ -191,14 +189,14 @@ def entered(url: str, prefix: str) -> Counter[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("count", BRIDGES)
-def test_bridges_deliver_once_what_is_in_the_levels_when_they_are_killed(
+def test_bridges_deliver_once_what_is_in_the_levels_when_they_are_killed_and_the_broker_restarts(
     kafka: Any, ends: KafkaEnds, tmp_path: Path, settings: dict[str, Any], count: int
 ) -> None:
     """As a consumer counts that reads what is committed. Of a series that entered twice one copy goes on.
 
-    With DELAYBRIDGE_TEST_RESTART the broker is restarted, too: see docs/guarantees.md about a broker that forgets the end of a transaction.
+    The broker is restarted, too: see docs/guarantees.md about one that forgets the end of a transaction.
     """
-    rounds = run_rounds(ends, KIND, tmp_path, settings, count=count, restart=RESTART)
+    rounds = run_rounds(ends, KIND, tmp_path, settings, count=count)
     rounds.check()
     assert compare.renamed(rounds.arrivals) == {}
     arrived = Counter((arrival.id, arrival.occurrence) for arrival in rounds.arrivals)
