@@ -34,19 +34,8 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
         pytest.skip(str(reason))
     folder, port = tmp_path_factory.mktemp("tls"), free_port()
     certificates(folder)
-    key_store = [
-        "openssl",
-        "pkcs12",
-        "-export",
-        "-in",
-        "server.pem",
-        "-inkey",
-        "server.key",
-        "-out",
-        "server.p12",
-        "-passout",
-        "pass:secret",
-    ]
+    identity = ["-in", "server.pem", "-inkey", "server.key", "-out", "server.p12"]
+    key_store = ["openssl", "pkcs12", "-export", *identity, "-passout", "pass:secret"]
     trust_store = ["keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", "ca.pem", "-keystore", "ca.p12", "-storepass", "secret"]
     for command in (key_store, trust_store):
         subprocess.run(command, cwd=folder, check=True, capture_output=True)

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COMMAND = Path(sys.executable).with_name("delaybridge")
-PATIENCE = 120.0
-"""Seconds. Kafka under load left requests unanswered for a minute now and then: see docs/guarantees.md."""
-
+PATIENCE = 60.0
 ENDING = 60.0
-"""Seconds, in which a daemon ends whose broker answers nothing."""
+"""Seconds. A daemon drains for up to 25 (its `shutdown_timeout`) before it ends."""
 
 
 class Daemon:

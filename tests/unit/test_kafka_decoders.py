@@ -26,15 +26,13 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("forgotten")
 def test_two_threads_that_meet_the_first_answer_of_a_kind_can_both_read_it_and_all_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    second_in, first_done = threading.Event(), threading.Event()
-    arrived: list[int] = []
+    second_in, first_done, first = threading.Event(), threading.Event(), threading.Lock()
     emit = StructField.emit_decode_from
 
     def meeting(struct: Any, context: Any, name: str, *args: Any, **kwargs: Any) -> None:
         """In the worst order: the second has begun when the first has not ended, and goes on when it has."""
         if name == "obj":
-            arrived.append(threading.get_ident())
-            if len(arrived) == 1:
+            if first.acquire(blocking=False):
                 second_in.wait(MEETING)
             else:
                 second_in.set()
