@@ -35,6 +35,9 @@ LASTING = 10.0
 RECEIVE_TIMEOUT = 0.5
 """Seconds that a receive waits for a first message before it looks whether the daemon is stopping."""
 
+LOOK = 0.1
+"""Seconds after which a thread that waits for another one looks whether the daemon is stopping."""
+
 SMALL_BATCH, PACE = 100, 0.005
 """After a batch of fewer messages the intake waits for so many seconds: what comes meanwhile shares one durable write. A first message never waits."""
 
@@ -82,6 +85,13 @@ class Worker(ABC):
             self.run()
         except BaseException as error:  # noqa: BLE001 - whatever ends a thread must end the daemon: it would be silent otherwise
             self._failed(self.name, error)
+
+    def _awaits(self, happened: threading.Event) -> bool:
+        """Wait for it; False where the worker is stopping first."""
+        while not self.stopping.is_set():
+            if happened.wait(LOOK):
+                return True
+        return False
 
     def _connect(self, connect: Callable[[], None], broker: str, metrics: Metrics) -> bool:
         """Connect, again and again, until it works (True) or the worker is stopping (False)."""

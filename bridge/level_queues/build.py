@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -127,8 +127,8 @@ def assembled(
     adapter, options = levelled(config, name)
     all_queues = queues(levels, prefix)
     depths = DepthWorker(adapter.level_queues(options, all_queues), failed)
-    declare = partial(declared, prepared(config))
-    publisher = Publisher(name, adapter.sink(options), metrics, failed, declare)
+    declaration = Declaration(prepared(config))
+    publisher = Publisher(name, adapter.sink(options), metrics, failed, declaration.make)
     addresses = [adapter.level_address(options, queue) for queue in all_queues]
     shelf = adapter.level_address(options, dead_letters(prefix))
     exchange = adapter.level_exchange(options, all_queues, config.bridge) if isinstance(adapter, Exchanging) else None
@@ -139,13 +139,13 @@ def assembled(
         levels, addresses, shelf, publisher, journal, config.brokers, wake, mover, name, clock, exact(config), depths.pending,
         log, config.store.memory,
     )  # fmt: skip
-    register = RegisterWorker(store.claims.register, name, metrics, failed) if store.claims.register else None
+    register = RegisterWorker(store.claims.register, name, metrics, failed, declaration.made) if store.claims.register else None
     sources = [exchange.source(queue) if exchange else adapter.level_source(options, queue) for queue in all_queues]
     passages = [
         Passage(queue, source, store, clock, timed=adapter.timed or not queue.wait)
         for queue, source in zip(all_queues, sources, strict=True)
     ]
-    workers = [LevelWorker(passage, name, metrics, failed) for passage in passages]
+    workers = [LevelWorker(passage, name, metrics, failed, declaration.made) for passage in passages]
     sinks = {name: DepartureSink(outer, store)} if outer else {}
     return Assembled(store, workers, publisher, mover, depths, register, sinks, exchange)
 
@@ -156,14 +156,22 @@ def exact(config: Config) -> set[str]:
     return {name for name, adapter in kinds.items() if getattr(adapter, "exact", False)}
 
 
-def declared(level_queues: Prepared) -> None:
-    """Have the queues there before anything is published. Raises NotConnected; whoever may not declare finds them there, or is refused later."""
-    try:
-        level_queues.apply()
-    except NotConnected:
-        raise
-    except AdapterError as error:
-        log.warning("level_queues_not_declared", error=str(error), action="they must be there: delaybridge plan tells what is needed")
+class Declaration:
+    """Has the queues there before anything is published, and before anybody looks for them: `made` says that it was tried."""
+
+    def __init__(self, level_queues: Prepared) -> None:
+        self.made = threading.Event()
+        self._level_queues = level_queues
+
+    def make(self) -> None:
+        """Raises NotConnected; whoever may not declare finds them there, or is refused later."""
+        try:
+            self._level_queues.apply()
+        except NotConnected:
+            raise
+        except AdapterError as error:
+            log.warning("level_queues_not_declared", error=str(error), action="they must be there: delaybridge plan tells what is needed")
+        self.made.set()
 
 
 def prepared(config: Config) -> Prepared:

@@ -8,6 +8,7 @@ from ..workers import Worker
 from .passage import HURRY, Passage
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from ..metrics import Metrics
@@ -18,17 +19,26 @@ HANDING_BACK = 3.0
 
 
 class LevelWorker(Worker):
-    """Drives one passage."""
+    """Drives one passage, once the queues are `declared`."""
 
-    def __init__(self, passage: Passage, broker: str, metrics: Metrics, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(
+        self,
+        passage: Passage,
+        broker: str,
+        metrics: Metrics,
+        failed: Callable[[str, BaseException], None],
+        declared: threading.Event,
+    ) -> None:
         super().__init__(f"level {passage.level.name}", failed)
         self.passage = passage
         self._broker = broker
         self._metrics = metrics
+        self._declared = declared
 
     def run(self) -> None:
         """Step until stopped."""
-        self._serve(self.passage.connect, self._pass_on, self.passage.close, self._broker, self._metrics)
+        if self._awaits(self._declared):
+            self._serve(self.passage.connect, self._pass_on, self.passage.close, self._broker, self._metrics)
 
     def _pass_on(self) -> None:
         while not self.stopping.is_set():

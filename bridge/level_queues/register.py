@@ -325,19 +325,28 @@ def mark_of(source: str, token: bytes) -> bytes:
 
 
 class RegisterWorker(Worker):
-    """The thread that reads and writes the log. `caught_up` once all has been read that stood there at the first look."""
+    """The thread that reads and writes the log, once it is `declared`. `caught_up` once all has been read that stood there at the first look."""
 
-    def __init__(self, register: Register, broker: str, metrics: Metrics, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(
+        self,
+        register: Register,
+        broker: str,
+        metrics: Metrics,
+        failed: Callable[[str, BaseException], None],
+        declared: threading.Event,
+    ) -> None:
         super().__init__("level ids", failed)
         self.register = register
         self.caught_up = False
         self._broker = broker
         self._metrics = metrics
+        self._declared = declared
         self._swept = time.monotonic()
 
     def run(self) -> None:
         """Look until stopped."""
-        self._serve(self.register.connect, self._look_on, self.register.close, self._broker, self._metrics)
+        if self._awaits(self._declared):
+            self._serve(self.register.connect, self._look_on, self.register.close, self._broker, self._metrics)
 
     def _look_on(self) -> None:
         while not self.stopping.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from delaybridge.adapters.base import Outgoing
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from delaybridge.core.store import Change, Due, Settled
 
 TABLE = Levels(parse_levels(DEFAULT_LEVELS))
+
+
+def declared() -> threading.Event:
+    """What tells a worker that its queues are there."""
+    event = threading.Event()
+    event.set()
+    return event
 
 
 class Immediate:

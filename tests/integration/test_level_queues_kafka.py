@@ -129,6 +129,11 @@ def app(kafka: Any, ends: KafkaEnds, bridge: Daemon) -> Iterator[App]:
         yield made
 
 
+def test_a_bridge_makes_its_topics_before_it_looks_for_them(ends: KafkaEnds, tmp_path: Path) -> None:
+    with running(tmp_path, config(ends, KIND)) as bridge:
+        assert bridge.log("broker_unreachable") == []
+
+
 def test_a_delay_of_any_length_arrives_on_time_and_never_early(app: App) -> None:
     app.send("warm up", x_delay=1)
     app.receive(1)
