@@ -1,16 +1,22 @@
-"""Two threads that meet the first answer of a kind at once: kafka-python alone may break its decoder for good, see adapters/kafka/decoders.py."""
+"""Two threads that meet the first answer of a kind at once: kafka-python alone may be unable to read it for good, see adapters/kafka/decoders.py."""
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.api_header import RequestHeader
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.schemas.fields.struct import StructField
 
 import delaybridge.adapters.kafka.link  # noqa: F401 - through it every client is made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VERSION = 12
 ANSWER = MetadataResponse(version=VERSION, throttle_time_ms=7, brokers=[], cluster_id="here", controller_id=1, topics=[]).encode()
@@ -52,6 +58,35 @@ def test_two_threads_that_meet_the_first_answer_of_a_kind_can_both_read_it_and_a
 
     assert [each.result() for each in readers] == ["here", "here"]
     assert read() == "here"
+
+
+@pytest.fixture
+def hurried() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_threads_that_meet_a_version_of_an_answer_at_once_leave_a_class_for_all_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = RequestHeader(request_api_key=MetadataRequest.API_KEY, request_api_version=VERSION, correlation_id=1, client_id="")
+    made = []
+    for _ in range(200):
+        monkeypatch.setattr(MetadataResponse, "_VERSIONS", {})
+        together = threading.Barrier(4)
+
+        def look_up(together: threading.Barrier = together) -> Any:
+            together.wait()
+            return MetadataResponse[VERSION]
+
+        with ThreadPoolExecutor(4) as threads:
+            made.append({each.result() for each in [threads.submit(look_up) for _ in range(4)]})
+    gc.collect()
+
+    assert [len(each) for each in made] == [1] * len(made)
+    assert header.get_response_class() is MetadataResponse._VERSIONS[VERSION]
 
 
 def test_the_client_makes_a_decoder_as_we_expect() -> None:
