@@ -169,6 +169,8 @@ class Engine:
     def drain(self, timeout: float) -> bool:
         """Stop intake, let what is in flight be answered, write the ledger, close the store; False where a thread did not end in time."""
         self._stopping = True
+        if self._queues is not None:
+            self._queues.store.doors.shut()
         deadline = time.monotonic() + timeout
         ended = True
         groups: list[list[Worker]] = [[*self.intakes.values(), *self.managements], [*self.lanes.values()]]

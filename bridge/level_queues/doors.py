@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Protocol
 
 from ...adapters.base import NotConnected
+from ..workers import LOOK
 from .countdown import Countdown
 from .publisher import Item
 
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from ...core.store import Told
     from ...core.time_index import TimeIndex
 
-PATIENCE = 10.0
-"""Seconds that `enter` waits for the broker's confirmations. What was confirmed when it gives up is delivered again with the rest."""
+GRACE = 3.0
+"""Seconds after `shut` within which what is on its way in is still confirmed, as a rule. What is not comes again, together with its whole batch."""
 
 
 class Publishing(Protocol):
@@ -37,6 +39,7 @@ class Doors:
         self._journal = journal
         self._exact = exact
         self._joined: dict[str, Joined] = {}
+        self._shut = float("inf")
 
     def join(self, route: str, source: Joined) -> None:
         """The batches of a route are forgotten by their broker together with their entry: nothing enters twice."""
@@ -46,9 +49,14 @@ class Doors:
         """Whether this route's tokens name one message each."""
         return route in self._exact
 
-    def enter(self, items: Sequence[tuple[str, Message]], told: Sequence[Told], now: int, route: str, tokens: Sequence[bytes]) -> None:
-        """Durable is what the broker confirmed; raises NotConnected where it did not, and some of it may be there then.
+    def shut(self) -> None:
+        """The bridge is stopping: what still waits for its confirmation waits for moments only. Any thread."""
+        self._shut = time.monotonic()
 
+    def enter(self, items: Sequence[tuple[str, Message]], told: Sequence[Told], now: int, route: str, tokens: Sequence[bytes]) -> None:
+        """Durable on return. Raises NotConnected when the bridge stops before the broker has confirmed all, and some of it may be there then.
+
+        Nothing else ends the wait: of a batch that is given up for one message, the source gives all again.
         Rows come after that. Exact tokens are remembered beside them: what comes again is recognised by this bridge, unless it was killed in between. Of a
         route that is joined nothing comes again that has entered; where it was killed in between, rows are missing.
         """
@@ -60,13 +68,14 @@ class Doors:
             self._journal.tell(told, now, route, tokens if joined is None and self.exact(route) else ())
 
     def _published(self, items: Sequence[tuple[str, Message]]) -> None:
-        """Publish and wait; what is refused is tried again meanwhile. Raises NotConnected."""
+        """Publish and wait; what is refused is tried again meanwhile. Raises NotConnected when the bridge stops before all is confirmed."""
         if not items:
             return
         waiting, done = threading.Event(), threading.Event()
         last = Countdown(len(items), done.set)
         waiting.set()
         self._publisher.submit([Item(address, message, last.one, waiting.is_set) for address, message in items])
-        if not done.wait(PATIENCE):
-            waiting.clear()
-            raise NotConnected(f"the level queues took {len(items) - last.left} of {len(items)} messages within {PATIENCE:g} s")
+        while not done.wait(LOOK):
+            if time.monotonic() >= self._shut + GRACE:
+                waiting.clear()
+                raise NotConnected(f"the level queues took {len(items) - last.left} of {len(items)} messages before the bridge stopped")

@@ -141,6 +141,8 @@ class Publisher(Worker):
             batch: list[Item] = []
             while self._items and len(batch) < AT_ONCE and len(self._open) < WINDOW:
                 item = self._items.popleft()
+                if not item.wanted():
+                    continue
                 refusal = self._refusals.get(item.address)
                 if refusal is not None and refusal.retry_at > time.monotonic():
                     heapq.heappush(refusal.items, item)
@@ -162,7 +164,7 @@ class Publisher(Worker):
         for refusal in self._refusals.values():
             if refusal.items and refusal.retry_at <= now:
                 waiting, refusal.items = sorted(refusal.items), []
-                self._items.extendleft(item for item in reversed(waiting) if item.wanted())
+                self._items.extendleft(reversed(waiting))
 
     def _confirmed(self, outcomes: Sequence[Outcome]) -> None:
         """The sink's `Confirm`. What is Gone belongs to another bridge, and has landed there."""

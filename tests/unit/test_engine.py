@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 import structlog
+from brokers.common import wait_until
 from contract.stores import T0, record
 
+from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine, open_journal
+from delaybridge.bridge.level_queues import doors
+from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.message import message
 from delaybridge.core.store import Put, Refuse, Told
 
 if TYPE_CHECKING:
@@ -74,3 +79,18 @@ def test_ledger_rows_are_numbered_on_when_the_kind_of_store_changes(config: Conf
     again.tell([Told("delivered", T0, record("a", chosen_id="a"))], T0)
     assert [row.sequence for row in again.outbox(10)] == [1, 2]
     again.close()
+
+
+def test_a_stop_ends_what_waits_to_enter_level_queues_and_its_source_gives_it_again(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "GRACE", 0.0)
+    monkeypatch.setattr(Publisher, "submit", lambda *_: None)  # a broker that confirms nothing
+    source = broker("here").queue("in")
+    broker("here").put("in", message(b"a", {"x-delay": 5000}), Memory(name="here"))
+    engine = Engine(_on_level_queues(config), lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    engine.start()
+    wait_until(lambda: not source, "the intake")
+
+    assert engine.drain(10)
+    assert [entry.message.body for entry in source] == [b"a"]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from brokers.common import wait_until
 
-from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.base import Confirm, NotConnected, Outgoing, Rejected
+from delaybridge.bridge.level_queues import doors as module
 from delaybridge.bridge.level_queues.doors import Doors
+from delaybridge.bridge.level_queues.publisher import Publisher
+from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from delaybridge.bridge.level_queues.publisher import Item
 
@@ -103,3 +109,104 @@ def test_of_a_joined_batch_that_becomes_nothing_rows_are_told_at_once(journal: J
     made, _ = doors(journal, topic)
     made.enter([], ["row"], 7, "joined", [b"1"])  # type: ignore[list-item]
     assert (topic.published, journal.told) == ([], [(["row"], 7, "joined", [])])
+
+
+class Picky:
+    """A sink that takes everything but one body."""
+
+    def __init__(self, refused: bytes) -> None:
+        self.refused = refused
+        self.taken: Counter[bytes] = Counter()
+        self.refusals = 0
+
+    def connect(self, confirm: Confirm) -> None:
+        self._confirm = confirm
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        for outgoing in messages:
+            body = outgoing.message.body or b""
+            refused = body == self.refused
+            self.refusals += refused
+            self.taken[body] += not refused
+            self._confirm([(outgoing.tag, Rejected("too_large", "5 MB") if refused else None)])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def picky() -> Picky:
+    return Picky(b"250")
+
+
+@pytest.fixture
+def publisher(picky: Picky) -> Iterator[Publisher]:
+    worker = Publisher("rabbit", picky, Metrics("0"), lambda *_: None)
+    worker.start()
+    yield worker
+    worker.stop()
+    assert worker.join(10)
+
+
+class Entering:
+    """500 messages on their way in, as an intake drives them."""
+
+    def __init__(self, made: Doors) -> None:
+        self.ended: list[NotConnected | None] = []
+        self._doors = made
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        batch = [("level.1h", Message(b"%d" % number)) for number in range(500)]
+        try:
+            self._doors.enter(batch, ["row"], 7, "exact", [b"t"])  # type: ignore[list-item]
+        except NotConnected as error:
+            self.ended.append(error)
+        else:
+            self.ended.append(None)
+
+    def wait(self) -> NotConnected | None:
+        wait_until(lambda: bool(self.ended), "the end of it")
+        return self.ended[0]
+
+
+def test_what_is_refused_for_long_keeps_its_batch_waiting_and_nothing_of_that_enters_twice(
+    journal: Journal, publisher: Publisher, picky: Picky
+) -> None:
+    entering = Entering(Doors(publisher, journal, {"exact"}))  # type: ignore[arg-type]
+    wait_until(lambda: picky.refusals >= 3, "some refusals")
+    assert (entering.ended, journal.told) == ([], []), "nothing of it may be acknowledged yet"
+    picky.refused = b"none"
+
+    assert entering.wait() is None
+    assert picky.taken == Counter({b"%d" % number: 1 for number in range(500)})
+    assert journal.told == [(["row"], 7, "exact", [b"t"])]
+
+
+def test_a_stop_ends_the_wait_and_nothing_is_told(
+    journal: Journal, publisher: Publisher, picky: Picky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GRACE", 0.0)
+    made = Doors(publisher, journal, {"exact"})  # type: ignore[arg-type]
+    entering = Entering(made)
+    wait_until(lambda: picky.refusals >= 1, "a refusal")
+    made.shut()
+
+    assert str(entering.wait()) == "the level queues took 499 of 500 messages before the bridge stopped"
+    assert journal.told == []
+    picky.refused = b"none"
+    publisher.stop()
+    assert publisher.join(10)
+    assert picky.taken[b"250"] == 0, "nobody wants it any more: its source gives it again"
+
+
+def test_what_the_broker_confirms_soon_after_a_stop_has_entered(journal: Journal, publisher: Publisher, picky: Picky) -> None:
+    made = Doors(publisher, journal, {"exact"})  # type: ignore[arg-type]
+    entering = Entering(made)
+    wait_until(lambda: picky.refusals >= 1, "a refusal")
+    made.shut()
+    picky.refused = b"none"
+
+    assert entering.wait() is None
+    assert len(journal.told) == 1

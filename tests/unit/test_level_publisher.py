@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 class Flaky:
@@ -67,8 +68,8 @@ class Answers:
     def __init__(self) -> None:
         self.all: list[str] = []
 
-    def item(self, address: str, body: str, *, wanted: bool = True) -> Item:
-        return Item(address, Message(body.encode()), lambda: self.all.append(body), lambda: wanted)
+    def item(self, address: str, body: str, wanted: Callable[[], bool] = lambda: True) -> Item:
+        return Item(address, Message(body.encode()), lambda: self.all.append(body), wanted)
 
     def wait(self, count: int) -> list[str]:
         wait_until(lambda: len(self.all) >= count, f"{count} answers")
@@ -108,11 +109,21 @@ def test_what_is_submitted_survives_a_lost_connection(publisher: Publisher, sink
 
 
 def test_what_nobody_wants_any_more_is_not_tried_again(publisher: Publisher, sink: Flaky) -> None:
-    answers = Answers()
+    answers, wanted = Answers(), threading.Event()
+    wanted.set()
     sink.full.add("1s")
-    publisher.submit([answers.item("1s", "gone", wanted=False), answers.item("1s", "kept")])
+    publisher.submit([answers.item("1s", "gone", wanted.is_set), answers.item("1s", "kept")])
     wait_until(lambda: bool(publisher._refusals), "the refusal")
+    wanted.clear()
     sink.full.clear()
+
+    answers.wait(1)
+    assert sink.taken == [("1s", b"kept")]
+
+
+def test_what_nobody_wants_any_more_does_not_go_out_at_all(publisher: Publisher, sink: Flaky) -> None:
+    answers = Answers()
+    publisher.submit([answers.item("1s", "gone", lambda: False), answers.item("1s", "kept")])
 
     answers.wait(1)
     assert sink.taken == [("1s", b"kept")]
