@@ -99,12 +99,16 @@ class RabbitGate:
             return steps
 
     def _apply_queues(self) -> list[Step]:
-        if self._gated:
-            raise AdapterError(f"{NEEDS}; {SET_URL}")
+        self._refuse_gates()
         for queue in self._queues:
             if amqp.consumers(self._parameters(), queue) is None:  # one that is there is taken as it is
                 amqp.declare(self._parameters(), queue)
         return self._plan_queues()
+
+    def _refuse_gates(self) -> None:
+        """Where there is no management API."""
+        if self._gated:
+            raise AdapterError(f"{NEEDS}; {SET_URL}")
 
     def _round(self, api: Management) -> None:
         broker = api.broker()
@@ -116,6 +120,9 @@ class RabbitGate:
 
     def undo(self) -> list[Step]:
         """Give the gated exchanges their bindings back and take the gates away; `.real` stays for what waits in the bridge."""
+        if not self._options.management_url:
+            self._refuse_gates()
+            return []
         with self._api() as api:
             _refuse(self._gates(api.broker()))
             self._complete(api, lambda gate: gate.build_back())

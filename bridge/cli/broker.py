@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,23 +23,40 @@ commands = typer.Typer()
 BrokerOption = Annotated[list[str] | None, typer.Option("--broker", help="Only this one; may be repeated.")]
 
 
+class Part(StrEnum):
+    """What a broker is prepared with."""
+
+    INTERCEPTION = "interception"
+    LEVEL_QUEUES = "level_queues"
+
+
+OnlyOption = Annotated[Part | None, typer.Option("--only", help="Only this part [default: both]", show_default=False)]
+
+
 @commands.command(epilog="Example: delaybridge plan --broker rabbit")
-def plan(config: ConfigOption = None, broker: BrokerOption = None, output: OutputOption = Output.TABLE) -> None:
+def plan(config: ConfigOption = None, broker: BrokerOption = None, only: OnlyOption = None, output: OutputOption = Output.TABLE) -> None:
     """Print what the brokers still need. Each step with a command to paste; changes nothing."""
-    _show(_steps(config, broker, lambda prepared: prepared.plan()), output)
+    _show(_steps(config, broker, only, lambda prepared: prepared.plan()), output)
 
 
 @commands.command(epilog="Example: delaybridge apply --broker rabbit")
 def apply(
     config: ConfigOption = None,
     broker: BrokerOption = None,
+    only: OnlyOption = None,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Take the interception away again; consumers get their bindings back first.")
+        bool,
+        typer.Option(
+            "--undo", help="Take it away again: interception, consumers getting their bindings back first, and level queues that are empty."
+        ),
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Declare what `plan` prints. May be repeated. Exit status 1 where something is left to do by hand."""
-    steps = _steps(config, broker, lambda prepared: prepared.undo() if undo else prepared.apply())
+    """Declare what `plan` prints. May be repeated. Exit status 1 where something is left to do by hand.
+
+    Where bridges go on running, undo with --only interception: level queues are theirs until they are stopped.
+    """
+    steps = _steps(config, broker, only, lambda prepared: prepared.undo() if undo else prepared.apply())
     _show(steps, output)
     if not all(step["done"] for step in steps):
         raise typer.Exit(FAILED)
@@ -89,7 +107,9 @@ def _chosen(config: Config, names: list[str] | None) -> list[str]:
     return names or list(config.brokers)
 
 
-def _steps(path: Path | None, names: list[str] | None, ask: Callable[[Interception | LevelQueues], list[Step]]) -> list[dict[str, Any]]:
+def _steps(
+    path: Path | None, names: list[str] | None, only: Part | None, ask: Callable[[Interception | LevelQueues], list[Step]]
+) -> list[dict[str, Any]]:
     import msgspec
 
     from ..config.file import load
@@ -98,9 +118,10 @@ def _steps(path: Path | None, names: list[str] | None, ask: Callable[[Intercepti
     config = load(path)
     found: list[dict[str, Any]] = []
     for name in _chosen(config, names):
-        parts = preparations(config, name)
+        parts = preparations(config, name, only)
         if not parts:
-            typer.echo(f"{name}: nothing to do for a broker of type {config.brokers[name].type}", err=True)
+            why = ": it holds no level queues" if only is Part.LEVEL_QUEUES else f" for a broker of type {config.brokers[name].type}"
+            typer.echo(f"{name}: nothing to do{why}", err=True)
         for part in parts:
             found += [{"broker": name, **msgspec.to_builtins(step)} for step in ask(part)]
     return found

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from delaybridge.adapters.base import AdapterError
+from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ
+from delaybridge.adapters.rabbitmq.gate import RabbitGate
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue
 from delaybridge.adapters.rabbitmq.topology import Gate, version
 
@@ -141,6 +144,14 @@ def test_a_command_to_paste_survives_the_shell_and_shows_no_password() -> None:
     assert words[3] == "guest:$RABBITMQ_PASSWORD"
     assert words[-1] == '{"routing_key": "$key", "arguments": {"x": "ü"}}'
     assert words[6] == "http://broker:15672/api/bindings/%2F/e/it%27s/q/q%201"
+
+
+def test_without_a_management_api_there_is_nothing_to_undo_unless_an_exchange_is_gated() -> None:
+    options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1"})
+
+    assert RabbitGate(options, [Endpoint(queue="in")]).undo() == []
+    with pytest.raises(AdapterError, match="set the broker's `management_url`"):
+        RabbitGate(options, [Endpoint(queue="in", gate=("orders",))]).undo()
 
 
 @pytest.mark.parametrize(("text", "numbers"), [("3.10.8", (3, 10)), ("4.3.0-rc.1", (4, 3)), ("3.9.29", (3, 9))])

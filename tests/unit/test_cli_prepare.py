@@ -1,0 +1,74 @@
+"""`plan` and `apply` on a broker that needs interception and level queues: both, or one of them only."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fake_daemon import alone, call
+
+from delaybridge.adapters.base import Step
+from delaybridge.adapters.kafka import KafkaAdapter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LEVELS = """
+store: {kind: level_queues, broker: kafka}
+brokers:
+  kafka: {type: kafka, bootstrap_servers: "127.0.0.1:1"}
+  other: {type: kafka, bootstrap_servers: "127.0.0.1:2"}
+routes:
+  - {name: orders, from: {broker: kafka, topic: orders.delayed}, to: {broker: kafka}}
+"""
+
+
+class Part:
+    """One part of what a broker is prepared with; tells what it was asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def plan(self) -> list[Step]:
+        return [Step(f"{self._name} planned", "", True)]
+
+    def apply(self) -> list[Step]:
+        return [Step(f"{self._name} made", "", True)]
+
+    def undo(self) -> list[Step]:
+        return [Step(f"{self._name} gone", "", True)]
+
+
+@pytest.fixture(autouse=True)
+def _brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(tmp_path, monkeypatch)
+    (tmp_path / "delaybridge.yaml").write_text(LEVELS)
+    monkeypatch.setattr(KafkaAdapter, "interception", lambda *_: Part("interception"))
+    monkeypatch.setattr(KafkaAdapter, "level_queues", lambda *_: Part("levels"))
+
+
+def said(*command: str) -> list[Any]:
+    told = call(*command, "-o", "json")
+    assert told.exit_code == 0, told.output
+    return [step["what"] for step in json.loads(told.stdout)]
+
+
+@pytest.mark.parametrize(("command", "done"), [("plan", "planned"), ("apply", "made"), ("apply --undo", "gone")])
+def test_both_parts_are_prepared_or_the_one_that_is_named(command: str, done: str) -> None:
+    words = [*command.split(), "--broker", "kafka"]
+
+    assert said(*words) == [f"interception {done}", f"levels {done}"]
+    assert said(*words, "--only", "interception") == [f"interception {done}"]
+    assert said(*words, "--only", "level_queues") == [f"levels {done}"]
+
+
+def test_a_broker_that_holds_no_level_queues_is_left_alone_when_only_these_are_meant() -> None:
+    told = call("apply", "--undo", "--only", "level_queues", "-o", "json")
+
+    assert [(step["broker"], step["what"]) for step in json.loads(told.stdout)] == [("kafka", "levels gone")]
+    assert "other: nothing to do: it holds no level queues" in told.stderr
+
+
+def test_a_part_that_there_is_not_is_a_usage_error() -> None:
+    assert call("apply", "--undo", "--only", "queues").exit_code == 2
