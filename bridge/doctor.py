@@ -35,9 +35,18 @@ def findings(config: Config, client: Client, brokers: Sequence[str], *, probe: b
         seen.append(finding)
         yield finding
     if probe and all(finding.ok for finding in seen):
-        for name in brokers:  # a route to another broker would deliver the probe there
-            own = [route for route in config.routes if route.source.broker == route.to.broker]
-            yield from _guarded(name, config, own, lambda prepared: prepared.probe())
+        for name in brokers:
+            yield from _probed(config, name)
+
+
+def _probed(config: Config, broker: str) -> Iterator[Finding]:
+    """A route to another broker would deliver the probe there, where nobody waits for it: it is named instead."""
+    own = [route for route in config.routes if route.source.broker == route.to.broker]
+    yield from _guarded(broker, config, own, lambda prepared: prepared.probe())
+    for route in config.routes:
+        if route.source.broker == broker != route.to.broker:
+            why = f"it delivers on `{route.to.broker}`: send a message through it to see it arrive"
+            yield Finding(True, f"{broker}: route `{route.name}` was not probed, because {why}")
 
 
 def interception(config: Config, broker: str, routes: Sequence[Route]) -> Interception | None:
@@ -54,11 +63,17 @@ def _read(routes: Sequence[Route], broker: str) -> list[Any]:
     return [route.source.endpoint for route in routes if route.source.broker == broker]
 
 
-def preparations(config: Config, broker: str) -> list[Interception | LevelQueues]:
-    """All that this broker is prepared with: interception, and level queues where it holds them. Raises AdapterError and plugins.UnusableAdapter."""
-    gate = interception(config, broker, config.routes)
-    levels = prepared(config) if config.store.broker == broker else None
-    return [part for part in (gate, levels) if part is not None]
+def preparations(config: Config, broker: str, only: str | None = None) -> list[Interception | LevelQueues]:
+    """All that this broker is prepared with: `interception`, and `level_queues` where it holds them; or `only` one of these.
+
+    Raises AdapterError and plugins.UnusableAdapter.
+    """
+    parts: list[Interception | LevelQueues | None] = []
+    if only != "level_queues":
+        parts.append(interception(config, broker, config.routes))
+    if only != "interception" and config.store.broker == broker:
+        parts.append(prepared(config))
+    return [part for part in parts if part is not None]
 
 
 def _machine(config: Config) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from delaybridge.adapters.kafka import Endpoint, Kafka
 
 STANDS = Finding(False, "out-0 stands still", "end it")
+PROBED = Finding(True, "the probe came back")
 
 
 class Nobody:
@@ -35,8 +36,18 @@ class Nobody:
     def check(self) -> list[Finding]:
         return []
 
+    def probe(self) -> list[Finding]:
+        return [PROBED]
+
     def plan(self) -> list[Any]:
         return []
+
+
+class Somebody(Nobody):
+    """A daemon that runs."""
+
+    def status(self) -> dict[str, Any]:
+        return {"bridge": "b", "version": "1", "ready": True}
 
 
 class Asked:
@@ -59,12 +70,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return made
 
 
-def config(folder: Path, **store: Any) -> Config:
+def config(folder: Path, back: str = "one", **store: Any) -> Config:
     route = {"name": "r", "from": {"broker": "one", "topic": "in"}, "to": {"broker": "two", "address": "out"}, "dead_letter": "dead"}
-    back = {"name": "back", "from": {"broker": "two", "topic": "^x.*"}, "to": {"broker": "one"}}
+    second = {"name": "back", "from": {"broker": "two", "topic": "^x.*"}, "to": {"broker": back}}
     brokers = {name: {"type": "kafka", "bootstrap_servers": f"{name}:1"} for name in ("one", "two")}
     limits = {"levels": ["1s", "1m"]}
-    return Config.model_validate({"store": {"path": folder} | store, "brokers": brokers, "routes": [route, back], "limits": limits})
+    return Config.model_validate({"store": {"path": folder} | store, "brokers": brokers, "routes": [route, second], "limits": limits})
 
 
 def findings(given: Config) -> list[Finding]:
@@ -89,3 +100,19 @@ def test_a_look_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(KafkaAdapter, "standstills", fails)
     assert Finding(False, "one: gone") in findings(config(tmp_path))
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_route_to_another_broker_is_named_as_one_that_no_probe_went_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KafkaAdapter, "standstills", lambda *_: [])
+    given = config(tmp_path, back="two")
+
+    found = list(doctor.findings(given, Somebody(), list(given.brokers), probe=True))  # type: ignore[arg-type]
+
+    assert [each.what for each in found[-3:]] == [
+        "one: the probe came back",
+        "one: route `r` was not probed, because it delivers on `two`: send a message through it to see it arrive",
+        "two: the probe came back",
+    ]
+    assert all(each.ok for each in found)
+    assert not any("not probed" in each.what for each in doctor.findings(given, Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
