@@ -40,6 +40,7 @@ class Progress:
         self._lock = threading.Lock()
         self._open: deque[Given] = deque()
         self._ready: dict[TopicPartition, int] = {}
+        self._taken: dict[TopicPartition, int] = {}  # last, of the partitions that are ours
         self._numbers = itertools.count()
 
     def give(self, ends: dict[TopicPartition, int]) -> Given:
@@ -83,12 +84,13 @@ class Progress:
         """What is to be committed now; the caller does it, or gives it back."""
         with self._lock:
             ready, self._ready = self._ready, {}
+            self._taken |= ready
             return ready
 
     def give_back(self, offsets: dict[TopicPartition, int]) -> None:
-        """These could not be committed; what was acknowledged since goes further."""
+        """These could not be committed. What was acknowledged or taken since goes further, and what was forgotten since is left to its next owner."""
         with self._lock:
-            self._ready = offsets | self._ready
+            self._ready = {each: offset for each, offset in offsets.items() if self._taken.get(each) == offset} | self._ready
 
     def holds(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether a batch is out that is not acknowledged and has records of one of these."""
@@ -100,5 +102,6 @@ class Progress:
         with self._lock:
             for partition in partitions:
                 self._ready.pop(partition, None)
+                self._taken.pop(partition, None)
                 for batch in self._open:
                     batch.whole &= batch.ends.pop(partition, None) is None

@@ -165,8 +165,11 @@ class Poller:
 
     def _commit_some(self) -> None:
         """Commit what was acknowledged, one request at a time: a late answer to an earlier one must not undo it."""
-        if self._commit is not None and not self._commit.is_done:
-            return
+        if self._commit is None or self._commit.is_done:
+            self._commit_ready()
+
+    def _commit_ready(self) -> None:
+        """Begin to commit what was acknowledged. What cannot be committed is given back."""
         offsets = self.progress.take()
         if offsets:
             self._commit = self._committing(offsets)
@@ -215,11 +218,9 @@ class Poller:
         deadline = time.monotonic() + _HANDOVER
         while self.progress.holds(revoked) and time.monotonic() < deadline and not self._stopping.is_set():
             await self.consumer._net.sleep(0.01)  # noqa: SLF001 - its loop is not asyncio's
-        if self._commit is not None and not self._commit.is_done:
-            await _settled(self._commit)
-        offsets = self.progress.take()
-        if offsets:
-            await _settled(self._committing(offsets))
+        await _settled(self._commit)
+        self._commit_ready()
+        await _settled(self._commit)
         self.drop(revoked)
 
     def drop(self, lost: set[TopicPartition]) -> None:
@@ -259,8 +260,10 @@ def nothing() -> None:
 
 
 async def _settled(future: Any) -> None:
-    with contextlib.suppress(Exception):  # the next owner gets these records again
-        await future
+    """Wait for this commit, if it is one. Where it failed, the next owner gets these records again."""
+    if future is not None:
+        with contextlib.suppress(Exception):
+            await future
 
 
 def consuming(options: Kafka, purpose: str) -> dict[str, Any]:

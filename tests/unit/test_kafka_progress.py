@@ -37,6 +37,29 @@ def test_a_commit_that_failed_is_tried_again_and_undoes_no_later_one() -> None:
     assert progress.take() == {A: 20, B: 5}
 
 
+def test_a_commit_that_failed_undoes_none_that_was_begun_after_it() -> None:
+    progress = Progress()
+    progress.ack(progress.give({A: 10, B: 5}))
+    failed = progress.take()
+    progress.ack(progress.give({A: 20}))
+    assert progress.take() == {A: 20}
+    progress.give_back(failed)
+    assert progress.take() == {B: 5}
+
+
+def test_of_a_commit_that_failed_what_was_forgotten_since_is_not_tried_again_also_where_it_has_come_back() -> None:
+    progress = Progress()
+    progress.ack(progress.give({A: 10, B: 5}))
+    failed = progress.take()
+    progress.forget({A})
+    progress.give_back(failed)
+    assert progress.take() == {B: 5}
+    progress.ack(progress.give({A: 30}))
+    assert progress.take() == {A: 30}
+    progress.give_back(failed)
+    assert progress.take() == {B: 5}
+
+
 def test_a_partition_is_held_by_what_is_given_out_and_not_acknowledged() -> None:
     progress = Progress()
     first, second = progress.give({A: 10}), progress.give({B: 5})

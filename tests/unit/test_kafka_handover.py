@@ -1,0 +1,138 @@
+"""What a Kafka source commits when partitions go: handed over to another bridge, or lost to one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import TopicPartition, errors
+from kafka.future import Future
+
+from delaybridge.adapters.base import Level, Received
+from delaybridge.adapters.kafka.inbox import Inbox
+from delaybridge.adapters.kafka.level_inbox import LevelInbox
+from delaybridge.adapters.kafka.levels import LevelPoller
+from delaybridge.adapters.kafka.records import Origin
+from delaybridge.adapters.kafka.source import Handover, Poller
+from delaybridge.core.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+GOES, STAYS = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Coordinator:
+    """Takes commits, and answers when it is told to; `asked` is what they were for."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[TopicPartition, int]] = []
+        self._open: list[Any] = []
+
+    def _do_commit_offsets_async(self, positions: dict[TopicPartition, Any]) -> Any:
+        self.asked.append({partition: position.offset for partition, position in positions.items()})
+        self._open.append(Future())
+        return self._open[-1]
+
+    def refuse(self) -> None:
+        """The commit that was made first, of those that have no answer."""
+        self._open.pop(0).failure(errors.RebalanceInProgressError())
+
+    def take(self) -> None:
+        """As `refuse`, but it is committed."""
+        self._open.pop(0).success(None)
+
+
+class Group:
+    """A source that is a member, and its coordinator."""
+
+    def __init__(self) -> None:
+        self.coordinator = Coordinator()
+        self._consumer: Any = SimpleNamespace(
+            config={"group_id": "g"}, _client=SimpleNamespace(_manager=SimpleNamespace(_conns={})), _coordinator=self.coordinator
+        )
+        topics: Any = SimpleNamespace(identity=lambda _: "id")
+        self.poller = Poller(self._consumer, Inbox(10), 1.0, topics, returning=False)
+
+    def store(self, **ends: int) -> None:
+        """A batch is given out, stored and acknowledged."""
+        progress = self.poller.progress
+        progress.ack(progress.give({{"goes": GOES, "stays": STAYS}[name]: end for name, end in ends.items()}))
+
+    def levels(self, inbox: LevelInbox) -> LevelPoller:
+        """The same member, of levels."""
+        topics: Any = None
+        return LevelPoller(self._consumer, inbox, 1.0, topics, returning=False)
+
+
+def begun(handing_over: Coroutine[Any, Any, None]) -> Any:
+    """Run it to where it waits for an answer."""
+    return handing_over.send(None)
+
+
+def ended(handing_over: Coroutine[Any, Any, None]) -> None:
+    """Run it to its end: it has its answer, or asks for none."""
+    with pytest.raises(StopIteration):
+        handing_over.send(None)
+
+
+def test_what_was_acknowledged_of_a_partition_that_goes_is_committed_before_it_does() -> None:
+    group = Group()
+    group.store(goes=10, stays=5)
+    handing_over = Handover(group.poller).on_partitions_revoked([GOES])
+    begun(handing_over)
+    group.coordinator.take()
+    ended(handing_over)
+    group.poller._commit_some()
+    assert group.coordinator.asked == [{GOES: 10, STAYS: 5}]
+
+
+def test_where_that_commit_fails_the_partitions_that_stay_are_committed_again_and_the_others_are_not() -> None:
+    group = Group()
+    group.store(goes=10, stays=5)
+    handing_over = Handover(group.poller).on_partitions_revoked([GOES])
+    begun(handing_over)
+    group.coordinator.refuse()
+    ended(handing_over)
+    group.poller._commit_some()
+    assert group.coordinator.asked == [{GOES: 10, STAYS: 5}, {STAYS: 5}]
+
+
+def test_a_commit_under_way_that_fails_when_partitions_go_is_made_again_before_they_do() -> None:
+    group = Group()
+    group.store(goes=10, stays=5)
+    group.poller._commit_some()
+    handing_over = Handover(group.poller).on_partitions_revoked([GOES])
+    begun(handing_over)
+    group.coordinator.refuse()
+    begun(handing_over)
+    group.coordinator.take()
+    ended(handing_over)
+    assert group.coordinator.asked == [{GOES: 10, STAYS: 5}] * 2
+
+
+def test_of_a_commit_that_fails_after_partitions_were_lost_only_the_others_are_committed_again() -> None:
+    group = Group()
+    group.store(goes=10, stays=5)
+    group.poller._commit_some()
+    ended(Handover(group.poller).on_partitions_lost([GOES]))
+    group.coordinator.refuse()
+    group.poller._commit_some()
+    assert group.coordinator.asked == [{GOES: 10, STAYS: 5}, {STAYS: 5}]
+
+
+def test_the_partitions_of_levels_that_stay_are_committed_again_too() -> None:
+    group, inbox = Group(), LevelInbox([Level("t", 0)])
+    poller = group.levels(inbox)
+    for each in (GOES, STAYS):
+        token = Origin("t", each.partition, b"i" * 16, "", False).token(0, 0)
+        inbox.open(each, None)
+        inbox.put({each: [Received(Message(b""), "", token, True, 0)]}, lambda: dict.fromkeys((GOES, STAYS), 0))
+    inbox.finish(inbox.leaving("t", 2, 0.0))
+    handing_over = Handover(poller).on_partitions_revoked([GOES])
+    begun(handing_over)
+    group.coordinator.refuse()
+    ended(handing_over)
+    poller._commit_some()
+    assert group.coordinator.asked == [{GOES: 1, STAYS: 1}, {STAYS: 1}]
