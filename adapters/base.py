@@ -330,6 +330,16 @@ class Levelled(Adapter, Protocol):
 
 
 @runtime_checkable
+class Foreseeing(Protocol):
+    """Optional ability of a level source that gives a message only once it may leave."""
+
+    @property
+    def first_leaves(self) -> int | None:
+        """When the first of what it sees leaves its level (epoch ms); None where it sees nothing. Any thread."""
+        ...
+
+
+@runtime_checkable
 class Examinable(Protocol):
     """Optional ability of an adapter, for `doctor`: what keeps messages that are there from being read. What a broker does not tell is `ok`, and said."""
 

@@ -73,7 +73,7 @@ class HourStatus(msgspec.Struct, frozen=True):
 class LevelStatus(msgspec.Struct, frozen=True):
     """One level queue: how long each message waits there (ms), and `depth`, how many do, None where the broker does not say.
 
-    `first_leaves` (epoch ms) is of what this bridge has taken: None where that is none, as where the broker keeps messages until they leave.
+    `first_leaves` (epoch ms) is of what this bridge sees of it: None where that is nothing, as on RabbitMQ, which shows no message before it leaves.
     """
 
     name: str

@@ -128,6 +128,11 @@ class LevelSource:
                 return self._batch(session, batch) if batch else None
             session.wait(min(left, max(0.0005, self._first() / 1000 - time.time())))
 
+    @property
+    def first_leaves(self) -> int | None:
+        """See base.Foreseeing. The head of the queue is in sight, except while it is looked at anew."""
+        return min((stay.leaves for stay in list(self._staying) if stay.window.open), default=None)
+
     def _take_in(self, frames: Sequence[Frame]) -> None:
         """What comes for a window that was given back meanwhile, ActiveMQ gives to another."""
         for each in frames:

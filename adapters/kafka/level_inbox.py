@@ -73,6 +73,11 @@ class LevelInbox:
     def _room(self, partition: TopicPartition) -> int:
         return self._finished[partition].room
 
+    def first_leaves(self, topic: str) -> int | None:
+        """When the first of what is here of a topic leaves its level; None where that is nothing."""
+        with self._lock:
+            return self._gate.next_leave(topic, lambda _: 1)
+
     def unwanted(self, partitions: Iterable[TopicPartition], now: int) -> tuple[set[TopicPartition], bool]:
         """Of which partitions no more should be fetched, and whether one of them is full of what leaves soon."""
         with self._lock:

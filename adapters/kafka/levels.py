@@ -173,6 +173,12 @@ class LevelSource:
         ack: Callable[[], None] = nothing if self._hub.moving else partial(inbox.finish, held)
         return Batch([each.received for each in held], ack)
 
+    @property
+    def first_leaves(self) -> int | None:
+        """See base.Foreseeing. Of the partitions that are this bridge's."""
+        poller = self._poller
+        return None if poller is None else poller.level_inbox.first_leaves(self._topic)
+
     def close(self) -> None:
         """See base.Source."""
         poller, self._poller = self._poller, None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from ...adapters.base import AdapterError, Level, Levelled, NotConnected
+from ...adapters.base import AdapterError, Foreseeing, Level, Levelled, NotConnected
 from ...adapters.exchange import Exchanging
 from ...adapters.log import Logging
 from ...core.durations import duration
@@ -43,6 +43,9 @@ class Assembled(NamedTuple):
 
     store: LevelQueues
     levels: list[LevelWorker]
+    leaving: Sequence[Source]
+    """Where these take from."""
+
     publisher: Publisher
     mover: MovePublisher | None
     depths: DepthWorker
@@ -69,7 +72,7 @@ class Assembled(NamedTuple):
     def status(self) -> list[LevelStatus]:
         """Each level, level 0 first."""
         depths: Sequence[int | None] = self.depths.depths or [None] * len(self.levels)
-        return [_status(worker, depth) for worker, depth in zip(self.levels, depths, strict=True)]
+        return [_status(*each) for each in zip(self.levels, self.leaving, depths, strict=True)]
 
     def checks(self) -> list[Check]:
         """What readiness depends on besides the levels."""
@@ -79,9 +82,11 @@ class Assembled(NamedTuple):
         return [Check("level ids", self.register.connected and self.register.caught_up, f"{read} of {end} lines are read")]
 
 
-def _status(worker: LevelWorker, depth: int | None) -> LevelStatus:
+def _status(worker: LevelWorker, source: Source, depth: int | None) -> LevelStatus:
     passage = worker.passage
-    return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, passage.first_leaves)
+    taken, seen = passage.first_leaves, source.first_leaves if isinstance(source, Foreseeing) else None
+    first = min((each for each in (taken, seen) if each is not None), default=None)
+    return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first)
 
 
 def queues(levels: Levels, prefix: str) -> list[Level]:
@@ -147,7 +152,7 @@ def assembled(
     ]
     workers = [LevelWorker(passage, name, metrics, failed, declaration.made) for passage in passages]
     sinks = {name: DepartureSink(outer, store)} if outer else {}
-    return Assembled(store, workers, publisher, mover, depths, register, sinks, exchange)
+    return Assembled(store, workers, sources, publisher, mover, depths, register, sinks, exchange)
 
 
 def exact(config: Config) -> set[str]:

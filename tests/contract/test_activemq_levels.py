@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from contract.activemq_stage import Stage, named, native
 from delaybridge.adapters.activemq import ActiveMQ, adapter
 from delaybridge.adapters.activemq.statistics import PLUGIN, Statistics
-from delaybridge.adapters.base import SINCE, AdapterError, Batch, Level, NotConnected, Outgoing
+from delaybridge.adapters.base import SINCE, AdapterError, Batch, Foreseeing, Level, NotConnected, Outgoing
 from delaybridge.core import fields
 from delaybridge.core.message import Message
 
@@ -119,6 +119,17 @@ def test_a_level_that_waits_long_is_not_held_in_memory(levels: Levels) -> None:
     assert source.receive(200, 3) is None
     assert levels.statistic("inflightCount") == 20
     assert levels.statistic("size") == 300
+
+
+def test_a_source_says_when_the_first_message_in_sight_leaves(levels: Levels) -> None:
+    source, first = levels.bridge(), now() + HOUR
+    assert isinstance(source, Foreseeing)
+    assert source.first_leaves is None
+    levels.put(first + 5_000, first)
+
+    wait_until(lambda: source.receive(200, 0.05) is None and source.first_leaves == first, "the first")
+    source.close()
+    assert source.first_leaves is None
 
 
 def test_when_everything_leaves_soon_the_window_is_as_large_as_allowed(levels: Levels) -> None:

@@ -12,7 +12,7 @@ from brokers.common import wait_until
 from brokers.kafka import admin, create_topic
 
 from contract.kafka_user import User, named, out, receive
-from delaybridge.adapters.base import Level, NotConnected, Source
+from delaybridge.adapters.base import Foreseeing, Level, NotConnected, Source
 from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.kafka.levels import Hub
 
@@ -136,6 +136,19 @@ def test_a_head_that_has_to_wait_does_not_keep_another_partitions_messages(level
     source = levels.source()
     assert bodies(receive(source, 3)) == ["overdue", "too", "soon"]  # type: ignore[arg-type]
     assert source.receive(1, 0.3) is None
+
+
+def test_a_source_says_when_its_first_message_leaves(url: str) -> None:
+    levels = Levels(url, 3_600_000, 60_000).apply()
+    sources = [levels.source(number) for number in range(2)]
+    assert all(isinstance(source, Foreseeing) and source.first_leaves is None for source in sources)
+    sent = now()
+    for partition, at in enumerate((sent, sent - 5_000, sent - 1_000)):
+        levels.put_at(at, "a", "b", partition=partition)
+
+    wait_until(lambda: sources[0].first_leaves == sent - 5_000 + 3_600_000, "the first")  # type: ignore[attr-defined]
+    assert sources[1].first_leaves is None  # type: ignore[attr-defined]
+    levels.close()
 
 
 def test_a_partition_is_read_on_while_another_is_paused_for_long(url: str) -> None:
