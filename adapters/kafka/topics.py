@@ -27,13 +27,17 @@ class _Topic(NamedTuple):
 
 
 class Topics:
-    """Asked by the thread that drives the consumer only. Each topic is looked up once."""
+    """Asked by the thread that drives the consumer only. Each topic is looked up once.
+
+    A topic that is read must be ours to describe. A destination need not: it may be on another broker, and whoever delivers there is told what is not allowed.
+    """
 
     def __init__(self, consumer: Any, suffix: str, timeout: float) -> None:
         self._consumer = consumer
         self._suffix = suffix
         self._timeout = timeout
         self._known: dict[str, _Topic] = {}
+        self._refused: set[str] = set()  # destinations, since the last check
         self._looked = time.monotonic()
 
     def require(self, topics: Sequence[str], remedy: str = "create it, and the bridge will read it") -> None:
@@ -58,9 +62,10 @@ class Topics:
         """What a partition's records have in common. Raises NotConnected."""
         name, number = partition
         address = name.removesuffix(self._suffix) if self._suffix and name != self._suffix and name.endswith(self._suffix) else ""
-        wanted = [topic for topic in (name, address) if topic and topic not in self._known]
-        if name in wanted or (address and address in wanted):
-            self._look_up(wanted)
+        own = (name,) if name not in self._known else ()
+        other = (address,) if address and address not in self._known and address not in self._refused else ()
+        if own or other:
+            self._look_up(own, other)
         topic, destination = self._known.get(name), self._known.get(address)
         same = topic is not None and destination is not None and topic.partitions == destination.partitions
         return Origin(name, number, topic.identity if topic else b"", address, same)
@@ -71,14 +76,16 @@ class Topics:
         if now - self._looked < _LOOK_EVERY:
             return
         self._looked = now
+        self._refused.clear()
         for name, topic in self._known.items():
             identity = _identity(self._consumer._cluster.topic_id(name))  # noqa: SLF001 - nothing public says it
             if identity and topic.identity and identity != topic.identity:
                 raise NotConnected(f"topic {name} was deleted and created again")
 
-    def _look_up(self, topics: Sequence[str]) -> None:
+    def _look_up(self, own: Sequence[str], others: Sequence[str] = ()) -> None:
+        """Raises NotConnected where one of our `own` may not be described."""
         request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in (*own, *others)],
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
@@ -88,6 +95,8 @@ class Topics:
         for topic in answer.topics:
             if topic.error_code == errors.NoError.errno:
                 self._known[topic.name] = _Topic(_identity(topic.topic_id), sorted(each.partition_index for each in topic.partitions))
+            elif topic.error_code == errors.TopicAuthorizationFailedError.errno and topic.name in others:
+                self._refused.add(topic.name)
             elif topic.error_code == errors.TopicAuthorizationFailedError.errno:
                 raise NotConnected(f"the bridge may not describe topic {topic.name}")
 

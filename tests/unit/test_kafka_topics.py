@@ -1,0 +1,78 @@
+"""What a Kafka source knows of its topics and their destinations, and what it may not know."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka import TopicPartition, errors
+
+from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.kafka.topics import Topics
+
+
+class Cluster:
+    """Tells of the topics that are `there`, by their count of partitions; `refused` may not be described. `asked`: of which topics, each time."""
+
+    def __init__(self, **there: int) -> None:
+        self.there = {name.replace("_", "."): count for name, count in there.items()}
+        self.refused: set[str] = set()
+        self.asked: list[list[str]] = []
+        consumer: Any = SimpleNamespace(
+            _manager=SimpleNamespace(send=self._answer, wait_for=None),
+            _net=SimpleNamespace(run=lambda _, answer, __: answer),
+            _cluster=SimpleNamespace(topic_id=lambda _: None),
+        )
+        self.topics = Topics(consumer, ".delayed", 1.0)
+
+    def _answer(self, request: Any) -> Any:
+        names = [topic.name for topic in request.topics]
+        self.asked.append(names)
+        return SimpleNamespace(topics=[self._told(name) for name in names])
+
+    def _told(self, name: str) -> Any:
+        error: Any = errors.NoError if name in self.there else errors.UnknownTopicOrPartitionError
+        if name in self.refused:
+            error = errors.TopicAuthorizationFailedError
+        partitions = [SimpleNamespace(partition_index=number) for number in range(self.there.get(name, 0))]
+        return SimpleNamespace(name=name, error_code=error.errno, topic_id=None, partitions=partitions)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(orders=3, orders_delayed=3)
+
+
+def test_a_partition_is_kept_where_the_destination_has_as_many(cluster: Cluster) -> None:
+    assert cluster.topics.origin(TopicPartition("orders.delayed", 2)).keeps_partition
+    cluster = Cluster(orders=4, orders_delayed=3)
+    assert not cluster.topics.origin(TopicPartition("orders.delayed", 2)).keeps_partition
+
+
+def test_a_destination_that_may_not_be_described_is_unknown_and_its_topic_is_read(cluster: Cluster) -> None:
+    cluster.refused = {"orders"}
+    origin = cluster.topics.origin(TopicPartition("orders.delayed", 2))
+    assert (origin.topic, origin.address, origin.keeps_partition) == ("orders.delayed", "orders", False)
+
+
+def test_a_destination_that_may_not_be_described_is_asked_for_again_after_a_while(cluster: Cluster) -> None:
+    cluster.refused = {"orders"}
+    for _ in range(3):
+        cluster.topics.origin(TopicPartition("orders.delayed", 2))
+    assert cluster.asked == [["orders.delayed", "orders"]]
+    cluster.refused = set()
+    cluster.topics._looked = float("-inf")
+    cluster.topics.check()
+    assert cluster.topics.origin(TopicPartition("orders.delayed", 2)).keeps_partition
+
+
+def test_a_topic_that_is_read_must_be_described(cluster: Cluster) -> None:
+    cluster.refused = {"orders.delayed"}
+    for ask in (
+        lambda: cluster.topics.origin(TopicPartition("orders.delayed", 2)),
+        lambda: cluster.topics.identity("orders.delayed"),
+        lambda: cluster.topics.require(["orders.delayed"]),
+    ):
+        with pytest.raises(NotConnected, match=r"may not describe topic orders\.delayed"):
+            ask()
