@@ -8,8 +8,9 @@
                    histories        all that is known of those
                    malformed        rows that were set aside
 
-A run writes its tables under a name of its own, then replaces report.json in one rename: that is the moment at which the window's result changes. Then the
-tables of earlier runs go. A run that dies before that leaves the earlier result as it was, and its tables to the next run's cleaning.
+A run writes its tables under a name of its own, then replaces report.html, then report.json: that is the moment at which the window's result changes. Then
+the tables of earlier runs go. A run that dies before that leaves the earlier report.json as it was, with its tables, and its own tables to the next run's
+cleaning; report.html may be the new one already. How a file is replaced: see `Folder.replace`.
 """
 
 from __future__ import annotations
