@@ -286,8 +286,9 @@ class LaneWorker(Worker):
                     self._sink.publish(())  # raises where the connection died while there was nothing to do
 
     def _drain(self) -> None:
-        """Wait, for a while, for the answers to what is in flight."""
+        """Wait, for a while, for the answers to what is in flight. Raises NotConnected where none will come."""
         deadline = time.monotonic() + self._drain_for
         while not self.lane.drain(self._clock()) and (left := deadline - time.monotonic()) > 0:
             self._wake.clear()
-            self._wake.wait(min(left, 0.1))
+            if not self._wake.wait(min(left, LOOK)):
+                self._sink.publish(())

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from kafka import OffsetAndMetadata
+
     from . import Kafka
 
 OFFSETS = "__consumer_offsets"
@@ -113,8 +115,12 @@ class Cluster:
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets that a group has committed in these, where it has any."""
-        found = _retried(lambda: self._admin.list_group_offsets({group: list(partitions)}))[group]
-        return {each: position.offset for each, position in found.items()}
+        return {each: position.offset for each, position in self.positions(group, partitions).items()}
+
+    def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed in these, where it has anything, with the text beside it."""
+        found: Mapping[TopicPartition, OffsetAndMetadata] = _retried(lambda: self._admin.list_group_offsets({group: list(partitions)}))[group]
+        return found
 
     def transaction(self, transactional_id: str) -> str | None:
         """The state of a producer's last transaction, as Kafka calls it; None where there was none, or the cluster does not tell."""

@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..base import NotConnected
+from .cluster import opened
+from .finished import Finished
 from .joined import JoinedSource
 from .levels import Hub, LevelSource
 from .link import translated
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from ..base import Confirm, Level, Source
     from ..exchange import Move
     from . import Kafka
-    from .transactor import Readers
+    from .gate import Held
+    from .transactor import Pending, Readers
 
 
 class KafkaExchange:
@@ -38,6 +41,7 @@ class KafkaExchange:
         self._markers = Markers(options, self._hub.topics)
         self._lock = threading.Lock()
         self._transactor: Transactor | None = None
+        self._doubtful: list[tuple[Pending, Held]] = []
         self._users = 0
 
     def source(self, level: Level) -> LevelSource:
@@ -56,14 +60,30 @@ class KafkaExchange:
         return JoinedSource(source, source.subscription.group, markers, partial(self._opened, f"{self._name}:{route}", markers))
 
     def join(self) -> Transactor:
-        """The producer, made where there is none that works. Raises NotConnected."""
+        """The producer, made where there is none that works. Tells what the one before left in doubt. Raises NotConnected."""
         with self._lock:
             if self._transactor is not None and self._transactor.broken:
                 self._close()
             if self._transactor is None:
-                self._transactor = self._opened(self._name, self._markers, self._hub)
+                self._transactor = self._opened(self._name, self._markers, self._hub, leaves_doubt=True)
+            self._settle()
             self._users += 1
             return self._transactor
+
+    def _settle(self) -> None:
+        """Tell what became of moves whose transaction was in doubt: the producer's successor has ended it, and the group's positions say how."""
+        if not self._doubtful:
+            return
+        partitions = {held.partition for _, held in self._doubtful}
+        with opened(self._options) as cluster:
+            positions = cluster.positions(self._hub.group, partitions)
+        known = {each: Finished(position.offset, position.metadata or "") for each, position in positions.items()}
+        happened = self._markers.committed and all(
+            held.partition in known and known[held.partition].includes(held.offset) for _, held in self._doubtful
+        )
+        doubtful, self._doubtful = self._doubtful, []
+        for pending, _ in doubtful:
+            pending.confirm([(pending.move.tag, None if happened else NotConnected("its transaction was not committed"))])
 
     def leave(self, transactor: Transactor) -> None:
         """A mover needs it no more."""
@@ -77,14 +97,15 @@ class KafkaExchange:
         transactor, self._transactor, self._users = self._transactor, None, 0
         if transactor is not None:
             transactor.close()
+            self._doubtful += transactor.doubtful
 
-    def _opened(self, name: str, markers: Markers, readers: Readers) -> Transactor:
+    def _opened(self, name: str, markers: Markers, readers: Readers, *, leaves_doubt: bool = False) -> Transactor:
         options, limit = self._options, self._options.session_timeout
         with translated():
             configs = options.client("mover") | {"request_timeout_ms": int(limit * 500)}
         markers.recall(name)
         transactions = {"transactional_id": name, "transaction_timeout_ms": int(limit * 1000)}
-        return Transactor(configs, options.connection_timeout, limit, transactions, readers, markers)
+        return Transactor(configs, options.connection_timeout, limit, transactions, readers, markers, leaves_doubt=leaves_doubt)
 
 
 class KafkaMover:

@@ -48,6 +48,10 @@ class Finished:
         """How many more may be given out."""
         return OUT - self._out if self._reached - self.base < SPAN else 0
 
+    def includes(self, offset: int) -> bool:
+        """Whether what was committed says that it is finished."""
+        return offset < self.base or self._was_finished(offset)
+
     def admit(self, offset: int) -> bool:
         """The next record of the partition has come; False where it is finished already."""
         if offset < self._reached:

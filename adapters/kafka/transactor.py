@@ -94,6 +94,9 @@ class Transactor(Publisher):
 
     `hub` has the consumer whose records are finished, while there is one. What is not known to have happened or not ends that session: its successor
     reads from the cluster which records are finished. `markers` sees to it that each transaction has ended where the next one writes.
+
+    Where it `leaves_doubt`, the moves of such a transaction have no outcome yet: they are `doubtful`, each with what it finishes, and whoever makes the next
+    producer tells them.
     """
 
     DELIVERY = MoveDelivery
@@ -107,7 +110,11 @@ class Transactor(Publisher):
         transactions: dict[str, Any],
         hub: Readers,
         markers: Markers,
+        *,
+        leaves_doubt: bool = False,
     ) -> None:
+        self.doubtful: list[tuple[Pending, Any]] = []
+        self._leaves_doubt = leaves_doubt
         self._transactions = transactions
         self._hub = hub
         self._markers = markers
@@ -228,6 +235,9 @@ class Transactor(Publisher):
             self._again(ours, error)
         except KeyError:  # a partition has gone this moment
             self._later(ours)
+        except Exception:
+            self._doubt_of(ours, finished)
+            raise
         else:
             self._most = _MOST
             session.finished(finished)
@@ -268,6 +278,13 @@ class Transactor(Publisher):
         elif not culprits:
             time.sleep(_PAUSE)
         self._later(rest)
+
+    def _doubt_of(self, moves: Sequence[Pending], finished: Sequence[Any]) -> None:
+        """Nobody knows whether these have happened."""
+        if self._leaves_doubt:
+            with self._changed:
+                kept = [(each, held) for each, held in zip(moves, finished, strict=True) if self._moves.pop(each.number, None) is not None]
+                self.doubtful += kept
 
     def _later(self, moves: Iterable[Pending]) -> None:
         with self._changed:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from functools import partialmethod
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers.common import wait_until
@@ -13,8 +14,11 @@ from kafka import KafkaConsumer, TopicPartition
 from contract.kafka_user import named, receive
 from contract.outcomes import word
 from contract.test_kafka_levels import Levels, bodies
+from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.exchange import Move
 from delaybridge.adapters.kafka import adapter
+from delaybridge.adapters.kafka import transactor as module
+from delaybridge.adapters.kafka.transactions import Moving, ended
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
@@ -221,13 +225,48 @@ def test_a_producer_that_was_fenced_off_ends_its_session_and_starts_anew(world: 
     mover = moving(impostor)
     mover.connect(lambda _: None)
     bridge.move(messages, world.destination)
-    assert bridge.words(2) == ["NotConnected"] * 2
+    producer = bridge.exchange._transactor
+    assert producer is not None
+    wait_until(lambda: producer.broken, "the producer to hear of it")
     mover.close()
     bridge.source.connect()
     bridge.mover.connect(bridge.outcomes.extend)
+    assert bridge.words(2) == ["NotConnected"] * 2
     bridge.move(taken(bridge, 2), world.destination)
     assert bridge.words(2) == ["confirmed"] * 2
     assert sorted(world.read()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("commit", "known"), [(True, "confirmed"), (False, "NotConnected")], ids=["committed", "aborted"])
+def test_a_transaction_in_doubt_is_told_by_the_next_producer(
+    world: World, monkeypatch: pytest.MonkeyPatch, commit: bool, known: str
+) -> None:
+    world.levels.put("a", "b")
+    bridge = world.bridge()
+    messages = taken(bridge, 2)
+    bridge.move(messages[:1], world.destination)
+    assert bridge.words(1) == ["confirmed"]
+    all_in_one = Moving.all_in_one
+
+    def lost(*args: Any) -> None:
+        ended(*args)
+        raise NotConnected("the connection was lost before the answer came")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "ended", lost)
+        patched.setattr(Moving, "all_in_one", partialmethod(all_in_one, commit=commit))
+        bridge.move(messages[1:], world.destination)
+        producer = bridge.exchange._transactor
+        assert producer is not None
+        wait_until(lambda: producer.broken, "the producer to be given up")
+    bridge.source.connect()
+    assert bridge.outcomes == []
+    bridge.mover.connect(bridge.outcomes.extend)
+    assert bridge.words(1) == [known]
+    if not commit:
+        bridge.move(taken(bridge, 1), world.destination)
+        assert bridge.words(1) == ["confirmed"]
+    assert world.read() == ["a", "b"]
 
 
 def test_transactions_follow_one_another_quickly(world: World) -> None:

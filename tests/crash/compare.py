@@ -60,16 +60,18 @@ def busy_at(moments: Sequence[int], times: Sequence[int], within: int) -> int:
 
 
 def ledger_problems(rows: Sequence[dict[str, Any]], arrivals: Sequence[Arrival]) -> list[str]:
-    """What is wrong with a ledger that should name exactly what arrived, each once, and add up."""
+    """What is wrong with ledgers that should name exactly what arrived, each once, and add up."""
     scheduled, closed = (
         Counter((row["id"], row["occurrence"]) for row in rows if (row["event"] == "scheduled") is wanted) for wanted in (True, False)
     )
     delivered = {(row["id"], row["occurrence"]) for row in rows if row["event"] == "delivered"}
     arrived = {(arrival.id, arrival.occurrence) for arrival in arrivals}
-    sequences = [row["sequence"] for row in rows]
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        numbers[row["bridge"]].append(row["sequence"])
     checks = {
-        "a row stands twice": len(set(sequences)) == len(rows),
-        "a row is missing": not rows or max(sequences) - min(sequences) + 1 == len(rows),
+        "a row stands twice": all(len(set(each)) == len(each) for each in numbers.values()),
+        "a row is missing": all(max(each) - min(each) + 1 == len(set(each)) for each in numbers.values()),
         "an occurrence is scheduled or closed twice": max((*scheduled.values(), *closed.values(), 1)) == 1,
         "scheduled and closed differ": scheduled == closed,
         f"delivered and arrived differ: {len(delivered - arrived)} only delivered, {len(arrived - delivered)} only arrived": delivered

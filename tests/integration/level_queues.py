@@ -68,12 +68,13 @@ def lateness(arrivals: Sequence[Arrival]) -> list[int]:
 
 
 class Rounds(NamedTuple):
-    """What was sent and what came while bridges were killed and the broker was restarted; both in epoch ms."""
+    """What was sent and what came while bridges were killed and the broker was restarted; both in epoch ms. `rows`: of all their ledgers."""
 
     producer: Producer
     arrivals: list[Arrival]
     kills: list[int]
     restarts: list[int]
+    rows: list[dict[str, Any]]
 
     def told(self) -> None:
         """For people: what it was like."""
@@ -121,8 +122,9 @@ def run_rounds(
     rate: int = 200,
     patience: float = 60,
     restart: bool = True,
+    kill: bool = True,
 ) -> Rounds:
-    """Traffic through `count` bridges; in each round one of them is killed with -9 in the middle of its work, and started again.
+    """Traffic through `count` bridges; in each round one of them is killed with -9 in the middle of its work, and started again, unless told otherwise.
 
     In the middle of the rounds the broker is restarted, orderly, unless told otherwise, or it is not ours.
 
@@ -151,12 +153,14 @@ def run_rounds(
                         restarts.append(traffic.now_ms())
                         ends.broker.restart()
                         more()
-                    victim = rng.choice(running)
-                    victim.kill()
-                    kills.append(traffic.now_ms())
-                    victim.start()
+                    if kill:
+                        victim = rng.choice(running)
+                        victim.kill()
+                        kills.append(traffic.now_ms())
+                        victim.start()
             with contextlib.suppress(AssertionError):  # `check` says what is missing
                 wait_until(lambda: not compare.lost(producer, consumer.arrivals), "all to arrive", patience)
         for daemon in running:
             assert daemon.terminate() == 0, daemon.tail()
-    return Rounds(producer, consumer.arrivals, kills, restarts)
+        rows = [row for daemon in running for row in daemon.ledger()]
+    return Rounds(producer, consumer.arrivals, kills, restarts, rows)
