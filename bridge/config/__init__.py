@@ -82,6 +82,11 @@ class Config(BaseSettings):
             refuse(("store", "broker"), f"there is no broker {self.store.broker!r}; the brokers are: {', '.join(self.brokers)}")
         return self
 
+    @model_validator(mode="after")
+    def _levels_of_the_store(self) -> Self:
+        self.__dict__["limits"] = self.limits.with_levels(self.store.levels)  # nobody has seen this configuration yet
+        return self
+
     @property
     def ledger_path(self) -> Path:
         """The directory of the ledger's files."""

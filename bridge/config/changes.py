@@ -25,14 +25,19 @@ class Changes(NamedTuple):
 
 def changes(old: Config, new: Config) -> Changes:
     """Compare two configurations. A route is known by its name, whatever its place in the list."""
-    keys = sorted(_differing(_tree(old), _tree(new), ""))
+    levels = "limits" if old.store.levels is new.store.levels is None else "store"
+    keys = sorted(_differing(_tree(old, levels), _tree(new, levels), ""))
     fixed = {"limits.levels"} if new.store.kind == "level_queues" else set()  # each level is a queue
     reloadable = tuple(key for key in keys if key not in fixed and any(fnmatchcase(key, pattern) for pattern in RELOADABLE))
     return Changes(reloadable, tuple(key for key in keys if key not in reloadable))
 
 
-def _tree(config: Config) -> dict[str, Any]:
+def _tree(config: Config, levels: str) -> dict[str, Any]:
+    """The delay levels, which two sections can say, are in the section `levels` alone."""
     tree: dict[str, Any] = _plain(config)
+    for section in ("limits", "store"):
+        del tree[section]["levels"]
+    tree[levels]["levels"] = config.limits.levels
     return tree | {"routes": {route.name: _plain(route) for route in config.routes}}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from . import PREFIX, Config, Http, Limits
 from .problems import line, unknown_variables, worded
+from .sections import StoreLevels
 from .yaml import Document, Problem, read
 
 DEFAULT_FILE = Path("delaybridge.yaml")
@@ -31,6 +32,12 @@ class _Parts(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, env_prefix=PREFIX, env_nested_delimiter="__")
     http: Http = Http()
     limits: Limits = Limits()
+    store: StoreLevels = StoreLevels()
+
+    @model_validator(mode="after")
+    def _levels_of_the_store(self) -> Self:
+        self.__dict__["limits"] = self.limits.with_levels(self.store.levels)
+        return self
 
 
 def find(path: Path | None) -> Path | None:
@@ -49,20 +56,28 @@ def load(path: Path | None = None) -> Config:
 
 def load_http(path: Path | None = None) -> Http:
     """The `http` section alone, whatever is wrong elsewhere. Raises ConfigError."""
-    return _part(path, "http").http
+    return _part(path, ("http",)).http
 
 
 def load_limits(path: Path | None = None) -> Limits:
-    """The `limits` section alone, whatever is wrong elsewhere. Raises ConfigError."""
-    return _part(path, "limits").limits
+    """The `limits` section alone, with `store.levels`, whatever is wrong elsewhere. Raises ConfigError."""
+    return _part(path, ("limits",), ("store", "levels")).limits
 
 
-def _part(path: Path | None, name: str) -> _Parts:
+def _part(path: Path | None, *keys: tuple[str, ...]) -> _Parts:
     file = find(path)
     document = _document(file)
-    relevant = [problem for problem in document.problems if problem.key[:1] in ((), (name,))]
-    only = document._replace(data={key: value for key, value in document.data.items() if key == name})
-    return _validated(_Parts, only, relevant, file)
+    relevant = [problem for problem in document.problems if not problem.key or any(problem.key[: len(key)] == key for key in keys)]
+    data = {name: value for key in keys for name, value in _only(document.data, key).items()}
+    return _validated(_Parts, document._replace(data=data), relevant, file)
+
+
+def _only(data: Any, key: tuple[str, ...]) -> dict[str, Any]:
+    """What stands at this key, at its place; empty where nothing does."""
+    name, rest = key[0], key[1:]
+    if not isinstance(data, dict) or name not in data:
+        return {}
+    return {name: _only(data[name], rest) if rest else data[name]}
 
 
 def _document(file: Path | None) -> Document:

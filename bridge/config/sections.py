@@ -32,6 +32,10 @@ Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
 """A name that can stand in a URL, a metric and a file name."""
 
 
+Table = Annotated[tuple[Duration, ...], NoDecode, BeforeValidator(_levels)]
+"""Delay levels in rising order: `1s 5s 10s`, or a list of these."""
+
+
 class Section(BaseModel):
     """A part of the configuration: frozen, unknown keys refused."""
 
@@ -41,7 +45,8 @@ class Section(BaseModel):
 class Store(Section):
     """Where messages wait. `memory`: how long an ended id can still be asked about, and a cancel waits for its schedule.
 
-    In `level_queues` they wait on `broker`, in queues whose names begin with `prefix`; then `path` holds ledger rows that are in no file yet.
+    In `level_queues` they wait on `broker`, in queues whose names begin with `prefix`, one for each of `levels`, which are those of Limits, said here;
+    then `path` holds ledger rows that are in no file yet.
     """
 
     kind: Literal["time_index", "level_queues"] = "time_index"
@@ -50,6 +55,7 @@ class Store(Section):
     memory: Duration = 24 * _HOUR
     broker: Name | None = None
     prefix: Name = "delaybridge.level"
+    levels: Annotated[Table | None, NoDecode] = None
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:
@@ -57,7 +63,16 @@ class Store(Section):
             refuse(("broker",), "is missing: name the broker that holds the level queues")
         if self.kind == "time_index" and self.model_fields_set & {"broker", "prefix"}:
             refuse(("kind",), "a time index is on no broker: set kind: level_queues, or leave `broker` and `prefix` out")
+        if self.kind == "time_index" and self.levels is not None:
+            refuse(("levels",), "a time index has no level queues: set kind: level_queues, or say it as `limits.levels`")
         return self
+
+
+class StoreLevels(BaseModel):
+    """What of the store belongs to the limits, whatever is wrong with the rest of it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+    levels: Annotated[Table | None, NoDecode] = None
 
 
 class Limits(Section):
@@ -66,11 +81,19 @@ class Limits(Section):
     max_delay: Duration = 10 * 366 * 24 * _HOUR
     min_period: Duration = 1_000
     max_repeat: int = Field(default=10_000, ge=0)
-    levels: Annotated[tuple[Duration, ...], NoDecode, BeforeValidator(_levels)] = parse_levels(DEFAULT_LEVELS)
+    levels: Table = parse_levels(DEFAULT_LEVELS)
 
     def core(self) -> schedule.Limits:
         """The same in the core's own words."""
         return schedule.Limits(**dict(self))
+
+    def with_levels(self, levels: tuple[int, ...] | None) -> Self:
+        """With the table of `store.levels`, where that is given: they are one setting."""
+        if levels is None:
+            return self
+        if "levels" in self.model_fields_set and self.levels != levels:
+            refuse(("store", "levels"), "is another table than `limits.levels`, and the two are one setting: keep one of them")
+        return self.model_copy(update={"levels": levels})
 
 
 class Retry(Section):

@@ -189,6 +189,21 @@ def test_a_store_of_no_kind_is_told_what_is_missing(file: Path, store: str, told
     assert told in problem
 
 
+def test_the_store_can_say_the_levels_of_its_queues(file: Path) -> None:
+    said = SMALL + 'store: {kind: level_queues, broker: here, levels: "1s 5s"}\n'
+    for text in (said, f"{said}limits: {{levels: [1s, 5s]}}\n"):
+        file.write_text(text)
+        assert load(file).limits.levels == load_limits(file).levels == (1_000, 5_000)
+
+    told = "store.levels: is another table than `limits.levels`, and the two are one setting: keep one of them"
+    assert told in problems(file, f"{said}limits: {{levels: 1s}}\n")[0]
+
+
+def test_a_time_index_has_no_levels_of_its_own(file: Path) -> None:
+    (problem,) = problems(file, f"{SMALL}store: {{levels: 1s}}\n")
+    assert "store.levels: a time index has no level queues: set kind: level_queues, or say it as `limits.levels`" in problem
+
+
 @pytest.mark.parametrize("levels", ["5s 1s", "1s 1s", "0s 5s", "1s five", "''"])
 def test_a_table_that_is_none_is_refused_with_the_reason(file: Path, levels: str) -> None:
     (problem,) = problems(file, f"{LEVEL_QUEUES}limits: {{levels: {levels}}}\n")
@@ -262,10 +277,11 @@ def test_a_problem_in_the_environment_is_told_by_the_variable(file: Path, monkey
 
 def test_commands_find_the_daemon_whatever_is_wrong_elsewhere(file: Path) -> None:
     """Their shell need not know the brokers' passwords."""
-    file.write_text('http: {port: 9002}\nlimits: {max_repeat: 3}\nbrokers: {rabbit: {type: rabbitmq, url: "${PASSWORD}"}}\nstor: {}')
+    limits = "limits: {max_repeat: 3}\nstore: {kind: 5, levels: 3s}"
+    file.write_text(f'http: {{port: 9002}}\n{limits}\nbrokers: {{rabbit: {{type: rabbitmq, url: "${{PASSWORD}}"}}}}\nstor: {{}}')
 
     assert load_http(file).url == "http://127.0.0.1:9002"
-    assert load_limits(file).max_repeat == 3
+    assert (load_limits(file).max_repeat, load_limits(file).levels) == (3, (3_000,))
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,15 @@ def test_levels_that_are_queues_need_a_restart() -> None:
     assert changes(config(store=store), config(store=store, limits=other)) == ((), ("limits.levels",))
 
 
+def test_levels_of_the_store_are_those_of_the_limits_and_need_a_restart_as_well() -> None:
+    store, some, other = {"kind": "level_queues", "broker": "here"}, {"levels": "1s 5s"}, {"levels": "1s 2s"}
+    said = config(store=store | some)
+
+    assert changes(said, config(store=store, limits=some)) == changes(config(store=store, limits=some), said) == ((), ())
+    assert changes(said, config(store=store | other)) == ((), ("store.levels",))
+    assert changes(said, config(store=store, limits=other)) == ((), ("store.levels",))
+
+
 def test_the_order_of_routes_is_no_change() -> None:
     routes = [{"name": name, "from": {"broker": "here", "queue": name}, "to": {"broker": "here"}} for name in ("a", "b")]
 
