@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .occurrences import OCCURRENCE, OPEN, SIGHTING, due_by
+from .occurrences import OCCURRENCE, OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import Column, DataFrame
 
 KINDS = {
-    "not_delivered": "due, the SLA has passed, and its bridge's ledger, which reaches beyond that, has no end of it",
+    "not_delivered": "due, the SLA has passed, and the ledgers, which all reach beyond that, have no end of it",
     "late": "delivered later than the SLA allows, and not told before",
     "not_observed": "delivered by the ledger, and not seen at its destination",
     "bridge_silent": "its ledger reaches no further",
@@ -23,7 +21,7 @@ KINDS = {
 }
 """Kind and meaning. `late` and `malformed` are told once and never resolved."""
 
-ALERTS = {"kind": "string"} | {name: OPEN[name] for name in OCCURRENCE}
+ALERTS = {"kind": "string"} | {name: OPEN[name] for name in ("bridge", *OCCURRENCE)}
 NEWS = {"event": "string", **ALERTS, "lateness_ms": "bigint", "overdue": "bigint", "reaches_ms": "bigint", "detail": "string"}
 LINES = {"number": "bigint", "event": "string", "line": "string"}
 MILLIS = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
@@ -35,16 +33,16 @@ def news(frame: DataFrame, event: str, kind: str) -> DataFrame:
     return told.select(*((F.col(name) if name in told.columns else F.lit(None)).cast(of).alias(name) for name, of in NEWS.items()))
 
 
-def overdue(pending: DataFrame, alerts: DataFrame, horizons: Mapping[str, int]) -> DataFrame:
-    """`pending` (see `occurrences.unended`) of which nobody was told and that is due by its bridge's horizon."""
-    due = pending.where(due_by(horizons))
+def overdue(pending: DataFrame, alerts: DataFrame, until: int) -> DataFrame:
+    """`pending` (see `occurrences.unended`) of which nobody was told and that is due by an instant."""
+    due = pending.where(F.col("due_ms") <= until)
     return news(due.join(of_kind(alerts, "not_delivered"), on=list(OCCURRENCE), how="left_anti"), "alert", "not_delivered")
 
 
 def unseen(unlike: DataFrame, alerts: DataFrame, until: int) -> DataFrame:
     """What was delivered up to an instant, was not seen, and nobody was told."""
     lacking = unlike.where("delivered > seen").where(F.col("latest_ms") <= until)
-    return news(lacking.join(of_kind(alerts, "not_observed").drop("bridge"), on=list(SIGHTING), how="left_anti"), "alert", "not_observed")
+    return news(lacking.join(of_kind(alerts, "not_observed"), on=list(OCCURRENCE), how="left_anti"), "alert", "not_observed")
 
 
 def late(rows: DataFrame, alerts: DataFrame, sla: int) -> DataFrame:
@@ -56,33 +54,40 @@ def late(rows: DataFrame, alerts: DataFrame, sla: int) -> DataFrame:
 def resolved(alerts: DataFrame, pending: DataFrame, unlike: DataFrame, rows: DataFrame) -> DataFrame:
     """Alerts whose cause has gone, with what the new rows tell of its end."""
     closing = rows.where("input = 'ledger' and event <> 'scheduled'").groupBy(*OCCURRENCE)
-    ends = closing.agg(F.max_by("event", "sequence").alias("detail"), F.max("lateness_ms").alias("lateness_ms"))
-    ended = of_kind(alerts, "not_delivered").join(pending.select(*OCCURRENCE), on=list(OCCURRENCE), how="left_anti")
+    latest = F.struct("event_ms", "bridge", "sequence")
+    ends = closing.agg(F.max_by("event", latest).alias("detail"), F.max("lateness_ms").alias("lateness_ms"))
+    ended = told_of(alerts, "not_delivered").join(pending.select(*OCCURRENCE), on=list(OCCURRENCE), how="left_anti")
     told = ended.join(ends, on=list(OCCURRENCE), how="left").withColumn("detail", F.coalesce("detail", F.lit("observed")))
-    lacking = unlike.where("delivered > seen").select(*SIGHTING)
-    found = of_kind(alerts, "not_observed").join(lacking, on=list(SIGHTING), how="left_anti")
+    lacking = unlike.where("delivered > seen").select(*OCCURRENCE)
+    found = told_of(alerts, "not_observed").join(lacking, on=list(OCCURRENCE), how="left_anti")
     return news(told, "resolved", "not_delivered").unionByName(news(found, "resolved", "not_observed"))
 
 
 def carried_on(alerts: DataFrame, told: DataFrame) -> DataFrame:
     """The contract of the open alerts: those before, and what is told now."""
     lasting = told.where("event = 'alert' and kind in ('not_delivered', 'not_observed')").select(*ALERTS)
-    over = told.where("event = 'resolved'").select("kind", *SIGHTING)
-    return alerts.join(over, on=["kind", *SIGHTING], how="left_anti").unionByName(lasting).select(*ALERTS)
+    over = told.where("event = 'resolved'").select("kind", *OCCURRENCE)
+    return alerts.join(over, on=["kind", *OCCURRENCE], how="left_anti").unionByName(lasting).select(*ALERTS)
+
+
+def told_of(alerts: DataFrame, kind: str) -> DataFrame:
+    """The occurrences that open alerts of a kind name, each with its bridge."""
+    return alerts.where(F.col("kind") == kind).select("bridge", *OCCURRENCE)
 
 
 def of_kind(alerts: DataFrame, kind: str) -> DataFrame:
-    """The occurrences that open alerts of a kind name."""
-    return alerts.where(F.col("kind") == kind).select(*OCCURRENCE)
+    """The same without their bridges, to be compared."""
+    return told_of(alerts, kind).drop("bridge")
 
 
-def lines(told: DataFrame, now: int, after: int) -> DataFrame:
-    """The contract of what goes out: lines of JSON, numbered from `after` on, earliest due first. Nulls are left out."""
-    order = Window.orderBy(F.col("due_ms").asc_nulls_first(), "kind", "event", *OCCURRENCE)
+def lines(told: DataFrame, now: int, watch: str, after: int) -> DataFrame:
+    """The contract of what goes out: lines of JSON, numbered from `after` on, earliest due first. Nulls are left out, and so is a `watch` without a name."""
+    order = Window.orderBy(F.col("due_ms").asc_nulls_first(), "kind", "event", *OCCURRENCE, "bridge")
     number = (F.row_number().over(order) + F.lit(after)).cast("bigint")
     numbered = told.withColumn("number", number)
     line = F.struct(
         "number",
+        F.lit(watch or None).alias("watch"),
         "event",
         "kind",
         _instant(F.lit(now)).alias("at"),

@@ -34,7 +34,7 @@ class Rounds:
         self._arguments = replace(arguments, since=self.state.holds.since)
         self._happened = streams.happened(spark, self._arguments)
         self._failure: Exception | None = None
-        self.teller = Teller(self.state.folder, arguments.alerts, arguments.alerts_to, arguments.kafka_options)
+        self.teller = Teller(self.state, arguments.alerts, arguments.alerts_to, arguments.kafka_options)
         self.reaches: list[Reach] = []
 
     def run(self) -> None:

@@ -2,7 +2,7 @@
 
     CHECKPOINT/
         stream/            Spark's own: which files and offsets every batch took
-        state.json         what holds, and the tables that belong to it; replaced in one rename
+        state.json         what holds, and the tables that belong to it; replaced at once
         tables-NUMBER/     the tables of one step: open, unlike, alerts, lines
         told.json          up to which line everything is told
         counts.json        the counts by destination, for people and machines
@@ -14,6 +14,7 @@ absorbed, so a batch that Spark repeats after a crash changes nothing. Tables th
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,12 +38,14 @@ _PREFIX = "tables-"
 class Holds(msgspec.Struct, frozen=True, kw_only=True):
     """What holds. `ledgers`, `observed` and `since` are those of the first start: Spark's part of the checkpoint belongs to them.
 
+    `watch` names the checkpoint among others that tell to one place: it stands in each line, as it does not where an earlier version made the checkpoint.
     `number` is that of the last line; `tables` names each table's folder; `counts` has the counts of each (broker, address).
     """
 
     ledgers: tuple[str, ...]
     observed: tuple[str, ...]
     since: int
+    watch: str = ""
     batch: int = -1
     step: int = 0
     number: int = 0
@@ -69,7 +72,7 @@ class State:
         elif "stream" in names:
             raise UnusableInput(f"{self.folder.url} holds a stream without a state: give another --checkpoint, or remove it")
         else:
-            self._replace(Holds(ledgers=ledgers, observed=observed, since=since))
+            self._replace(Holds(ledgers=ledgers, observed=observed, since=since, watch=secrets.token_hex(8)))
 
     def _taken_up(self, ledgers: tuple[str, ...], observed: tuple[str, ...]) -> Holds:
         try:

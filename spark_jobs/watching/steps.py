@@ -84,7 +84,7 @@ def look(state: State, arguments: Arguments, found: Sequence[Reach], now: int) -
     known, unlike = state.table("alerts"), state.table("unlike")
     pending = occurrences.unended(state.table("open"), unlike)
     certain = arguments.sla + arguments.grace
-    news = alerts.overdue(pending, known, {reach.bridge: min(reach.reaches_ms, now) - certain for reach in found})
+    news = alerts.overdue(pending, known, min(oldest(found), now) - certain)
     if arguments.watched:
         news = news.unionByName(alerts.unseen(unlike, known, now - certain - arguments.skew))
     silent = bridges.silent(found, now, arguments.silent)
@@ -130,7 +130,7 @@ def take(state: State, step: Step, now: int) -> bool:
         return False
     tables = {**state.holds.tables, **step.tables}
     if count:
-        tables |= state.write({"lines": alerts.lines(news, now, state.holds.number)})
+        tables |= state.write({"lines": alerts.lines(news, now, state.holds.watch, state.holds.number)})
         left = keep(alerts.carried_on(state.table("alerts"), news))
         tables.pop("alerts", None)
         if not left.isEmpty():

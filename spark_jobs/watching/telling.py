@@ -1,11 +1,13 @@
 """Alerts on their way out.
 
 Lines are numbered, and `told.json` below the checkpoint has the number of the last one that went out. A process that is killed between telling and noting
-tells again: a file is read for its last number first, so that nothing stands in it twice; on standard output and in a topic the number gives it away.
+tells again: a file is read for the last number of the same watch first, so that nothing stands in it twice, whoever else tells there; on standard output
+and in a topic the watch and the number give it away.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -14,22 +16,25 @@ from typing import TYPE_CHECKING
 from .. import inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+    from typing import BinaryIO
 
     from pyspark.sql import DataFrame
 
-    from ..hadoop import Folder
+    from .state import State
 
 _TOLD = "told.json"
+_BLOCK = 1 << 20
 
 
 class Teller:
     """Tells lines (see `alerts.lines`) to a file or to standard output, and to a topic if there is one. `alerted` counts the alerts among them."""
 
-    def __init__(self, folder: Folder, file: Path | None, topic: str | None, options: Mapping[str, str]) -> None:
+    def __init__(self, state: State, file: Path | None, topic: str | None, options: Mapping[str, str]) -> None:
         self.alerted = 0
-        self._folder = folder
+        self._folder = state.folder
+        self._watch = state.holds.watch
         self._file = file
         self._topic = topic
         self._options = {name: value for name, value in options.items() if name.startswith("kafka.")}
@@ -42,7 +47,7 @@ class Teller:
             return
         self._publish(waiting)
         text = [(row["number"], row["line"]) for row in rows]
-        self._print(text) if self._file is None else self._append(self._file, text)
+        self._print(text) if self._file is None else _append(self._file, self._watch, text)
         self._folder.replace(_TOLD, json.dumps({"number": text[-1][0]}))
         self.alerted += sum(row["event"] == "alert" for row in rows)
 
@@ -63,22 +68,44 @@ class Teller:
         sys.stdout.writelines(f"{line}\n" for _, line in lines)
         sys.stdout.flush()
 
-    @staticmethod
-    def _append(file: Path, lines: Iterable[tuple[int, str]]) -> None:
-        with file.open("ab+") as output:
-            last = _whole(file)
-            output.writelines(f"{line}\n".encode() for number, line in lines if number > last)
-            output.flush()
-            os.fsync(output.fileno())
+
+def _append(file: Path, watch: str, lines: Iterable[tuple[int, str]]) -> None:
+    """Those lines that are not there yet, behind what is there. Watches that tell to one file wait for each other."""
+    with file.open("ab+") as output:
+        fcntl.flock(output, fcntl.LOCK_EX)
+        last = _last_of(watch, output)
+        output.writelines(f"{line}\n".encode() for number, line in lines if number > last)
+        output.flush()
+        os.fsync(output.fileno())
 
 
-def _whole(file: Path) -> int:
-    """Cut off a last line that a crash left unfinished; returns the number of the one before, 0 where there is none."""
-    with file.open("rb+") as content:
-        end = content.seek(0, os.SEEK_END)
-        start = max(0, end - (1 << 20))
+def _last_of(watch: str, content: BinaryIO) -> int:
+    """Cut off a last line that a crash left unfinished; returns the number of the watch's last line, 0 where there is none."""
+    backwards = _backwards(content)
+    if unfinished := next(backwards):
+        content.truncate(content.seek(0, os.SEEK_END) - len(unfinished))
+    return next((number for line in backwards for number in _numbers(line, watch)), 0)
+
+
+def _backwards(content: BinaryIO) -> Iterator[bytes]:
+    """Its lines, the last one first; before that what stands behind the last end of a line."""
+    end, rest = content.seek(0, os.SEEK_END), b""
+    while end:
+        start = max(0, end - _BLOCK)
         content.seek(start)
-        lines = content.read().split(b"\n")
-        if lines[-1]:
-            content.truncate(end - len(lines[-1]))
-    return int(json.loads(lines[-2])["number"]) if len(lines) > 1 else 0
+        first, *lines = (content.read(end - start) + rest).split(b"\n")
+        yield from reversed(lines)
+        end, rest = start, first
+    yield rest
+
+
+def _numbers(line: bytes, watch: str) -> Iterator[int]:
+    """The number of a line that this watch told."""
+    if watch.encode() not in line:
+        return
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return
+    if isinstance(told, dict) and told.get("watch", "") == watch:
+        yield int(told["number"])

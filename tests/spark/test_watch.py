@@ -12,6 +12,7 @@ pytest.importorskip("pyspark")
 
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.hadoop import Folder
+from delaybridge.spark_jobs.watching import telling
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.rounds import Rounds
 from spark.ledgers import T0, Bridge, write_ledger
@@ -32,6 +33,7 @@ class Scene:
     files: int = 0
     rounds: Rounds | None = None
     written: dict[str, int] = field(default_factory=dict)
+    checkpoint: str = "checkpoint"
 
     def __post_init__(self) -> None:
         self.one, self.two = Bridge("one"), Bridge("two", "bills")
@@ -40,7 +42,7 @@ class Scene:
     def arguments(self) -> Arguments:
         return Arguments(
             ledgers=tuple(sorted(map(str, self.folder.glob("ledger-*")))),
-            checkpoint=str(self.folder / "checkpoint"),
+            checkpoint=str(self.folder / self.checkpoint),
             since=T0 - 60_000,
             sla=1_000,
             grace=500,
@@ -70,8 +72,9 @@ class Scene:
         self.rounds.run()
         return self.told()[before:]
 
-    def restart(self) -> None:
+    def restart(self, checkpoint: str = "checkpoint") -> None:
         self.rounds = None
+        self.checkpoint = checkpoint
 
     def told(self) -> list[dict[str, Any]]:
         file = self.folder / "alerts.jsonl"
@@ -91,24 +94,23 @@ def _brief(lines: list[dict[str, Any]]) -> list[tuple[str, str, str | None]]:
     return [(line["event"], line["kind"], line.get("id") or line["bridge"]) for line in lines]
 
 
-def test_what_is_due_is_alerted_once_when_its_bridges_ledger_reaches_beyond_and_its_end_is_told_once_also_after_restarts(
-    scene: Scene,
-) -> None:
+def test_what_is_due_is_alerted_once_when_all_ledgers_reach_beyond_and_its_end_is_told_once_also_after_restarts(scene: Scene) -> None:
     one, two = scene.one, scene.two
     one.both("fine", T0)
     one.scheduled("stuck", T0 + 100)
+    one.scheduled("late", T0 + 600)
     one.row("scheduled", T0, "tomorrow", T0 + 86_400_000)
-    two.scheduled("slow ledger", T0 + 100)
-    scene.flush(one, T0 + 1_599)
-    scene.flush(two, T0 + 1_000)
+    two.both("fine, too", T0)
+    scene.flush(one, T0 + 2_500)
+    scene.flush(two, T0 + 1_599)
 
     too_early = scene.look(T0 + 3_000)
-    scene.flush(one, T0 + 1_600)
+    scene.flush(two, T0 + 1_600)
     alert = scene.look(T0 + 3_000)
     scene.restart()
     again = scene.look(T0 + 4_000)
     one.delivered("stuck", T0 + 100, 4_200)
-    two.delivered("slow ledger", T0 + 100, 4_300)
+    one.delivered("late", T0 + 600, 3_800)
     scene.flush(one, T0 + 5_000)
     scene.flush(two, T0 + 5_000)
     end = scene.look(T0 + 5_000)
@@ -116,10 +118,42 @@ def test_what_is_due_is_alerted_once_when_its_bridges_ledger_reaches_beyond_and_
 
     assert (too_early, again) == ([], [])
     assert _brief(alert) == [("alert", "not_delivered", "stuck")]
-    assert _brief(end) == [("alert", "late", "slow ledger"), ("resolved", "not_delivered", "stuck")]
-    assert [(line["lateness_ms"], line.get("detail")) for line in end] == [(4_300, None), (4_200, "delivered")]
+    assert _brief(end) == [("resolved", "not_delivered", "stuck"), ("alert", "late", "late")]
+    assert [(line["lateness_ms"], line.get("detail")) for line in end] == [(4_200, "delivered"), (3_800, None)]
     assert scene.look(T0 + 6_000) == []
     assert [line["number"] for line in scene.told()] == [1, 2, 3]
+
+
+def test_what_one_bridge_took_in_and_another_delivers_is_no_alert_and_is_one_until_it_does(scene: Scene) -> None:
+    one, two = scene.one, scene.two
+    for id_, due in (("handed on", T0), ("handed on late", T0 + 1)):
+        one.scheduled(id_, due)
+    two.delivered("handed on", T0, destination="orders")
+    scene.flush(one, T0 + 5_000)
+    scene.flush(two, T0 + 5_000)
+
+    alert = scene.look(T0 + 5_000)
+    two.delivered("handed on late", T0 + 1, 6_000, destination="orders")
+    scene.flush(two, T0 + 7_000)
+    end = scene.look(T0 + 7_000)
+
+    assert [(line["event"], line["kind"], line["id"], line["bridge"]) for line in [*alert, *end]] == [
+        ("alert", "not_delivered", "handed on late", "one"),
+        ("resolved", "not_delivered", "handed on late", "one"),
+    ]
+    assert end[0]["lateness_ms"] == 6_000
+
+
+def test_a_message_that_was_rescheduled_and_is_not_delivered_is_alerted_by_its_new_due_time(scene: Scene) -> None:
+    scene.one.scheduled("moved", T0 + 1)
+    scene.two.row("replaced", T0, "moved", T0 + 1, destination="orders")
+    scene.two.row("scheduled", T0, "moved", T0 + 2_000, destination="orders")
+    scene.flush(scene.one, T0 + 9_000)
+    scene.flush(scene.two, T0 + 9_000)
+
+    [alert] = scene.look(T0 + 9_000)
+
+    assert (alert["id"], alert["bridge"], alert["due_time"]) == ("moved", "two", "2025-06-15T15:00:02.000Z")
 
 
 @pytest.mark.parametrize("file", ["state.json", "told.json"])
@@ -141,6 +175,56 @@ def test_a_watch_that_dies_in_the_middle_of_a_batch_loses_no_alert_and_tells_non
 
     assert _brief(scene.told()) == [("alert", "late", "late")]
     assert scene.counts()["orders"]["delivered"] == 2
+
+
+def test_watches_that_tell_to_one_file_lose_none_of_their_alerts_and_tell_none_twice(scene: Scene) -> None:
+    scene.one.both("late", T0, 5_000)
+    scene.one.scheduled("stuck", T0 + 1)
+    scene.flush(scene.one, T0 + 6_000)
+    first = scene.look(T0 + 6_000)
+    scene.restart("another")
+    second = scene.look(T0 + 7_000)
+    scene.restart("checkpoint")
+    (scene.folder / "checkpoint" / "told.json").unlink()  # killed before it was noted
+    again = scene.look(T0 + 8_000)
+    scene.one.delivered("stuck", T0 + 1, 9_000)
+    scene.flush(scene.one, T0 + 10_000)
+    end = scene.look(T0 + 10_000)
+
+    assert _brief(first) == _brief(second) == [("alert", "late", "late"), ("alert", "not_delivered", "stuck")]
+    assert again == []
+    assert _brief(end) == [("resolved", "not_delivered", "stuck")]
+    assert [line["number"] for line in scene.told()] == [1, 2, 1, 2, 3]
+    one, other = (line["watch"] for line in (first[0], second[0]))
+    assert [line["watch"] for line in scene.told()] == [one, one, other, other, one] != [one] * 5
+
+
+def test_a_checkpoint_and_a_file_without_a_watchs_name_go_on_as_they_were(scene: Scene) -> None:
+    scene.one.scheduled("stuck", T0)
+    scene.flush(scene.one, T0)
+    scene.look(T0)
+    state = scene.folder / "checkpoint" / "state.json"
+    state.write_text(json.dumps({name: value for name, value in json.loads(state.read_text()).items() if name != "watch"}))
+    scene.restart()
+    scene.flush(scene.one, T0 + 2_000)
+    first = scene.look(T0 + 2_000)
+    scene.restart()
+    (scene.folder / "checkpoint" / "told.json").unlink()
+
+    assert scene.look(T0 + 3_000) == []
+    assert _brief(first) == [("alert", "not_delivered", "stuck")]
+    assert "watch" not in first[0]
+
+
+def test_a_file_is_read_back_to_the_watchs_last_line_over_anybodys_lines_and_an_unfinished_one(tmp_path: Path) -> None:
+    file = tmp_path / "alerts.jsonl"
+    others = "".join(f'{{"number":{number},"watch":"other"}}\n' for number in range(100_000))
+    file.write_text(f'{{"number":7,"watch":"mine"}}\nnot JSON: mine\n\n{others}{{"number":8,"wat')
+
+    telling._append(file, "mine", [(7, "told before"), (8, "new")])
+    telling._append(file, "", [(1, "of a watch without a name")])
+
+    assert file.read_text().endswith(f"{others}new\nof a watch without a name\n")
 
 
 def _power_cut() -> None:
