@@ -1,7 +1,7 @@
 """`delaybridge run`: the engine and the HTTP server under signals, with an exit code that says how it ended.
 
 0   drained after SIGTERM or SIGINT         74  the store failed
-1   a thread died                           75  another process has the store open
+1   a thread died                           75  another process has the store open, or the HTTP port
 130, 143  a second signal                   78  the configuration cannot be used
 """
 
@@ -37,7 +37,7 @@ SWITCH_INTERVAL = 0.0001
 A message changes threads four times on its way out. Beside a lane that is busy without end, another one's p50 was 9.5 ms with 0.0005, 7.1 with this.
 """
 
-FAILED, STORE_IO, STORE_LOCKED, BAD_CONFIG = 1, 74, 75, 78
+FAILED, STORE_IO, TAKEN, BAD_CONFIG = 1, 74, 75, 78
 
 
 class Daemon:
@@ -62,7 +62,7 @@ class Daemon:
                 error=str(error),
                 fix="stop the other bridge, or give each its own store.path",
             )
-            return STORE_LOCKED
+            return TAKEN
         except (StoreError, OSError) as error:
             log.exception("store_failed", path=str(self.config.store.path), error=str(error))
             return STORE_IO
@@ -72,7 +72,7 @@ class Daemon:
         return self._serve()
 
     def _serve(self) -> int:
-        from .http import HttpServer  # noqa: PLC0415 - the engine opens its store while nothing else is imported
+        from .http import CannotListen, HttpServer  # noqa: PLC0415 - the engine opens its store while nothing else is imported
 
         self._metrics.watch(self._gauges)
         self._metrics.reloaded(wall_clock() / 1000)
@@ -86,6 +86,9 @@ class Daemon:
             sys.setswitchinterval(SWITCH_INTERVAL)
             log.info("started", bridge=self.config.bridge, http=server.url, routes=[route.name for route in self.config.routes])
             self._wait()
+        except CannotListen as error:
+            log.error("http_cannot_listen", error=str(error))  # noqa: TRY400 - the sentence says it all
+            self.exit_code = TAKEN if error.taken else BAD_CONFIG
         finally:
             drained = self.engine.drain(self.config.shutdown_timeout / 1000)
             server.stop()

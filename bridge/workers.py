@@ -67,8 +67,9 @@ class Worker(ABC):
         self.stopping.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end; False where it did not come in time."""
-        self._thread.join(timeout)
+        """Wait for the end; False where it did not come in time. What was never started has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     @property

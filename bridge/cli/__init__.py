@@ -29,7 +29,7 @@ class Commands(typer.core.TyperGroup):
 app = typer.Typer(
     cls=Commands,
     help="Delayed, repeated and cron messages for the broker that you already run.",
-    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 69 broker or daemon unavailable, 74 store I/O, 75 store locked, 78 bad configuration.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 69 broker or daemon unavailable, 74 store I/O, 75 store locked or HTTP port taken, 78 bad configuration.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

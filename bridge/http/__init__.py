@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from importlib.metadata import version
@@ -93,6 +94,15 @@ async def _body(request: Request, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+class CannotListen(OSError):
+    """The address cannot be had; `taken` where another process has it."""
+
+    def __init__(self, settings: Http, reason: OSError) -> None:
+        self.taken = reason.errno == errno.EADDRINUSE
+        fix = "stop the other process, or set another http.port" if self.taken else "set another http.bind or http.port"
+        super().__init__(f"http cannot listen on {settings.bind}:{settings.port}: {reason.strerror}: {fix}")
+
+
 class HttpServer:
     """Serves the API from a thread of its own.
 
@@ -118,12 +128,15 @@ class HttpServer:
         return self._settings.model_copy(update={"port": self.port}).url
 
     def bind(self) -> None:
-        """Take the address: clients can connect from here on, and wait. Raises OSError where it cannot be had."""
-        self._listener = _listener(self._settings.bind, self.port)
+        """Take the address: clients can connect from here on, and wait. Raises CannotListen."""
+        try:
+            self._listener = _listener(self._settings.bind, self.port)
+        except OSError as error:
+            raise CannotListen(self._settings, error) from error
         self.port = self._listener.getsockname()[1]
 
     def start(self) -> None:
-        """Serve, at the address that was bound, or is now; requests are answered, at the latest, when this returns. Raises OSError as `bind`."""
+        """Serve, at the address that was bound, or is now; requests are answered, at the latest, when this returns. Raises CannotListen."""
         if self._listener is None:
             self.bind()
         self._server = uvicorn.Server(_uvicorn(self._app))
@@ -149,9 +162,9 @@ def _listener(bind: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen()
-    except OSError as error:
+    except OSError:
         listener.close()
-        raise OSError(f"http cannot listen on {bind}:{port}: {error.strerror}; set another http.port or http.bind") from error
+        raise
     return listener
 
 

@@ -48,6 +48,11 @@ def test_what_waits_for_a_broker_that_is_not_configured_any_more_is_told_and_kep
     assert [(line["event"], line["broker"]) for line in logs] == [("messages_without_broker", "gone")]
 
 
+def test_an_engine_that_was_never_started_can_be_drained(config: Config) -> None:
+    assert Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None).drain(1)
+    open_journal(config).close()  # nobody has it open
+
+
 def _on_level_queues(config: Config) -> Config:
     data = config.model_dump(exclude={"brokers", "routes"})
     store = data["store"] | {"kind": "level_queues", "broker": "here"}

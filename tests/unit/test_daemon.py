@@ -1,0 +1,48 @@
+"""How a run ends that cannot begin."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from delaybridge.bridge.config import Config
+from delaybridge.bridge.daemon import run
+from delaybridge.bridge.engine import open_journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """One on which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+def _config(path: Path, http: dict[str, Any], **store: str) -> Config:
+    return Config.model_validate({"store": {"path": path, "min_free_disk": 0} | store, "http": http})
+
+
+@pytest.mark.parametrize("store", [{}, {"kind": "level_queues", "broker": "memory"}], ids=["time index", "level queues"])
+def test_a_port_that_another_process_has_is_told_in_a_sentence_with_status_75(tmp_path: Path, port: int, store: dict[str, str]) -> None:
+    config = _config(tmp_path, {"port": port}, **store)
+    with structlog.testing.capture_logs() as logs:
+        assert run(config) == 75
+
+    (told,) = [line for line in logs if line["log_level"] == "error"]
+    text = f"http cannot listen on 127.0.0.1:{port}: Address already in use: stop the other process, or set another http.port"
+    assert (told["event"], told["error"], "exc_info" in told) == ("http_cannot_listen", text, False)
+    open_journal(config).close()  # the store was given back
+
+
+def test_an_address_that_is_not_of_this_machine_is_told_with_status_78(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logs:
+        assert run(_config(tmp_path, {"bind": "192.0.2.1", "token": "a-token-of-length"})) == 78
+
+    (told,) = [line for line in logs if line["log_level"] == "error"]
+    assert "Cannot assign requested address: set another http.bind or http.port" in told["error"]
