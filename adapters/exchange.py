@@ -32,7 +32,11 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class Mover(Protocol):
-    """Where moves are made, in order. One thread drives it. Connecting, outcomes, errors and closing are those of a Sink; and Gone."""
+    """Where moves are made, in order. One thread drives it. Connecting, outcomes, errors and closing are those of a Sink; and Gone.
+
+    But a move of which nobody knows whether it has happened, because the connection was lost, has its outcome when a mover of this exchange has connected
+    again, and not before.
+    """
 
     def connect(self, confirm: Confirm) -> None:
         """See Sink."""

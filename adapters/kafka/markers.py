@@ -14,18 +14,22 @@ writes for the first time, nobody knows what its predecessor left, and the same 
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
 from .cluster import COMMITTED, OFFSETS, opened
 from .transactions import Aborted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
 
     from kafka import TopicPartition
 
     from . import Kafka
+
+AGAIN = 2.0
+"""Seconds after which partitions without a leader are looked at again: each look asks about all topics, and all moves wait for it."""
 
 
 class Producer(Protocol):
@@ -47,8 +51,10 @@ class Markers:
     `topics`: all of their partitions are looked at, whether this process has used them or not. `doubtful`: it is time to look.
     """
 
-    def __init__(self, options: Kafka, topics: Iterable[str]) -> None:
+    def __init__(self, options: Kafka, topics: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
+        self._clock = clock
+        self._again_at = 0.0
         self._topics = frozenset(topics)
         self._used: set[TopicPartition] = set()
         self._last: bool | None = None
@@ -64,9 +70,9 @@ class Markers:
         return bool(self._last)
 
     @property
-    def waiting(self) -> bool:
-        """Whether some partitions could not be looked at, because they have no leader."""
-        return bool(self._owed)
+    def waiting(self) -> AbstractSet[TopicPartition]:
+        """The partitions that could not be looked at, because they have no leader."""
+        return self._owed.keys()
 
     def recall(self, transactional_id: str) -> None:
         """Ask how the last transaction ended, before the next producer takes the id over, which aborts one that is open. Raises NotConnected."""
@@ -89,8 +95,9 @@ class Markers:
 
         Raises Aborted where one of these has no leader, and NotConnected. Does nothing where nothing has happened.
         """
-        if self.doubtful or self.waiting:
+        if self.doubtful or (self.waiting and self._clock() >= self._again_at):
             self.doubtful = False
+            self._again_at = self._clock() + AGAIN
             self._look(producer)
         if not self._owed.keys().isdisjoint(partitions):
             raise Aborted("a partition has no leader")

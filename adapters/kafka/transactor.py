@@ -17,6 +17,7 @@ from kafka.structs import ConsumerGroupMetadata
 
 from ..base import AdapterError, BackOff, NotConnected, Outgoing, Rejected
 from ..exchange import Gone
+from .markers import AGAIN
 from .sink import Publisher
 from .transactions import Aborted, MoveDelivery, Moving, abort, ended
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 _MOST = 500
 """Moves in one transaction: what one that is refused may cost the others."""
 
-_PATIENCE = 2.0  # s, after which partitions without a leader are looked at again
 _PAUSE = 0.05  # s, after which a transaction that came in the middle of a rebalance is tried again
 
 
@@ -215,7 +215,7 @@ class Transactor(Publisher):
     def _next(self) -> list[Pending] | None:
         with self._changed:
             self._changed.wait_for(
-                lambda: self._ready or self._stopping or self._markers.doubtful, _PATIENCE if self._markers.waiting else None
+                lambda: self._ready or self._stopping or self._markers.doubtful, AGAIN if self._markers.waiting else None
             )
             if self._stopping:
                 return None
@@ -224,6 +224,7 @@ class Transactor(Publisher):
     def _transact(self, batch: list[Pending]) -> None:
         session = self._hub.poller
         member = session.member() if session else None
+        batch = self._placed(batch)
         found = [(each, session.out(each.move.finishes) if session and member else None) for each in batch]
         self._tell((each for each, held in found if held is None), Gone("another bridge has it, or it comes again"))
         ours, finished = [each for each, held in found if held is not None], [held for _, held in found if held is not None]
@@ -242,6 +243,14 @@ class Transactor(Publisher):
             self._most = _MOST
             session.finished(finished)
             self._tell(ours, None)
+
+    def _placed(self, batch: list[Pending]) -> list[Pending]:
+        """Without those that go where nobody leads, which are told: they keep no others."""
+        if not (leaderless := self._markers.waiting):
+            return batch
+        stuck = [each for each in batch if any(partition in leaderless for partition, _ in each.parts)]
+        self._tell(stuck, BackOff("refused_by_broker", "a partition has no leader"))
+        return [each for each in batch if each not in stuck]
 
     def _attempt(self, moves: Iterable[Pending], finished: Iterable[Any], session: Session, member: Any) -> None:
         """One transaction. Raises Aborted, and NotConnected."""

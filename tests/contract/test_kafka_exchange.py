@@ -18,6 +18,7 @@ from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.exchange import Move
 from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.kafka import transactor as module
+from delaybridge.adapters.kafka.cluster import Cluster
 from delaybridge.adapters.kafka.transactions import Moving, ended
 from delaybridge.core.message import Message
 
@@ -181,6 +182,28 @@ def test_what_a_destination_refuses_is_told_at_once_also_where_nothing_else_is_o
     assert bridge.words(1) == ["confirmed"], "the topic is known now: nothing is asked of the cluster beside what follows"
     bridge.move(messages[1:], small, size=5000)
     assert bridge.words(1, timeout=5) == ["too_large"]
+
+
+def test_a_destination_that_nobody_leads_keeps_no_other_move(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobodys = named("nobodys")
+    create_topic(world.url, nobodys)
+    world.levels.put(*[f"{number}" for number in range(9)])
+    bridge = world.bridge()
+    messages = taken(bridge, 9)
+    bridge.move(messages[:1], nobodys)
+    assert bridge.words(1) == ["confirmed"], "from now on it is one of those that are looked at"
+    led, partition = Cluster.led, TopicPartition(nobodys, 0)
+
+    def without(*asked: Any) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        found, leaderless = led(*asked)
+        return found - {partition}, leaderless | {partition}
+
+    monkeypatch.setattr(Cluster, "led", without)
+    bridge.exchange._markers.doubt()
+    bridge.move(messages[1:3], nobodys)
+    bridge.move(messages[3:], world.destination)
+    assert sorted(bridge.words(8)) == ["confirmed"] * 6 + ["refused_by_broker"] * 2
+    assert sorted(world.read()) == sorted(bodies(messages[3:]))
 
 
 def test_a_message_that_was_moved_already_is_gone(world: World) -> None:

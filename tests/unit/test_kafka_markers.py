@@ -10,7 +10,7 @@ from unit.kafka_cluster import asked_by
 
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Kafka, markers
-from delaybridge.adapters.kafka.markers import Markers
+from delaybridge.adapters.kafka.markers import AGAIN, Markers
 from delaybridge.adapters.kafka.transactions import Aborted
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.state: str | None = "CompleteCommit"
+        self.looks = 0
         self.open: set[TopicPartition] = set()
         self.leaderless: set[TopicPartition] = set()
 
@@ -32,6 +33,7 @@ class Cluster:
         return self.state
 
     def led(self, _: AbstractSet[str], used: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        self.looks += 1
         asked = {LEVEL, OTHER, *used}
         return asked - self.leaderless, asked & self.leaderless
 
@@ -65,9 +67,21 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return made
 
 
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def known(cluster: Cluster) -> Markers:  # noqa: ARG001 - it is asked by these
-    return Markers(Kafka(bootstrap_servers="127.0.0.1:1"), ["level", "other"])
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def known(cluster: Cluster, clock: Clock) -> Markers:  # noqa: ARG001 - it is asked by these
+    return Markers(Kafka(bootstrap_servers="127.0.0.1:1"), ["level", "other"], clock)
 
 
 @pytest.fixture
@@ -107,8 +121,25 @@ def test_where_nothing_is_open_nothing_is_ended_and_nobody_asks_twice(cluster: C
     assert producer.ends == [({LEVEL}, COMMITTED)]
 
 
+def test_while_a_partition_has_no_leader_the_cluster_is_asked_now_and_then_only(
+    cluster: Cluster, known: Markers, producer: Producer, clock: Clock
+) -> None:
+    cluster.leaderless = {LEVEL}
+    known.recall("name")
+    for _ in range(10):
+        known.stand(producer, {OTHER})
+    assert (cluster.looks, known.waiting) == (1, {LEVEL})
+    known.doubt()
+    known.stand(producer, {OTHER})
+    assert cluster.looks == 2
+    cluster.leaderless = set()
+    clock.now += AGAIN
+    known.stand(producer, {LEVEL})
+    assert (cluster.looks, known.waiting) == (3, set())
+
+
 def test_a_partition_without_a_leader_is_owed_the_end_of_then_whatever_ends_meanwhile(
-    cluster: Cluster, known: Markers, producer: Producer
+    cluster: Cluster, known: Markers, producer: Producer, clock: Clock
 ) -> None:
     cluster.state, cluster.open, cluster.leaderless = "CompleteAbort", {LEVEL}, {LEVEL}
     known.recall("name")
@@ -118,6 +149,7 @@ def test_a_partition_without_a_leader_is_owed_the_end_of_then_whatever_ends_mean
     known.stand(producer, {OTHER})
     known.ended(COMMITTED)
     cluster.leaderless = set()
+    clock.now += AGAIN
     known.stand(producer)
     assert producer.ends[-1] == ({LEVEL}, ABORTED)
     assert not known.waiting
