@@ -14,21 +14,29 @@ import typer
 from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from ...adapters.base import Batch, Source
+    from ..clock import Clock
     from ..config import Config
-    from ..observed import ObservedFiles
+    from ..observed import Look, ObservedFiles
 
 commands = typer.Typer()
 
 _AT_ONCE = 500
-"""Messages that are taken in one go. Fewer than that: no more waited."""
+"""Messages that are taken in one go, at most."""
+
+_LOOK = 0.02
+"""Seconds from a look's first message to its end."""
+
+_BYTES = 4 << 20
+"""Bodies of so many bytes in one look: it is full."""
 
 _IN_PROCESS = "memory"
 """The broker type that lives in the daemon: only the daemon can listen there."""
 
 
-@commands.command(epilog="Example: delaybridge observe reminders --broker rabbit --to ./observed")
+@commands.command(epilog="Example: delaybridge observe /exchanges/orders.real/eu --broker rabbit --to ./observed")
 def observe(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The destination, written as `x-delay-to` would.")],
     broker: Annotated[str | None, typer.Option(help="On which broker; may be left out where there is one only.")] = None,
@@ -41,7 +49,11 @@ def observe(
     token_file: TokenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell what arrives at a destination. And how late; takes nothing away from its consumers where the broker allows it."""
+    """Tell what arrives at a destination. And how late.
+
+    At an exchange or a topic, and on the in-process broker, it hears copies. At a queue of RabbitMQ or ActiveMQ it takes the messages away for good,
+    before their consumers.
+    """
     from ..config.file import load
 
     loaded = load(config)
@@ -50,7 +62,7 @@ def observe(
     arrivals = _through_daemon(config, url, token_file, name, address) if in_process else _directly(loaded, name, address)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if to is None:
-        deliveries = (each for batch in _until_interrupted(arrivals) for each in batch)
+        deliveries = (each for look in _until_interrupted(arrivals) for each in look.deliveries)
         _print(islice(deliveries, count), output)
     else:
         import secrets
@@ -58,7 +70,7 @@ def observe(
         from ..observed import ObservedFiles
 
         files = ObservedFiles(to, name, address, secrets.token_hex(4))
-        typer.echo(f"{_write(arrivals, files, count, marks=not in_process)} messages written below {to}", err=True)
+        typer.echo(f"{_write(arrivals, files, count)} messages written below {to}", err=True)
 
 
 def _the_broker(config: Config, name: str | None) -> str:
@@ -69,25 +81,26 @@ def _the_broker(config: Config, name: str | None) -> str:
     return name
 
 
-def _through_daemon(
-    config: Path | None, url: str | None, token_file: Path | None, broker: str, address: str
-) -> Iterator[list[dict[str, Any]]]:
+def _through_daemon(config: Path | None, url: str | None, token_file: Path | None, broker: str, address: str) -> Iterator[Look]:
+    """Looks of one line each. The daemon does not say whether more waits."""
     import json
+
+    from ..observed import Look
 
     with connect(config, url, token_file).observe(broker, address) as lines:
         _announce(broker, address)
         for line in lines:
-            yield [json.loads(line)]
+            delivery = json.loads(line)
+            yield Look(delivery["at"], delivery["at"], [delivery], full=True)
 
 
-def _directly(config: Config, broker: str, address: str) -> Iterator[list[dict[str, Any]]]:
-    """A batch each time; an empty one where nothing came for a second. A lost connection ends it: what was missed cannot be known."""
-    import msgspec
+def _directly(config: Config, broker: str, address: str) -> Iterator[Look]:
+    """A lost connection ends it: what was missed cannot be known."""
+    import time
 
     from ...adapters.base import AdapterError, Observable
     from .. import plugins
     from ..clock import wall_clock
-    from ..http.convert import delivery
 
     section = config.brokers[broker]
     adapter = plugins.adapter(section.type)
@@ -97,21 +110,59 @@ def _directly(config: Config, broker: str, address: str) -> Iterator[list[dict[s
     try:
         tap.connect()
         _announce(broker, address)
-        while True:
-            batch = tap.receive(limit=_AT_ONCE, timeout=1.0)
-            at = wall_clock()
-            yield [msgspec.to_builtins(delivery(received, address, at)) for received in batch.messages] if batch else []
-            if batch:
-                batch.ack()
+        # Half of the prefetch: Artemis counts it in bytes, and what was acknowledged last may still be on its way to the broker.
+        room = max(1, min(_AT_ONCE, getattr(section.options, "prefetch", _AT_ONCE)) // 2)
+        yield from _looks(tap, address, room, wall_clock, time.monotonic)
     finally:
         tap.close()
+
+
+def _looks(tap: Source, address: str, room: int, clock: Clock, elapsed: Callable[[], float]) -> Iterator[Look]:
+    """One after the other, without end. In a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`."""
+    from ..observed import Look
+
+    while True:
+        began = clock()
+        taken, full = _look(tap, room, clock, elapsed)
+        yield Look(began, clock(), [delivery for batch, at in taken for delivery in _told(batch, address, at)], full)
+        for batch, _ in taken:
+            batch.ack()
+
+
+def _look(tap: Source, room: int, clock: Clock, elapsed: Callable[[], float]) -> tuple[list[tuple[Batch, int]], bool]:
+    """What comes until it is full, or for a short time from the first message on, and when; nothing where none comes for `QUIET_MS`."""
+    from ..observed import QUIET_MS
+
+    taken: list[tuple[Batch, int]] = []
+    count = size = 0
+    end = elapsed() + QUIET_MS / 1000
+    while (left := end - elapsed()) > 0:
+        batch = tap.receive(limit=_AT_ONCE, timeout=left)
+        if batch is None:
+            continue
+        if not taken:
+            end = elapsed() + _LOOK
+        taken.append((batch, clock()))
+        count += len(batch.messages)
+        size += sum(len(received.message.body or b"") for received in batch.messages)
+        if count >= room or size >= _BYTES:
+            return taken, True
+    return taken, False
+
+
+def _told(batch: Batch, address: str, at: int) -> list[dict[str, Any]]:
+    import msgspec
+
+    from ..http.convert import delivery
+
+    return [msgspec.to_builtins(delivery(received, address, at)) for received in batch.messages]
 
 
 def _announce(broker: str, address: str) -> None:
     typer.echo(f"observing {address} on {broker}; Ctrl-C ends", err=True)
 
 
-def _until_interrupted(arrivals: Iterable[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+def _until_interrupted(arrivals: Iterable[Look]) -> Iterator[Look]:
     try:
         yield from arrivals
     except KeyboardInterrupt:
@@ -132,19 +183,22 @@ def _print(deliveries: Iterable[dict[str, Any]], output: Output) -> None:
         typer.echo("  ".join(printable(part) for part in (instant(each["at"]), lateness, identity, body[:80])))
 
 
-def _write(arrivals: Iterable[list[dict[str, Any]]], files: ObservedFiles, count: int | None, *, marks: bool) -> int:
-    """Until `count`, or interrupted; returns how many. `marks`: a batch that is not full says that nothing more waited, as a tap's does."""
+def _write(arrivals: Iterable[Look], files: ObservedFiles, count: int | None) -> int:
+    """Until `count`, or interrupted; returns how many."""
     from ..clock import wall_clock
+    from ..observed import Reach
 
-    written = 0
+    written, reach = 0, Reach()
     try:
-        for batch in _until_interrupted(arrivals):
-            taken = batch if count is None else batch[: count - written]
+        for look in _until_interrupted(arrivals):
+            taken = look.deliveries if count is None else look.deliveries[: count - written]
             for delivery in taken:
                 files.add(delivery)
             written += len(taken)
-            if marks and len(taken) == len(batch) < _AT_ONCE:
-                files.caught_up(wall_clock())
+            if len(taken) == len(look.deliveries):
+                reach.looked(look)
+            if reach.since is not None and reach.until is not None:
+                files.seen(reach.since, reach.until)
             files.flush_if_due(wall_clock())
             if written == count:
                 break

@@ -168,7 +168,10 @@ def resume_route(api: Api, name: str) -> shapes.Done:
 
 
 def observe(api: Api, asked: shapes.ObserveQuery) -> Response:
-    """What arrives at a destination from now on, one JSON object a line, until the client goes away or the daemon stops."""
+    """What arrives at a destination from now on, one JSON object a line; from a queue of RabbitMQ or ActiveMQ taken away for good.
+
+    It ends when the client goes away or the daemon stops.
+    """
     return Pumped(partial(deliveries, api.control, asked, api.clock), NDJSON, api.streams, endless=True)
 
 
