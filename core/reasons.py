@@ -60,18 +60,18 @@ class Reason(StrEnum):
     DESTINATION_NOT_ALLOWED = "destination_not_allowed", "The route does not allow this `x-delay-to`.", "Extend the route's `allow_to`."
     UNROUTABLE = (
         "unroutable",
-        "Nothing is bound where the message was published.",
-        "Declare the queue or binding, then retry the dead letter.",
+        "Nothing is bound where the message was published, or there is no such place.",
+        "Declare it: the message is tried again until `retry.give_up_after`.",
     )
     DELIVERY_FAILED = (
         "delivery_failed",
-        "The destination did not take the message within the allowed attempts.",
-        "Mend it, then retry the dead letter.",
+        "The destination refused the message for `retry.give_up_after`.",
+        "Mend what the detail names, then retry the dead letter.",
     )
     REFUSED_BY_BROKER = (
         "refused_by_broker",
-        "The destination took nothing for too long: full, or access denied.",
-        "Mend it, then retry the dead letter.",
+        "The destination does not take messages now: full, or access denied.",
+        "Mend it: the message is tried again until `retry.give_up_after`.",
     )
     REJECTED_BY_BROKER = (
         "rejected_by_broker",
