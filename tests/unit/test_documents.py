@@ -46,7 +46,7 @@ def test_every_command_that_the_readme_instruments_is_run_as_written(command: st
     assert _parser().parse_args(shlex.split(command)).command == shlex.split(command)
 
 
-@pytest.mark.parametrize("extra", re.findall(r"delaybridge\[(\w+)\]", README))
+@pytest.mark.parametrize("extra", re.findall(r"pip install '\.\[(\w+)\]'", README))
 def test_every_extra_in_the_readme_can_be_installed(extra: str) -> None:
     assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
