@@ -6,7 +6,8 @@ keeps names and values escaped until somebody asks for them, and knows where a t
 ActiveMQ sends a text without its length, even where it holds NULs, and it lets a JMS producer set a property `content-length`, which then
 stands in the frame. So what follows a body has to be a frame: a MESSAGE that names a subscription of ours (its id begins with `mark`, which nobody else
 knows), a RECEIPT
-or an ERROR. What is none belongs to the body, and a length that reaches into the next frame is no length.
+or an ERROR. What is none belongs to the body, and a length that reaches into the next frame is no length. Where no frame follows, heartbeats tell:
+ActiveMQ sends them between frames only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ _KNOWN = frozenset((MESSAGE, RECEIPT, ERROR, CONNECTED))
 _COMMANDS = tuple(command + b"\n" for command in _KNOWN)
 _LONGEST_COMMAND = max(map(len, _COMMANDS))
 _EOL = b"\r\n"
+_LENGTH_DIGITS = 10
+"""Java's arrays are no longer."""
+_HEARTBEAT = b"\n"
+_SILENCE = 2
+"""Reads of nothing but a heartbeat, one after the other; the first may have been the end of a frame."""
 
 
 class ProtocolError(Exception):
@@ -44,11 +50,13 @@ class Reader:
         self._mark = b"\nsubscription:" + mark
         self._buffer = bytearray()
         self._seen = 0  # up to here there is no end of the body that is being waited for
+        self._silence = 0
 
     def feed(self, data: bytes) -> list[Frame]:
         """All frames that are complete now. Raises ProtocolError."""
         buffer = self._buffer
         buffer += data
+        self._silence = self._silence + 1 if data == _HEARTBEAT else 0
         frames: list[Frame] = []
         at = 0
         while (found := self._frame(at)) is not None:
@@ -77,7 +85,7 @@ class Reader:
                 headers[name] = value
         start = head_end + 2
         length = headers.get(b"content-length", b"")
-        end = self._sized_end(start, int(length)) if length.isdigit() else -1
+        end = self._sized_end(start, int(length)) if length.isdigit() and len(length) <= _LENGTH_DIGITS else -1
         sized = end >= 0
         if end == -1:
             end = self._text_end(start)
@@ -102,9 +110,15 @@ class Reader:
         """Where a body of that length ends; -1 where it is none, -2 where it is not here yet."""
         end, buffer = start + length, self._buffer
         if end < len(buffer):
-            return end if buffer[end] == 0 and buffer.find(self._mark, start, end) < 0 else -1
-        if buffer.find(self._mark, max(start, self._seen)) >= 0:
+            wrong = buffer[end] != 0 or buffer.find(self._mark, start, end) >= 0
+        else:
+            wrong = self._silence >= _SILENCE or buffer.find(self._mark, max(start, self._seen)) >= 0
+            end = -2
+        if wrong:
+            self._seen = 0  # what was seen was no end of that length, but may be one of a text
             return -1
+        if end >= 0:
+            return end
         self._seen = max(start, len(buffer) - len(self._mark))
         return -2
 

@@ -349,9 +349,17 @@ def test_a_text_that_looks_like_another_message_stays_one_text(stage: Stage) -> 
 
 
 def test_a_property_that_lies_about_the_length_swallows_no_other_message(stage: Stage) -> None:
-    stage.jms("lie", stage.ingress, "1", "2", "100", "1000000")
+    stage.jms("lie", stage.ingress, "1", "2", "100", "1000000", "9" * 5000)
     stage.produce(b"", b"next")
-    assert [one.message.body for one in stage.receive(5)] == [b"abc"] * 4 + [b"next"]
+    assert [one.message.body for one in stage.receive(6)] == [b"abc"] * 5 + [b"next"]
+
+
+def test_a_property_that_lies_about_the_length_of_the_last_message_holds_it_back_for_some_heartbeats_only(stage: Stage) -> None:
+    stage.jms("lie", stage.outlet, "1000000")
+    stage.source.close()
+    stage.source = adapter.source(stage.options.model_copy(update={"heartbeat": 1.0}), Endpoint(queue=stage.outlet))
+    stage.source.connect()
+    assert [one.message.body for one in stage.receive()] == [b"abc"]
 
 
 def test_only_a_gate_is_believed_to_be_where_a_message_came_from(stage: Stage) -> None:

@@ -11,8 +11,9 @@ from delaybridge.adapters.activemq.frames import Frame, ProtocolError, Reader, e
 MARK = b"0123456789abcdef"
 
 
-def message(body: bytes, *, sized: bool, number: int = 1, length: int | None = None, subscription: bytes = MARK) -> bytes:
-    size = b"content-length:%d\n" % (len(body) if length is None else length) if sized else b""
+def message(body: bytes, *, sized: bool, number: int = 1, length: int | bytes | None = None, subscription: bytes = MARK) -> bytes:
+    said = length if isinstance(length, bytes) else b"%d" % (len(body) if length is None else length)
+    size = b"content-length:%b\n" % said if sized else b""
     return b"MESSAGE\n" + size + b"message-id:%d\nsubscription:%b\nack:a\n\n" % (number, subscription) + body + b"\0\n"
 
 
@@ -79,6 +80,36 @@ def test_a_length_that_is_none_makes_the_body_a_text_and_swallows_nothing(length
     frames = read(wire)
     assert [(one.body, one.sized) for one in frames[:2]] == [(b"abc", False), (b"next", False)]
     assert bodies(wire[:70], wire[70:]) == [b"abc", b"next", b""]
+
+
+@pytest.mark.parametrize("length", [b"9" * 11, b"9" * 4_301, b"-1", b"1.5", b"", "\N{ARABIC-INDIC DIGIT ONE}".encode()])
+def test_what_cannot_be_a_length_is_none_so_the_last_frame_of_a_stream_waits_for_nothing(length: bytes) -> None:
+    (one,) = read(message(b"abc", sized=True, length=length))
+    assert (one.body, one.sized) == (b"abc", False)
+
+
+@pytest.mark.parametrize("beats", [2, 3, 100])
+def test_heartbeats_behind_the_last_frame_tell_that_its_length_was_none(beats: int) -> None:
+    reader = Reader(MARK)
+    wire = message(b"a\0b", sized=True, length=1000)
+    came = [one.body for at in range(beats) for one in reader.feed(wire if at == 0 else b"\n")]
+    assert came == [b"a\0b"] * (beats > 2)
+    assert [one.body for one in reader.feed(b"\n" + message(b"next", sized=False))] == [b"a\0b"] * (beats == 2) + [b"next"]
+
+
+def test_heartbeats_make_no_end_where_there_is_none() -> None:
+    reader = Reader(MARK)
+    body = b"a\0b" + b"\n" * 20 + b"c"
+    wire = message(body, sized=True)
+    at = wire.index(b"b" + b"\n" * 20) + 1
+    assert [reader.feed(piece) for piece in (wire[:at], *[b"\n"] * 20)] == [[]] * 21
+    assert [one.body for one in reader.feed(wire[at + 20 :])] == [body]
+
+
+def test_a_length_that_is_none_swallows_no_message_that_comes_after_a_long_silence() -> None:
+    silence = [b"\n\n"] * 60
+    wire = message(b"abc", sized=True, length=10_000)
+    assert bodies(wire, *silence, message(b"next", sized=False, number=2)) == [b"abc", b"next"]
 
 
 def test_a_large_body_that_comes_in_pieces_is_whole() -> None:
