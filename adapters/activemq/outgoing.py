@@ -5,6 +5,9 @@ Properties. `expires` is now plus the time to live, and `timestamp` is now; wher
 `JMSXGroupID`, so that messages of one key keep their order among several consumers, and `x-delay-key`, because STOMP clients do not see that. In a level
 queue there are no groups: ActiveMQ would keep a group's messages from all bridges but one, also where that one has no room for more.
 
+What ActiveMQ cannot read in a property's place must not stand there: it would close the connection and say nothing of which message it was. So a time to
+live that ends after the largest number it knows is none, and a `reply-to` that looks like a destination of its own and is none is `x-header-reply-to`.
+
 Headers are text: numbers in decimal, booleans as `true` and `false`, floats by their shortest text, null as the empty text, instants as epoch seconds,
 tables and arrays as JSON. Bytes that are no UTF-8, and text that holds NUL, are base64 under `<name>_base64`. Of repeated headers the last counts.
 
@@ -33,6 +36,11 @@ if TYPE_CHECKING:
 LONGEST_HEADER = 10_240
 MOST_HEADERS = 1000
 """ActiveMQ's limits; beyond them it closes the connection."""
+_OTHERS = 15
+"""Room for the headers that others put into the frame: where it goes, its receipt or transaction, what shows that a message is scheduled."""
+_LATEST = 2**63 - 1
+_PADDING = bytes(range(33))
+"""What ActiveMQ cuts off at both ends of a destination's name."""
 
 _GROUP = b"JMSXGroupID"
 _RESERVED = frozenset((
@@ -42,6 +50,7 @@ _RESERVED = frozenset((
 ))  # fmt: skip
 _STEERING = re.compile(rb"JMS|AMQ_SCHEDULE|_AMQ_|_HQ_|activemq\.|scheduledJobId")
 _GROUP_SEQUENCE = re.compile(rb"-?\d{1,9}")
+_DESTINATION = re.compile(rb"/(?:remote-temp-)?(?:queue|topic)/")
 _TEXTUAL = re.compile(rb"text/|application/(?:[\w.-]+\+)?(?:json|xml)\b", re.IGNORECASE)
 _REPEATED = {
     b"correlation-id": "correlation_id",
@@ -66,9 +75,26 @@ def headers_of(message: Message, now: int, *, persistent: bool) -> tuple[bytes, 
         lines.append(b"content-length:%d\n" % len(body))
     elif b"\0" in body:
         lines.append(b"content-length:%d\namq-msg-type:text\n" % len(body))
-    if len(lines) > MOST_HEADERS - 5:
+    if len(lines) > MOST_HEADERS - _OTHERS:
         raise Rejected("too_large", f"ActiveMQ takes {MOST_HEADERS} headers, this message has {len(lines)}")
     return b"".join(lines), body
+
+
+def is_destination(name: bytes) -> bool:
+    """Whether ActiveMQ can make this the destination of a reply, of several names too.
+
+    Otherwise it closes the connection; or it takes the message and cannot read it again from its own disk, so that it does not even start any more.
+    """
+    name = name.strip(_PADDING)
+    found = _DESTINATION.match(name)
+    names, _, options = name[found.end() if found else 0 :].partition(b"?")
+    parts = [part.strip(_PADDING) for part in names.split(b",")]
+    return found is not None and b"%" not in options and all(part and not part.endswith(b"://") for part in parts)
+
+
+def header_line(name: bytes, value: bytes) -> bytes:
+    """One header, its value as text. Raises Rejected."""
+    return _line(*_sayable(name, value))
 
 
 def _line(name: bytes, value: bytes) -> bytes:
@@ -85,13 +111,30 @@ def _standard(properties: Properties, now: int, *, persistent: bool) -> list[byt
     if properties.expiration is not None:
         if not properties.expiration.isdigit():
             raise Rejected("rejected_by_broker", f"the time to live is no number: {properties.expiration!r:.100}")
-        lines.append(b"timestamp:%d\nexpires:%d\n" % (now, now + max(1, int(properties.expiration))))
+        expires = _expires(properties.expiration, now)
+        if expires is not None:
+            lines.append(b"timestamp:%d\nexpires:%d\n" % (now, expires))
     for name in TEXTS:
         value = getattr(properties, TEXTS[name])
         if value is not None:
-            ours = name == b"reply-to" and value.startswith(b"/temp-")  # it would be a queue of the bridge's own connection
-            lines.append(_line(*_sayable(b"x-header-reply-to" if ours else name, value)))
+            lines.append(header_line(b"x-header-reply-to" if name == b"reply-to" and not _replies(value) else name, value))
     return lines
+
+
+def _expires(ttl: bytes, now: int) -> int | None:
+    """When a message expires that lives so many milliseconds, in digits; None where that is never."""
+    if len(ttl.lstrip(b"0")) > len(str(_LATEST)):
+        return None
+    expires = now + max(1, int(ttl.lstrip(b"0") or 0))
+    return expires if expires <= _LATEST else None
+
+
+def _replies(value: bytes) -> bool:
+    """Whether it may stand as the `reply-to`: a destination, or text that ActiveMQ takes for none."""
+    named = value.strip(_PADDING)
+    if named.startswith(b"/temp-"):
+        return False  # it would be a queue of the bridge's own connection
+    return is_destination(named) or not _DESTINATION.match(named)
 
 
 def _table(message: Message) -> dict[bytes, bytes]:

@@ -11,6 +11,7 @@ that scheduled it; and, beyond ActiveMQ, `x-delay-due`.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -25,11 +26,11 @@ from ..base import Asked, Browse, NotConnected, Rejected, Remove, RemoveAll, Unc
 from .frames import ERROR, RECEIPT, escaped
 from .incoming import Rules
 from .link import Link
-from .outgoing import headers_of
+from .outgoing import header_line, headers_of, is_destination
 from .source import ActiveSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ...core.store import Record
     from .frames import Frame
@@ -45,6 +46,7 @@ DUE = b"x-delay-due"
 _PREFETCH = 10
 _SHOWN: dict[str, Any] = {"delivery_mode": 1, "type": b"Advisory"}
 _LONG = re.compile(r"[+-]?\d{1,19}")
+_LONGEST_REPLY = 1000
 _REPLY = re.compile(r"/(?:queue|topic|remote-temp-queue|remote-temp-topic)/[^\x00-\x1f\x7f]+")
 
 
@@ -58,13 +60,20 @@ def request(message: Message) -> Browse | Remove | RemoveAll | Unclear:
         return Unclear(str(error))
     start, end = window if len(window) == 2 else (None, None)
     if action == "BROWSE":
-        reply_to = (message.properties.reply_to or b"").decode(errors="replace")
-        return Browse(reply_to, start, end) if _REPLY.fullmatch(reply_to) else Unclear(f"BROWSE needs a JMSReplyTo, not {reply_to!r:.100}")
+        return _browse(message.properties.reply_to or b"", start, end)
     if action == "REMOVE":
         return Remove(headers[JOB]) if headers.get(JOB) else Unclear("REMOVE needs a scheduledJobId")
     if action == "REMOVEALL":
         return RemoveAll(start, end) if len(window) != 1 else Unclear("REMOVEALL needs both ACTION_START_TIME and ACTION_END_TIME, or none")
     return Unclear(f"AMQ_SCHEDULER_ACTION is {action!r:.100}, none of BROWSE, REMOVE and REMOVEALL")
+
+
+def _browse(reply_to: bytes, start: int | None, end: int | None) -> Browse | Unclear:
+    """Only what ActiveMQ takes for a destination: it would close the connection of the answers, and the request would come again, for ever."""
+    to = reply_to.decode(errors="replace")
+    if len(to) > _LONGEST_REPLY or not _REPLY.fullmatch(to) or not is_destination(reply_to):
+        return Unclear(f"BROWSE needs a JMSReplyTo, not {to!r:.100}")
+    return Browse(to, start, end)
 
 
 def _epoch(name: bytes, value: str) -> int:
@@ -80,9 +89,16 @@ def answered(record: Record, to: str, now: int) -> bytes:
         lines, body = headers_of(replace(message, properties=replace(message.properties, **_SHOWN)), now, persistent=False)
     except Rejected:
         lines, body = headers_of(Message(b"", b"", Properties(**_SHOWN)), now, persistent=False)
-    own = b"".join(b"%b:%b\n" % (name, escaped(value)) for name, value in _scheduling(record))
+    own = b"".join(_told(_scheduling(record)))
     # Of repeated headers STOMP counts the first: what the bridge says stands before what a producer said.
     return b"SEND\ndestination:%b\nreceipt:answer\n%b%b\n%b\0" % (escaped(to.encode()), own, lines, body)
+
+
+def _told(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """What ActiveMQ cannot carry is left out."""
+    for name, value in headers:
+        with contextlib.suppress(Rejected):
+            yield header_line(name, value)
 
 
 def _scheduling(record: Record) -> list[tuple[bytes, bytes]]:

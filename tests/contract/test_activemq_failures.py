@@ -18,6 +18,7 @@ from contract.taking import batches, tag_of, taken
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq import sink as sinks
 from delaybridge.adapters.base import NotConnected
+from delaybridge.core.message import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,6 +281,37 @@ def test_nothing_is_lost_or_confirmed_falsely_when_the_broker_is_killed_and_come
     assert all(one.redelivered for one in came)
     given = {tag_of(one): one.token for one in held.messages}
     assert all(one.token == given.get(tag_of(one), one.token) for one in came)  # what was handed out before it was safe need not come again
+
+
+UNREADABLE = (
+    *(Properties(expiration=ttl) for ttl in (b"%d" % 2**63, b"%d" % (2**63 - 1), b"9" * 255)),
+    *(
+        Properties(reply_to=kind + name)
+        for kind in (b"/queue/", b"/topic/", b"/remote-temp-queue/", b" /temp-topic/")
+        for name in (b"", b" ", b",", b"\x01", b"?a=b", b"a?b=%zz", b"a,queue://", b"a,b")
+    ),
+    *(Properties(type=odd, correlation_id=odd, reply_to=odd) for odd in (b"", b" ", b"\n", b"\0", b"\xff", b"ID:")),
+    Properties(priority=255, timestamp_ms=2**63, message_id=b"\0", app_id=b":"),
+)
+"""What ActiveMQ closes the connection for without a word, or takes and cannot read again from its disk, were it written as it is; and what is like it."""
+
+
+def test_no_property_makes_activemq_close_the_connection_or_keeps_it_from_starting_again(own: Stage) -> None:
+    names = ("JMSXGroupID", "JMSXGroupSeq", "JMSX", "a b", " ", "\x01", "=", "TRUE", "content-type", "user-id", "heart-beat")
+    headers = [{name: value} for name in names for value in ("", "9" * 30, "\n\0")]
+    odd = [out(str(n), own.queue, str(n).encode(), properties) for n, properties in enumerate(UNREADABLE)]
+    odd += [out(str(n), own.queue, str(n).encode(), **header) for n, header in enumerate(headers, len(odd))]
+    sink = own.sink()
+    for one in odd[: len(UNREADABLE)]:
+        sink.publish([one])
+    sink.publish([*odd[len(UNREADABLE) :], out("good", own.queue, b"%d" % len(odd))])
+    assert set(own.words(len(odd) + 1).values()) == {"confirmed"}
+    broker = own.broker
+    assert isinstance(broker, brokers.Native)
+    broker.restart()
+    source = own.source()
+    source.connect()
+    assert drained(source, len(odd) + 1) == list(range(len(odd) + 1))
 
 
 def test_messages_to_many_destinations_are_all_confirmed_in_the_order_of_each(stage: Stage) -> None:

@@ -141,6 +141,18 @@ def test_the_time_to_live_begins_now(given: bytes, ttl: int) -> None:
     assert (int(got["timestamp"]), int(got["expires"])) == (NOW, NOW + ttl)
 
 
+@pytest.mark.parametrize("given", [b"%d" % (2**63 - NOW), b"%d" % 2**63, b"9" * 255, b"9" * 5_000])
+def test_a_time_to_live_that_ends_after_the_largest_number_that_activemq_knows_is_none(given: bytes) -> None:
+    assert goes(message(b"", {}, Properties(expiration=given))).keys() == {"persistent", "content-length"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expires"), [(b"%d" % (2**63 - 1 - NOW), 2**63 - 1), (b"0" * 5_000 + b"7", NOW + 7), (b"0" * 5_000, NOW + 1)]
+)
+def test_a_time_to_live_is_a_number_however_it_is_written(given: bytes, expires: int) -> None:
+    assert goes(message(b"", {}, Properties(expiration=given)))["expires"] == str(expires)
+
+
 def test_without_a_time_to_live_the_broker_stamps_the_time() -> None:
     assert goes(message(b"")).keys() == {"persistent", "content-length"}
 
@@ -167,6 +179,30 @@ def test_a_reply_goes_to_no_queue_of_the_bridge() -> None:
     got = goes(message(b"", {}, Properties(reply_to=b"/temp-queue/a")))
     assert (got.get("reply-to"), got["x-header-reply-to"]) == (None, "/temp-queue/a")
     assert goes(message(b"", {}, Properties(reply_to=b"/remote-temp-queue/ID:1")))["reply-to"] == "/remote-temp-queue/ID\\c1"
+
+
+@pytest.mark.parametrize("kind", ["/queue/", "/topic/", "/remote-temp-queue/", "/remote-temp-topic/"])
+@pytest.mark.parametrize(
+    "name", ["", " ", ",", " , ", "\x01", "?a=b", " ?", ",?b", "a,", ",a", "a,,b", "a?b=%zz", "queue://", "a,topic:// "]
+)
+def test_a_reply_goes_to_no_destination_that_activemq_cannot_make(kind: str, name: str) -> None:
+    for padded in (f"{kind}{name}", f" \t{kind}{name}"):
+        got = goes(message(b"", {}, Properties(reply_to=padded.encode())))
+        assert "reply-to" not in got
+        assert got["x-header-reply-to"] == padded.replace(":", "\\c")
+
+
+@pytest.mark.parametrize("said", [" /temp-queue/a", "\t/temp-topic/a"])
+def test_a_blank_before_it_makes_no_queue_of_the_bridge_either(said: str) -> None:
+    got = goes(message(b"", {}, Properties(reply_to=said.encode())))
+    assert (got.get("reply-to"), got["x-header-reply-to"]) == (None, said)
+
+
+@pytest.mark.parametrize(
+    "said", ["/queue/a", "/topic/a.b", "/queue/a,b", "/queue/a?b=c", "/queue/a b", "/queue/a%zz", "replies", "/queue", "/dsub/", ""]
+)
+def test_a_reply_goes_where_activemq_would_send_it_and_other_text_stays(said: str) -> None:
+    assert goes(message(b"", {}, Properties(reply_to=said.encode())))["reply-to"] == said
 
 
 def test_what_activemq_has_no_place_for_is_a_header() -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from pydantic import SecretStr
 
 from delaybridge.adapters.activemq import ActiveMQ, adapter
+from delaybridge.adapters.activemq.outgoing import LONGEST_HEADER, MOST_HEADERS
 from delaybridge.adapters.activemq.scheduler import DESTINATIONS, answered, request
 from delaybridge.adapters.base import Browse, Manageable, Remove, RemoveAll, Unclear
 from delaybridge.core import fields
@@ -60,7 +61,13 @@ def test_what_cannot_be_done_says_why(headers: dict[str, str], because: str) -> 
     assert because in found.detail
 
 
-@pytest.mark.parametrize("to", [None, b"", b"somewhere", b"/temp-queue/its-own", b"/queue/a\nb"])
+@pytest.mark.parametrize(
+    "to",
+    [
+        *(None, b"", b"somewhere", b"/temp-queue/its-own", b"/queue/a\nb"),
+        *(b"/queue/ ", b"/topic/,", b"/queue/?a=b", b"/queue/a,", b"/remote-temp-queue/ , ", b"/queue/" + b"x" * 10_240),
+    ],
+)
 def test_browse_without_an_address_for_the_answers_says_so(to: bytes | None) -> None:
     assert isinstance(asked({"AMQ_SCHEDULER_ACTION": "BROWSE"}, Properties(reply_to=to)), Unclear)
 
@@ -105,6 +112,22 @@ def test_a_message_that_activemq_cannot_carry_is_still_listed() -> None:
     kept = replace(record(chosen_id="j"), message=Message(b"body", fields.table([("long", "x" * 20_000)])))
     shown = lines(answered(kept, "/queue/r", T0))
     assert (shown["scheduledJobId"], shown["type"], "long" in shown) == ("j", "Advisory", False)
+
+
+@pytest.mark.parametrize("count", [900, 980, 985, 990, 995, 1000])
+def test_an_answer_has_no_more_headers_than_activemq_takes(count: int) -> None:
+    kept = replace(record(chosen_id="j"), message=message(b"", {f"h{number}": "" for number in range(count)}))
+    kept = replace(
+        kept, schedule=Schedule(due=T0 + 9, recurrence=Recurrence(start=T0, delay=5000, period=1000, repeat=3, cron="0 * * * *"))
+    )
+    assert answered(kept, "/queue/r", T0).partition(b"\n\n")[0].count(b"\n") <= MOST_HEADERS
+
+
+@pytest.mark.parametrize("address", ["x" * 20_000, "a\0b"])
+def test_an_address_that_no_header_holds_does_not_damage_the_answer(address: str) -> None:
+    shown = answered(record("body", chosen_id="j", address=address), "/queue/r", T0)
+    assert max(map(len, shown.splitlines())) < LONGEST_HEADER
+    assert (shown.index(b"\0"), lines(shown)["scheduledJobId"]) == (len(shown) - 1, "j")
 
 
 def test_a_producer_cannot_put_its_own_words_in_the_place_of_the_bridges() -> None:
