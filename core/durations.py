@@ -15,6 +15,9 @@ DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 EARLIEST_INSTANT = 100_000_000_000
 """Epoch milliseconds of March 1973; a number below it is epoch seconds (of any time up to the year 5138) sent by mistake."""
 
+LATEST_INSTANT = 253_402_300_799_999
+"""The last millisecond of the year 9999, as far as RFC 3339 reaches."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (604_800_000, 86_400_000, 3_600_000, 60_000, 1_000)  # w d h m s; both patterns end in a smaller part
 _NUMBER = "([0-9]{1,15})"

@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from ..core.durations import LATEST_INSTANT
 from ..core.ledger import EVENTS
 from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
 
@@ -55,10 +56,17 @@ def with_problem(frame: DataFrame) -> DataFrame:
     problem = F.coalesce(
         *(F.when(F.col(name).isNull(), F.lit(f"{name} is null")) for name in NEEDED),
         F.when(~F.col("event").isin(*EVENTS), F.concat(F.lit("unknown event "), F.col("event"))),
+        *_absurd("event_time", "due_time", "taken_time"),
         F.when(F.col("occurrence") < 1, F.lit("occurrence is below 1")),
         F.when(F.col("id") == "", F.lit("id is empty")),
     )
     return frame.withColumn("problem", problem)
+
+
+def _absurd(*times: str) -> list[Column]:
+    """What is wrong with instants that no bridge writes: they would end the job where they are added to, or told of."""
+    first, last = F.timestamp_millis(F.lit(0)), F.timestamp_millis(F.lit(LATEST_INSTANT))
+    return [F.when(~F.col(name).between(first, last), F.lit(f"{name} is before 1970, or after 9999")) for name in times]
 
 
 def observed(spark: SparkSession, places: Sequence[str], since: int, aliases: Mapping[str, str], options: Mapping[str, str]) -> Input:
@@ -74,10 +82,16 @@ def observed(spark: SparkSession, places: Sequence[str], since: int, aliases: Ma
 
 def with_arrival_problem(frame: DataFrame) -> DataFrame:
     """Adds `problem` to an observation's rows. Without an id it is no bridge's delivery: nothing is wrong with that."""
-    known = F.col("id").isNotNull()
+    of_a_delivery = F.coalesce(
+        F.when(F.col("occurrence").isNull(), F.lit("occurrence is null, or no number")),
+        F.when(F.col("occurrence") < 1, F.lit("occurrence is below 1")),
+        F.when(F.col("due_time").isNull(), F.lit("due_time is null, or no instant up to the year 9999")),
+        *_absurd("due_time"),
+    )
     problem = F.coalesce(
         *(F.when(F.col(name).isNull(), F.lit(f"{name} is null")) for name in ("event_time", "destination_broker", "destination")),
-        *(F.when(known & F.col(name).isNull(), F.lit(f"{name} is null, or no number")) for name in ("occurrence", "due_time")),
+        *_absurd("event_time"),
+        F.when(F.col("id").isNotNull(), of_a_delivery),
     )
     return frame.withColumn("problem", problem)
 
@@ -128,11 +142,15 @@ def address_of(place: str) -> tuple[str, str]:
 
 
 def topic(reader: _Reader, place: str, since: int, options: Mapping[str, str]) -> DataFrame:
-    """A topic's records from shortly before the window on, as Spark reads them: to its end (`spark.read`), or without end (`spark.readStream`)."""
+    """A topic's records from shortly before the window on, as Spark reads them: to its end (`spark.read`), or without end (`spark.readStream`).
+
+    What a transaction took back never arrived. `options` come last: they may say otherwise.
+    """
     servers, name = address_of(place)
     configured = (
         reader.format("kafka")
         .option("kafka.bootstrap.servers", servers)
+        .option("kafka.isolation.level", "read_committed")
         .option("subscribe", name)
         .option("includeHeaders", "true")
         .option("startingTimestamp", str(max(0, since - KAFKA_MARGIN_MS)))
@@ -156,12 +174,18 @@ def from_kafka(records: DataFrame, broker: str) -> DataFrame:
             "event_time",
             "id",
             F.expr("try_cast(occurrence as bigint)").alias("occurrence"),
-            F.expr("timestamp_millis(try_cast(due_time as bigint))").alias("due_time"),
+            _instant("due_time").alias("due_time"),
             F.lit(broker).alias("destination_broker"),
             F.col("topic").alias("destination"),
             "place",
         )
     )
+
+
+def _instant(name: str) -> Column:
+    """Of epoch milliseconds as text; null where it is none that a bridge writes: of a larger one Spark would make no timestamp, and end."""
+    number = F.expr(f"try_cast({name} as bigint)")
+    return F.timestamp_millis(F.when(number.between(0, LATEST_INSTANT), number))
 
 
 def _header(name: str) -> Column:

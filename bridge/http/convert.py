@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from ...core import fields
-from ...core.durations import EARLIEST_INSTANT, parse_duration, parse_instant
+from ...core.durations import EARLIEST_INSTANT, LATEST_INSTANT, parse_duration, parse_instant
 from ...core.message import Message, Properties
 from .errors import problem
 from .shapes import Base64, DeadLetterView, Delivery, HeaderValue, MessageDetail, MessageView, Place, PropertiesView, RecurrenceView
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 MESSAGE_LIMIT = 64 << 20
 """Bytes of one message's body, at most."""
-LATEST_INSTANT = 253_402_300_799_999
-"""The last millisecond of the year 9999, as far as RFC 3339 reaches."""
 _NESTED = frozenset("FADT")
 
 

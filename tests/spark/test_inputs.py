@@ -13,14 +13,16 @@ import pytest
 pytest.importorskip("pyspark")
 
 from delaybridge.bridge.observed import ObservedFiles
-from delaybridge.spark_jobs import inputs, marks, verdict
+from delaybridge.spark_jobs import inputs, marks, reconcile, verdict
+from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import Seen
 from delaybridge.spark_jobs.question import HOUR_MS
-from spark.ledgers import QUESTION, T0, Bridge, Observer
+from spark.ledgers import QUESTION, QUIET, T0, Bridge, Observer, write_ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -99,6 +101,99 @@ def test_a_kafka_record_is_read_by_its_delivery_headers(spark: SparkSession) -> 
 def test_a_kafka_record_whose_headers_are_no_numbers_is_malformed_and_one_without_an_id_is_nobodys(spark: SparkSession) -> None:
     assert _record(spark, [("x-delay-id", b"m"), ("x-delay-occurrence", b"x")])["problem"] == "occurrence is null, or no number"
     assert _record(spark, [])["problem"] is None
+
+
+@pytest.mark.parametrize("due", [b"99999999999999999", b"9000000000000000", b"-1", b"99999999999999999999", b"tomorrow"])
+def test_a_kafka_record_that_is_due_when_nothing_can_be_is_malformed_and_does_not_end_the_job(spark: SparkSession, due: bytes) -> None:
+    told = _record(spark, [("x-delay-id", b"m"), ("x-delay-occurrence", b"1"), ("x-delay-due", due)])
+
+    assert (told["due_time"], told["problem"]) == (None, "due_time is null, or no instant up to the year 9999")
+
+
+def test_an_occurrence_below_one_is_malformed_also_where_it_was_seen(spark: SparkSession) -> None:
+    told = _record(spark, [("x-delay-id", b"m"), ("x-delay-occurrence", b"0"), ("x-delay-due", b"1")])
+
+    assert told["problem"] == "occurrence is below 1"
+
+
+def test_rows_with_absurd_times_are_set_aside_and_the_others_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    bridge, seen, absurd = Bridge(), Observer(), 9_000_000_000_000_000
+    bridge.both("fine", T0)
+    seen.saw_all(bridge)
+    bridge.row("delivered", T0, "odd", absurd, taken=T0)
+    bridge.row("delivered", T0, "odd", T0, taken=-absurd)
+    seen.saw("odd", absurd)
+    ledger, observed = (
+        inputs.ledger(spark, [bridge.write(tmp_path / "a")]),
+        inputs.observed(spark, [seen.write(tmp_path / "b")], T0, {}, {}),
+    )
+
+    told = [
+        (row["id"], row["problem"])
+        for rows in (ledger.rows, observed.rows)
+        for row in rows.where("problem is not null").select("id", "problem").collect()
+    ]
+
+    assert told == [
+        ("odd", "due_time is before 1970, or after 9999"),
+        ("odd", "taken_time is before 1970, or after 9999"),
+        ("odd", "event_time is before 1970, or after 9999"),  # five milliseconds later
+    ]
+    assert inputs.sound(ledger.rows).count() + inputs.sound(observed.rows).count() == 3
+
+
+class Settings(dict[str, str]):
+    """A reader that only keeps what it is told."""
+
+    def option(self, name: str, value: str) -> Settings:
+        self[name] = value
+        return self
+
+    def options(self, **more: str) -> Settings:
+        self.update(more)
+        return self
+
+    def format(self, name: str) -> Settings:
+        return self.option("format", name)
+
+    def load(self) -> Settings:
+        return self
+
+
+def test_of_a_topic_only_what_was_committed_is_read_unless_the_user_says_otherwise() -> None:
+    def isolation(options: dict[str, str]) -> Any:
+        read: Any = inputs.topic(Settings(), "kafka://h:1/t", T0, options)  # type: ignore[arg-type]
+        return read["kafka.isolation.level"]
+
+    assert isolation({}) == "read_committed"
+    assert isolation({"kafka.isolation.level": "read_uncommitted"}) == "read_uncommitted"
+
+
+def test_a_bridge_that_writes_while_the_inputs_are_read_leaves_no_hole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge, ledger = Bridge(), tmp_path / "ledger"
+
+    def flush() -> None:
+        first = len(bridge.rows)
+        bridge.both(f"m-{first}", T0 + first)
+        write_ledger(ledger, f"b-{first}", bridge.rows[first:])
+        (ledger / "_reach").mkdir(exist_ok=True)
+        (ledger / "_reach" / "b.json").write_text(f'{{"bridge": "b", "sequence": {len(bridge.rows)}, "at_ms": {QUIET}}}')
+
+    def listed(session: SparkSession, paths: Sequence[str]) -> inputs.Input:
+        found = listing(session, paths)
+        flush()
+        return found
+
+    flush()
+    listing = inputs.ledger
+    monkeypatch.setattr(inputs, "ledger", listed)
+    words = ["--ledger", str(ledger), "--out", str(tmp_path / "out"), "--since", "2025-06-15T15:00Z", "--until", "2025-06-15T16:00Z"]
+
+    told = reconcile.reconcile(spark, parse(words, now=QUIET), lambda _: None)
+
+    assert (told["bridges"][0]["hole"], told["verdict"]) == (None, "clean")
 
 
 def test_what_an_observer_has_not_seen_yet_is_incomplete_and_not_lost(spark: SparkSession, tmp_path: Path) -> None:
