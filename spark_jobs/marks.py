@@ -20,7 +20,7 @@ _SUFFIX = ".json"
 
 
 def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
-    """The marks of all bridges, by name. Raises UnusableInput for one that cannot be read.
+    """The marks of all bridges, by name. Raises UnusableInput for one that cannot be read. To be read before the files are listed, see `observers`.
 
     A bridge whose ledger was moved has a mark in each place: the latest says most.
     """
@@ -33,7 +33,7 @@ def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
 
 
 def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, str]) -> list[Seen]:
-    """What observers say of themselves, addresses as the ledger writes them. To be read before their files are: a mark tells of files that are there."""
+    """What observers say of themselves, addresses as the ledger writes them. To be read before the files are listed: a mark tells of files that are there."""
     marks = []
     for place, told in _files(spark, (one for one in places if not one.startswith("kafka://"))):
         with _readable(place, "an observer"):

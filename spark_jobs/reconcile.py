@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, Any]:
     """Read, audit, write; returns the report. Raises UnusableInput."""
     question = arguments.question
-    observers = marks.observers(spark, arguments.observed, question.aliases)  # before the files that they tell of
+    said = marks.read(spark, arguments.ledgers)  # before the files that marks tell of
+    observers = marks.observers(spark, arguments.observed, question.aliases)  # as above
     ledger = inputs.ledger(spark, arguments.ledgers)
     observed = (
         inputs.observed(spark, arguments.observed, question.since, question.aliases, arguments.kafka_options)
@@ -49,7 +50,7 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
     )
     if observed is not None:
         files_once(arguments.observed, observed.rows.inputFiles())
-    found = audit(ledger, observed, marks.read(spark, arguments.ledgers), question, say, observers)
+    found = audit(ledger, observed, said, question, say, observers)
     say("Adding up")
     told = report(found, arguments.allowed)
     say("Writing")
