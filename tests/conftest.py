@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from brokers import activemq as activemq_broker
@@ -25,6 +25,13 @@ _SAID = 4_000
 
 def required(name: str) -> bool:
     return name in os.environ.get("DELAYBRIDGE_TEST_REQUIRE", "").replace(" ", "").split(",")
+
+
+def unavailable(name: str, reason: object) -> NoReturn:
+    """End a test that cannot have what it needs of this broker: it fails where the broker is required, and is skipped otherwise."""
+    if required(name):
+        pytest.fail(f"{name} is required: {reason}")
+    pytest.skip(str(reason))
 
 
 def tell(config: pytest.Config, line: str) -> None:
@@ -60,9 +67,7 @@ def running(name: str, start: Callable[[], AbstractContextManager[Any]], pytestc
             tell(pytestconfig, f"{name}: {broker.provider}")
             yield broker
     except Unavailable as reason:
-        if required(name.lower()):
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
+        unavailable(name.lower(), reason)
 
 
 @pytest.fixture
@@ -101,6 +106,4 @@ def chromium() -> str:
     try:
         return browser.chromium()
     except Unavailable as reason:
-        if required("chromium"):
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
+        unavailable("chromium", reason)

@@ -7,11 +7,11 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-import pytest
 from brokers import activemq as brokers
 from brokers.activemq import Client
 from brokers.common import Unavailable
 from brokers.private import running
+from conftest import unavailable
 
 from contract.outcomes import words
 from contract.taking import taken
@@ -90,12 +90,12 @@ def out(tag: str, address: str, body: bytes = b"", properties: Properties = NO_P
 
 
 def native(**settings: Any) -> Iterator[brokers.Native]:
+    """A private broker with these settings: see brokers.activemq.Native. Without one the test is skipped, or fails where ActiveMQ is required."""
     try:
-        broker = brokers.Native(brokers.libraries(), **settings)
+        with running(brokers.Native(brokers.libraries(), **settings)) as broker:
+            yield broker
     except Unavailable as reason:
-        pytest.skip(str(reason))
-    with running(broker):
-        yield broker
+        unavailable("activemq", reason)
 
 
 def drained(source: ActiveSource, count: int) -> list[int]:

@@ -6,7 +6,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers import activemq as brokers
@@ -298,7 +298,7 @@ UNREADABLE = (
 
 def test_no_property_makes_activemq_close_the_connection_or_keeps_it_from_starting_again(own: Stage) -> None:
     names = ("JMSXGroupID", "JMSXGroupSeq", "JMSX", "a b", " ", "\x01", "=", "TRUE", "content-type", "user-id", "heart-beat")
-    headers = [{name: value} for name in names for value in ("", "9" * 30, "\n\0")]
+    headers: list[dict[str, Any]] = [{name: value} for name in names for value in ("", "9" * 30, "\n\0")]
     odd = [out(str(n), own.queue, str(n).encode(), properties) for n, properties in enumerate(UNREADABLE)]
     odd += [out(str(n), own.queue, str(n).encode(), **header) for n, header in enumerate(headers, len(odd))]
     sink = own.sink()

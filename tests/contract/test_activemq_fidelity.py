@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from brokers.activemq import Client, jms
 from brokers.common import Unavailable, wait_until
+from conftest import unavailable
 
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.base import AdapterError, Outcome, Outgoing, Received, Rejected
@@ -46,7 +47,7 @@ class Stage:
         try:
             return jms(self.broker, *arguments)
         except Unavailable as reason:
-            pytest.skip(str(reason))
+            unavailable("activemq", reason)
 
     def produce(self, headers: bytes = b"", body: bytes = b"", queue: str = "") -> None:
         """One SEND of a STOMP producer, confirmed."""

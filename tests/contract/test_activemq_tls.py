@@ -10,6 +10,7 @@ import pytest
 from brokers import activemq as brokers
 from brokers.common import Unavailable, free_port, wait_until
 from brokers.private import running
+from conftest import unavailable
 from pydantic import SecretStr
 
 from contract.certificates import certificates, tls
@@ -31,7 +32,7 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
     try:
         libraries = brokers.libraries()
     except Unavailable as reason:
-        pytest.skip(str(reason))
+        unavailable("activemq", reason)
     folder, port = tmp_path_factory.mktemp("tls"), free_port()
     certificates(folder)
     identity = ["-in", "server.pem", "-inkey", "server.key", "-out", "server.p12"]

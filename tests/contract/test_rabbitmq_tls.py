@@ -9,6 +9,7 @@ import pytest
 from brokers.common import free_port
 from brokers.private import running
 from brokers.rabbitmq import SERVER, Native
+from conftest import unavailable
 from pydantic import SecretStr
 
 from contract.certificates import certificates, tls
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     """A private broker with a TLS listener, the folder of its certificates, and its port."""
     if not SERVER.exists():
-        pytest.skip("needs the system's rabbitmq-server")
+        unavailable("rabbitmq", "needs the system's rabbitmq-server")
     folder, port = tmp_path_factory.mktemp("tls"), free_port()
     certificates(folder)
     config = (

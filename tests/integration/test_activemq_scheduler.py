@@ -9,7 +9,7 @@ import pytest
 from brokers.activemq import Native, libraries
 from brokers.common import Unavailable, wait_until
 from brokers.private import running
-from conftest import required
+from conftest import unavailable
 
 from integration.active import INGRESS, App, Stage, intercepted, manage, stage
 from integration.stores import in_time_index
@@ -27,9 +27,7 @@ def broker() -> Iterator[Native]:
         with intercepted() as made:
             yield made
     except Unavailable as reason:
-        if required("activemq"):
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
+        unavailable("activemq", reason)
 
 
 @pytest.fixture(scope="module")
