@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -48,6 +51,21 @@ def mounts(one: dict[str, Any]) -> dict[str, str]:
 def stack(request: pytest.FixtureRequest) -> Path:
     file: Path = request.param
     return file
+
+
+@cache
+def compose_plugin() -> bool:
+    docker = shutil.which("docker")
+    return docker is not None and subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode == 0
+
+
+def test_compose_itself_takes_the_stack_as_it_is(stack: Path) -> None:
+    """It needs no daemon for that. All other tests here read YAML, and resolve `extends`, in their own way."""
+    if not compose_plugin():
+        pytest.skip("there is no `docker compose`")
+    told = subprocess.run(["docker", "compose", "-f", stack, "config", "--quiet"], capture_output=True, text=True, check=False)
+
+    assert (told.returncode, told.stderr) == (0, "")
 
 
 def test_there_is_a_stack_for_each_broker_and_one_for_all() -> None:
