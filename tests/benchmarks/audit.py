@@ -24,18 +24,19 @@ CORES = os.cpu_count() or 1
 def audit(directory: Path, sizes: Sequence[int]) -> list[Figure]:
     """Sizes are rows of ledgers and observations; one ledger is on the disk at a time."""
     taken = {size: measured(directory / str(size), size) for size in sizes}
-    return [figure for size, one in taken.items() for figure in figures(size, one)] + [
-        figure for pair in itertools.pairwise(sizes) for figure in growth(taken, *pair)
-    ]
+    return [figure for size, one in taken.items() for figure in figures(size, one)] + growth(
+        {size: one["again"] for size, one in taken.items()}
+    )
 
 
-def growth(taken: dict[int, dict[str, Any]], small: int, large: int) -> list[Figure]:
-    """How the time grows. A part of it is the same for any size: planning some twenty queries."""
-    further = (large - small) / (taken[large]["again"] - taken[small]["again"]) / CORES
-    between = f"{_short(small)} and {_short(large)}"
+def growth(seconds: dict[int, float]) -> list[Figure]:
+    """How the time grows, by what further events cost: planning some twenty queries takes as long for any size."""
+    steps = [((small, large), (seconds[large] - seconds[small]) / (large - small)) for small, large in itertools.pairwise(seconds)]
     return [
-        at_most(f"audit: time per event, {_short(large)} / {_short(small)}", cost(taken, large) / cost(taken, small), "", LINEAR),
-        Figure(f"audit: further events, between {between}", further, "events/s and core"),
+        Figure(f"audit: further events, {_between(small, large)}", 1 / cost / CORES, "events/s and core") for (small, large), cost in steps
+    ] + [
+        at_most(f"audit: time for a further event, {_between(*then)} / {_between(*before)}", later / earlier, "", LINEAR)
+        for (before, earlier), (then, later) in itertools.pairwise(steps)
     ]
 
 
@@ -56,11 +57,6 @@ def _run(module: str, *arguments: str | Path) -> str:
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def cost(taken: dict[int, dict[str, Any]], size: int) -> float:
-    """Seconds for each event."""
-    return float(taken[size]["again"]) / size
-
-
 def figures(size: int, one: dict[str, Any]) -> list[Figure]:
     """The second audit in a session counts: the first one also pays for compiling, once."""
     at, events = f"audit of {_short(size)} events", messages(size) * 3
@@ -74,6 +70,10 @@ def figures(size: int, one: dict[str, Any]) -> list[Figure]:
         Figure(f"{at}: peak memory", one["memory"], "MiB"),
         Figure(f"{at}: peak memory with the plain join", one["join_memory"], "MiB"),
     ]
+
+
+def _between(small: int, large: int) -> str:
+    return f"{_short(small)} to {_short(large)}"
 
 
 def _short(size: int) -> str:

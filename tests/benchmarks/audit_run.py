@@ -18,7 +18,7 @@ from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.reconcile import reconcile
 from delaybridge.spark_jobs.session import session
 
-from .audit_ledger import BRIDGES, DAY, T0
+from .audit_ledger import BRIDGES, DAY, FAULTS, T0
 
 KEY = ["id", "occurrence"]
 
@@ -99,7 +99,10 @@ def plain(ledger: DataFrame, observed: DataFrame) -> None:
         F.percentile_approx("late", [0.5, 0.95, 0.99]).alias("quantiles"),
         F.max("late").alias("worst"),
     )  # fmt: skip
-    assert counted.agg(F.sum("not_observed")).collect()[0][0] > 0
+    found = (
+        counted.agg(*(F.sum(name).alias(name) for name in ("missing", "not_observed", "duplicated", "late", "early"))).collect()[0].asDict()
+    )
+    assert found == {"missing": 0, "not_observed": FAULTS, "duplicated": FAULTS, "late": FAULTS, "early": 0}, found
 
 
 if __name__ == "__main__":
