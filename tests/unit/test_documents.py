@@ -16,6 +16,7 @@ from delaybridge.bridge.config.file import load
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "compose").rglob("*.md")])
 COMMANDS = re.findall(r"^    (delaybridge .+)$", README, re.MULTILINE)
 FAMILIES = {"audit", "dead-letter"}
 """Commands with commands of their own."""
@@ -61,10 +62,24 @@ def test_every_make_target_in_the_readme_is_run_by_ci(target: str) -> None:
     assert f"make {target}\n" in (ROOT / ".ci" / "run").read_text()
 
 
-@pytest.mark.parametrize(
-    "document", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "compose").rglob("*.md")]), ids=lambda path: path.name
-)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     broken = [target for target, _ in LINKS.findall(document.read_text()) if not (document.parent / target).exists()]
 
     assert broken == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_headings_lead_to_one(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", document.read_text())
+
+    broken = [(target, name) for target, name in links if name not in anchors(document.parent / target if target else document)]
+
+    assert broken == []
+
+
+def anchors(document: Path) -> set[str]:
+    """The names that a page's headings can be linked by, as GitHub makes them; the second of one name gets a number."""
+    text = re.sub(r"^( *)```.*?^\1```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    names = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {f"{name}-{earlier}" if (earlier := names[:place].count(name)) else name for place, name in enumerate(names)}
