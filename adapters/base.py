@@ -301,6 +301,15 @@ class LevelQueues(Protocol):
 
 
 @runtime_checkable
+class Trimmable(LevelQueues, Protocol):
+    """Level queues of a broker that keeps what is finished until it is told to delete it."""
+
+    def trim(self) -> None:
+        """Delete what no bridge is to be given again, and nothing else. Any other error than NotConnected says that it is of no use to try again."""
+        ...
+
+
+@runtime_checkable
 class Levelled(Adapter, Protocol):
     """An adapter whose broker can keep waiting messages in one queue for each level, from which any number of bridges take.
 

@@ -7,13 +7,14 @@ nothing is doubled by that, because ids tell what is there already; towards leve
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
-from ..adapters.base import AdapterError, NotConnected, Outgoing
+from ..adapters.base import AdapterError, NotConnected, Outgoing, Trimmable
 from ..adapters.log import Logging
 from ..core.levels import Levels
 from ..core.schedule import Schedule
@@ -112,6 +113,13 @@ class Place(NamedTuple):
         except AdapterError:
             return None
 
+    def trim(self) -> None:
+        """What has come out is deleted where the broker keeps it, and lets us: it might give it again some day."""
+        queues = self.adapter.level_queues(self.options, self.queues)
+        if isinstance(queues, Trimmable):
+            with contextlib.suppress(AdapterError):
+                queues.trim()
+
 
 def _claims(record: Record) -> bool:
     """Whether a producer chose its id, or it is a series; see level_queues/claims.py."""
@@ -201,6 +209,7 @@ def to_time_index(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> C
                     _drain(source, UNKNOWN if depths is None else WAKING, keeper.keep)
                     keeper.left()
     left = there.depths()
+    there.trim()
     keeper.came.left = None if left is None else sum(left)
     return keeper.came
 

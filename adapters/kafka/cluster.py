@@ -35,6 +35,8 @@ _UNTOLD = (
     errors.IncompatibleBrokerVersion, errors.UnsupportedVersionError,
 )  # fmt: skip
 _PATIENCE = 20.0  # seconds, until a change must be visible
+_DELETING = 5000  # ms, for which followers that lag are waited for: the leader has deleted by then
+_DENIED = errors.TopicAuthorizationFailedError.__name__
 _LONGEST = "transaction.max.timeout.ms"
 _LONGEST_BY_DEFAULT = "900000"
 
@@ -47,6 +49,14 @@ class Topic(NamedTuple):
     replicas: int
     settings: Mapping[str, str]
     own: Mapping[str, str]
+
+
+class _Place(NamedTuple):
+    """Of one partition. `committed` is negative where nothing is."""
+
+    begin: int
+    committed: int
+    end: int
 
 
 class Open(NamedTuple):
@@ -106,12 +116,34 @@ class Cluster:
 
     def waiting(self, group: str, topic: Topic) -> int:
         """How many records of a topic the group has not committed; a marker of a transaction counts as one."""
-        partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        ends, begins = (
-            self._admin.list_partition_offsets(dict.fromkeys(partitions, spec)) for spec in (OffsetSpec.LATEST, OffsetSpec.EARLIEST)
-        )
+        places = self._places(group, [topic])
+        return sum(max(0, each.end - max(each.begin, each.committed)) for each in places.values())
+
+    def trim(self, group: str, topics: Collection[Topic]) -> bool:
+        """Delete what a group has done with: all below what it has committed. False where that is not allowed.
+
+        A partition of which nothing is committed, or more than it has, is left alone.
+        """
+        places = self._places(group, topics)
+        done = {partition: each.committed for partition, each in places.items() if each.begin < each.committed <= each.end}
+        try:
+            if done:
+                self._admin.delete_records(done, timeout_ms=_DELETING)
+        except errors.KafkaError as error:
+            if _DENIED not in f"{type(error).__name__}: {error}":  # of several errors kafka-python tells only the names
+                raise
+            return False
+        return True
+
+    def _places(self, group: str, topics: Collection[Topic]) -> dict[TopicPartition, _Place]:
+        partitions = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
+        if not partitions:
+            return {}
         committed = self.committed(group, partitions)
-        return sum(max(0, ends[each].offset - max(begins[each].offset, committed.get(each, 0))) for each in partitions)
+        begins, ends = (
+            self._admin.list_partition_offsets(dict.fromkeys(partitions, spec)) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+        )
+        return {each: _Place(begins[each].offset, committed.get(each, -1), ends[each].offset) for each in partitions}
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets that a group has committed in these, where it has any."""
@@ -119,7 +151,9 @@ class Cluster:
 
     def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """What a group has committed in these, where it has anything, with the text beside it."""
-        found: Mapping[TopicPartition, OffsetAndMetadata] = _retried(lambda: self._admin.list_group_offsets({group: list(partitions)}))[group]
+        found: Mapping[TopicPartition, OffsetAndMetadata] = _retried(lambda: self._admin.list_group_offsets({group: list(partitions)}))[
+            group
+        ]
         return found
 
     def transaction(self, transactional_id: str) -> str | None:

@@ -4,6 +4,9 @@ One topic for each level, of `level_partitions` partitions, with as many replica
 longer than its level: so long may all bridges be down. Its time is the one that a bridge gave it: delays do not depend on the brokers' clocks.
 It may be as large as a request: what a source gave has to wait somewhere.
 
+What is finished is deleted by the bridges, where they may. Else it would fill disks for these two weeks. And it would come again: only the group's offsets say
+that it is finished, and Kafka forgets them when a group has been without members for `offsets.retention.minutes`, 7 days by default.
+
 Beside them stands the log of ids (level_log.py): compacted, in one partition, and in small segments, because only closed ones are compacted.
 """
 
@@ -12,7 +15,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from ..base import Level, Step
+from ..base import AdapterError, Level, Step
 from .cluster import opened
 from .ingress import RETENTION
 
@@ -84,6 +87,17 @@ class KafkaLevelQueues:
         with opened(self._options) as cluster:
             there = cluster.topics(self._names, settings=False)
             return [cluster.waiting(group(level.name), there[level.name]) if level.name in there else 0 for level in self._levels]
+
+    def trim(self) -> None:
+        """See base.Trimmable. Dead letters are there for whoever takes them away, and the log of ids is compacted."""
+        names = [name for name in self._names if not name.endswith((DEAD_LETTERS, IDS))]
+        with opened(self._options) as cluster:
+            there = cluster.topics(names, settings=False).values()
+            for prefix in {group(topic.name) for topic in there}:
+                if not cluster.trim(prefix, [topic for topic in there if group(topic.name) == prefix]):
+                    raise AdapterError(
+                        f"what is finished is kept on disk, for its level's wait and 14 days: grant DELETE on topics {prefix}.*"
+                    )
 
     @property
     def _names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""How many messages wait at each level: asked of the broker now and then, because nobody else knows."""
+"""How many messages wait at each level: asked of the broker now and then, because nobody else knows. And what is finished is deleted where it is kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ...adapters.base import AdapterError
+from ...adapters.base import AdapterError, NotConnected, Trimmable
 from ..workers import Worker
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ log = structlog.get_logger()
 EVERY = 10.0
 """Seconds between two questions."""
 
+TRIM_EVERY = 6
+"""Questions. A minute's traffic is little on a disk, and little that would come again; and the broker is not kept busy."""
+
 
 class DepthWorker(Worker):
     """`depths` is what the broker said last, level 0 first; None while it says nothing."""
@@ -26,6 +29,8 @@ class DepthWorker(Worker):
     def __init__(self, queues: LevelQueues, failed: Callable[[str, BaseException], None]) -> None:
         super().__init__("level depths", failed)
         self._queues = queues
+        self._kept = queues if isinstance(queues, Trimmable) else None
+        self._trimmed = True
         self.depths: list[int] | None = None
 
     def pending(self, taken: int) -> int:
@@ -35,11 +40,33 @@ class DepthWorker(Worker):
 
     def run(self) -> None:
         """Ask until stopped."""
+        asked = 0
         while not self.stopping.is_set():
-            try:
-                self.depths = self._queues.depths()
-            except AdapterError as error:
-                if self.depths is not None:
-                    log.warning("level_depths_unknown", error=str(error))
-                self.depths = None
+            self._ask()
+            asked += 1
+            if asked % TRIM_EVERY == 0:
+                self._trim()
             self.stopping.wait(EVERY)
+
+    def _ask(self) -> None:
+        try:
+            self.depths = self._queues.depths()
+        except AdapterError as error:
+            if self.depths is not None:
+                log.warning("level_depths_unknown", error=str(error))
+            self.depths = None
+
+    def _trim(self) -> None:
+        """Nothing depends on it: what was not deleted now is deleted later, or by another bridge."""
+        if self._kept is None:
+            return
+        try:
+            self._kept.trim()
+        except AdapterError as error:
+            if self._trimmed or not isinstance(error, NotConnected):
+                log.warning("levels_not_trimmed", error=str(error))
+            self._trimmed = False
+            if not isinstance(error, NotConnected):
+                self._kept = None
+        else:
+            self._trimmed = True

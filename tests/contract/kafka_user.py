@@ -8,10 +8,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from brokers.kafka import Native, create_topic, native
+from brokers.common import wait_until
+from brokers.kafka import Native, admin, create_topic, native
 from brokers.private import running
+from conftest import unavailable
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePattern
 
 from contract.outcomes import words
 from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
@@ -32,11 +34,42 @@ def named(kind: str) -> str:
 
 @contextlib.contextmanager
 def private(*settings: Any) -> Iterator[Native]:
-    """A Kafka of one's own with these settings: see brokers.kafka.Native. Skips the test where none can be started."""
+    """A Kafka of one's own with these settings: see brokers.kafka.Native. Without one the test is skipped, or fails where Kafka is required."""
     if not native():
-        pytest.skip("needs java and the broker's artifacts (python -m brokers.kafka --install)")
+        unavailable("kafka", "needs java and the broker's artifacts (python -m brokers.kafka --install)")
     with running(Native(*settings)) as broker:
         yield broker
+
+
+_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.plain.plain.sasl.jaas.config": f'{_MODULE} required user_alice="alice";',
+    "transaction.max.timeout.ms": "60000",
+}
+"""Settings of a private broker on which alice has the rights that she is given; PLAIN is the listener for her."""
+
+PLAIN = {"PLAIN": "SASL_PLAINTEXT"}
+
+
+def alice(broker: Native) -> dict[str, Any]:
+    """Options by which she connects."""
+    return {
+        "bootstrap_servers": broker.urls["PLAIN"], "connection_timeout": 15, "sasl": "PLAIN", "username": "alice", "password": "alice",
+    }  # fmt: skip
+
+
+def allow(broker: Native, kind: str, name: str, *operations: ACLOperation, pattern: str = ACLResourcePatternType.LITERAL) -> None:
+    """Give alice these rights, besides those that she has."""
+    resource = ResourcePattern(kind, name, pattern)
+    with contextlib.closing(admin(broker.url)) as cluster:
+        cluster.create_acls([ACL("User:alice", "*", each, ACLPermissionType.ALLOW, resource) for each in operations])
+        given = ACLFilter("User:alice", "*", ACLOperation.ANY, ACLPermissionType.ALLOW, resource)
+        wait_until(
+            lambda: set(operations) <= {each.operation for each in cluster.describe_acls(given)[0]}, "the broker to know these rights"
+        )
 
 
 class User:

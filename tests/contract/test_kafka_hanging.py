@@ -9,20 +9,11 @@ import pytest
 from brokers.common import wait_until
 from brokers.kafka import Native, admin, create_topic
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafka.admin import (
-    ACL,
-    AbortTransactionSpec,
-    ACLFilter,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    ResourcePattern,
-    ResourceType,
-)
+from kafka.admin import AbortTransactionSpec, ACLOperation, ResourceType
 from kafka.producer.transaction_manager import TransactionalRequestResult, TxnOffsetCommitHandler
 from kafka.structs import ConsumerGroupMetadata
 
-from contract.kafka_user import named, private
+from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private
 from contract.test_kafka_exchange import taken
 from contract.test_kafka_markers import CHECK, end, left_open, unchecked
 from delaybridge.adapters.base import Finding
@@ -156,35 +147,16 @@ def test_a_cluster_that_is_too_old_to_tell_is_no_failure(world: World) -> None:
 
 # --- rights ---
 
-_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_GUARDED = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
-    "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.plain.plain.sasl.jaas.config": f'{_MODULE} required user_alice="alice";',
-    "transaction.max.timeout.ms": "60000",
-}
-
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Native]:
     """A private broker, on which alice has the rights that she is given."""
-    with private({CHECK: "false", **_GUARDED}, {"PLAIN": "SASL_PLAINTEXT"}) as broker:
+    with private({CHECK: "false", **GUARDED}, PLAIN) as broker:
         yield broker
 
 
-def allow(broker: Native, kind: str, name: str, *operations: ACLOperation) -> None:
-    resource = ResourcePattern(kind, name, ACLResourcePatternType.LITERAL)
-    with contextlib.closing(admin(broker.url)) as cluster:
-        cluster.create_acls([ACL("User:alice", "*", each, ACLPermissionType.ALLOW, resource) for each in operations])
-        given = ACLFilter("User:alice", "*", ACLOperation.ANY, ACLPermissionType.ALLOW, resource)
-        wait_until(lambda: len(cluster.describe_acls(given)[0]) == len(operations), "the broker to know these rights")
-
-
 def seen_by_alice(broker: Native, topic: str) -> list[Finding]:
-    user = {"sasl": "PLAIN", "username": "alice", "password": "alice"}
-    options = Kafka.model_validate({"bootstrap_servers": broker.urls["PLAIN"], "connection_timeout": 15} | user)
-    return adapter.standstills(options, [], [topic], [])
+    return adapter.standstills(Kafka.model_validate(alice(broker)), [], [topic], [])
 
 
 def test_who_may_not_read_a_topic_is_told_that_nothing_is_known_of_it(guarded: Native) -> None:

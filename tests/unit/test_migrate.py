@@ -104,6 +104,26 @@ def test_there_and_back_a_schedule_is_the_same_and_the_ledger_tells_of_it_once(i
     assert adds_up(index)
 
 
+@pytest.mark.parametrize(
+    "error", [None, NotConnected("no broker"), AdapterError("not allowed")], ids=["done", "nobody answers", "not allowed"]
+)
+def test_what_has_come_is_deleted_where_the_broker_keeps_it(
+    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch, error: AdapterError | None
+) -> None:
+    left: list[list[int]] = []
+
+    def trim(queues: memory.MemoryLevels) -> None:
+        left.append(queues.depths())
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(memory.MemoryLevels, "trim", trim, raising=False)
+    give(index, record("a", T0 + HOUR))
+    out(index, there)
+    assert back(index, there).records == 1
+    assert left == [[0, 0, 0, 0]]
+
+
 def test_a_chosen_id_is_found_where_its_message_is(index: TimeIndex, there: Place) -> None:
     give(index, record("a", T0 + HOUR, chosen_id="order-7"))
     out(index, there)
