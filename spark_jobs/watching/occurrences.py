@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -11,16 +10,14 @@ from ...core.ledger import EVENTS
 from ..sightings import at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 PLACE = ("destination_broker", "destination")
-SIGHTING = (*PLACE, "id", "occurrence", "due_ms")
-"""What names one due message at its destination. With the due time, for a message that is rescheduled is replaced by itself."""
-
-OCCURRENCE = ("bridge", *SIGHTING)
-"""What names it in the ledgers."""
+OCCURRENCE = (*PLACE, "id", "occurrence", "due_ms")
+"""What names one due message, as in `counts`: without the bridge, for one may take it in, another one deliver it; with the due time, for a message that
+is rescheduled is replaced by itself."""
 
 OPEN = {
     "bridge": "string",
@@ -31,16 +28,23 @@ OPEN = {
     "due_ms": "bigint",
 }
 OPEN |= {"scheduled": "bigint", "closed": "bigint"}
-UNLIKE = {name: OPEN[name] for name in OCCURRENCE} | {"delivered": "bigint", "seen": "bigint", "latest_ms": "bigint"}
+UNLIKE = {name: OPEN[name] for name in ("bridge", *OCCURRENCE)} | {"delivered": "bigint", "seen": "bigint", "latest_ms": "bigint"}
 COUNTED = (*EVENTS, "observed", "closed_early")
 
 
 def still_open(before: DataFrame, rows: DataFrame) -> DataFrame:
-    """The contract of `open`: occurrences that the ledgers scheduled and ended differently often; `rows` are the new ones of the stream."""
+    """The contract of `open`: occurrences that the ledgers scheduled and ended differently often; `rows` are the new ones of the stream.
+
+    `bridge` is the one that took it in, where that is known, else the one that ended it.
+    """
     opens = F.col("event") == "scheduled"
     ledger = rows.where("input = 'ledger'")
-    signed = ledger.select(*OCCURRENCE, opens.cast("bigint").alias("scheduled"), (~opens).cast("bigint").alias("closed"))
-    added = before.unionByName(signed).groupBy(*OCCURRENCE).agg(F.sum("scheduled").alias("scheduled"), F.sum("closed").alias("closed"))
+    signed = ledger.select("bridge", *OCCURRENCE, opens.cast("bigint").alias("scheduled"), (~opens).cast("bigint").alias("closed"))
+    added = before.unionByName(signed).groupBy(*OCCURRENCE).agg(
+        F.coalesce(F.max(F.when(F.col("scheduled") > 0, F.col("bridge"))), F.max("bridge")).alias("bridge"),
+        F.sum("scheduled").alias("scheduled"),
+        F.sum("closed").alias("closed"),
+    )  # fmt: skip
     return added.where("scheduled <> closed").select(*OPEN)
 
 
@@ -49,12 +53,13 @@ def still_unlike(before: DataFrame, rows: DataFrame, watched: Iterable[tuple[str
     is_seen = F.col("input") == "observed"
     either = rows.where(at(watched)).where(is_seen | (F.col("event") == "delivered"))
     signed = either.select(
+        "bridge",
         *OCCURRENCE,
         (~is_seen).cast("bigint").alias("delivered"),
         is_seen.cast("bigint").alias("seen"),
         F.col("event_ms").alias("latest_ms"),
     )
-    added = before.unionByName(signed).groupBy(*SIGHTING).agg(
+    added = before.unionByName(signed).groupBy(*OCCURRENCE).agg(
         F.max("bridge").alias("bridge"),
         F.sum("delivered").alias("delivered"),
         F.sum("seen").alias("seen"),
@@ -64,23 +69,17 @@ def still_unlike(before: DataFrame, rows: DataFrame, watched: Iterable[tuple[str
 
 
 def unended(open_ones: DataFrame, unlike: DataFrame) -> DataFrame:
-    """What is pending: by its ledger, and not seen at its destination either."""
-    seen = unlike.where("seen > delivered").select(*SIGHTING)
-    return open_ones.where("scheduled > closed").join(seen, on=list(SIGHTING), how="left_anti").select(*OPEN)
+    """What is pending: by the ledgers, and not seen at its destination either."""
+    seen = unlike.where("seen > delivered").select(*OCCURRENCE)
+    return open_ones.where("scheduled > closed").join(seen, on=list(OCCURRENCE), how="left_anti").select(*OPEN)
 
 
 def without_strangers(unlike: DataFrame, open_ones: DataFrame, read_until: int) -> DataFrame:
     """`unlike` less what was seen so long ago that every ledger would tell of it by now. `reconcile` judges that."""
     stranger = (F.col("seen") > F.col("delivered")) & (F.col("latest_ms") < read_until)
-    known = open_ones.select(*SIGHTING)
-    mine = unlike.where(stranger).join(known, on=list(SIGHTING), how="left_semi")
+    known = open_ones.select(*OCCURRENCE)
+    mine = unlike.where(stranger).join(known, on=list(OCCURRENCE), how="left_semi")
     return unlike.where(~stranger).unionByName(mine).select(*UNLIKE)
-
-
-def due_by(horizons: Mapping[str, int]) -> Column:
-    """Whether an occurrence is due by the instant that belongs to its bridge."""
-    chain = reduce(lambda whens, one: whens.when(F.col("bridge") == one[0], one[1]), horizons.items(), F.when(F.lit(False), -1))
-    return F.col("due_ms") <= chain.otherwise(-1)
 
 
 def counted(rows: DataFrame) -> DataFrame:

@@ -65,6 +65,14 @@ def test_what_ends_as_often_as_it_was_scheduled_is_no_longer_open_in_whatever_or
     assert _ids(occurrences.still_open(before, rows)) == {"waits", "new", "start is on its way"}
 
 
+def test_what_one_bridge_took_in_and_another_one_ended_is_no_longer_open_and_what_is_open_names_who_took_it_in(spark: SparkSession) -> None:
+    before = _open(spark, {"id": "ends now", "bridge": "a"}, {"id": "ended twice", "bridge": "z", "scheduled": 0, "closed": 2})
+    rows = _stream(spark, ("delivered", "ends now"), ("scheduled", "ended twice"))
+    [left] = occurrences.still_open(before, rows).collect()
+
+    assert (left["id"], left["bridge"], left["scheduled"], left["closed"]) == ("ended twice", "b", 1, 2)
+
+
 def test_what_was_seen_as_often_as_delivered_is_forgotten_and_only_watched_destinations_count(spark: SparkSession) -> None:
     before = _unlike(spark, {"id": "seen first", "seen": 1, "bridge": None}, {"id": "not yet seen", "delivered": 1})
     rows = _stream(spark, ("delivered", "seen first"), ("observed", "not yet seen"), ("delivered", "lost"), ("observed", "stranger"))
@@ -91,11 +99,13 @@ def test_what_no_ledger_tells_of_is_given_up_when_every_ledger_was_read_so_far(s
     assert _ids(occurrences.without_strangers(unlike, _open(spark, {"id": "pending"}), T0)) == {"pending", "fresh", "lost"}
 
 
-def test_only_what_is_due_by_the_horizon_of_its_own_bridge_and_was_not_told_is_an_alert(spark: SparkSession) -> None:
-    pending = _open(spark, {"id": "due"}, {"id": "told"}, {"id": "not due", "due_ms": T0 + 1}, {"id": "slow ledger", "bridge": "slow"})
-    found = alerts.overdue(pending, _alerts(spark, {"id": "told", "kind": "not_delivered"}), {"b": T0, "slow": T0 - 1})
+def test_only_what_is_due_by_then_and_was_not_told_is_an_alert(spark: SparkSession) -> None:
+    pending = _open(
+        spark, {"id": "due"}, {"id": "told", "bridge": "b"}, {"id": "told", "due_ms": T0 - 1}, {"id": "not due", "due_ms": T0 + 1}
+    )
+    found = alerts.overdue(pending, _alerts(spark, {"id": "told", "kind": "not_delivered", "bridge": "another"}), T0)
 
-    assert _ids(found) == {"due"}
+    assert {(row["id"], row["due_ms"]) for row in found.collect()} == {("due", T0), ("told", T0 - 1)}
 
 
 def test_what_was_delivered_and_not_seen_is_an_alert_once(spark: SparkSession) -> None:
