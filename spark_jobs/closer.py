@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 
 from . import counts, histories, settling, sightings
 from .buckets import ARRIVAL, BUCKET, during, occurrences
-from .counts import SIGHTING
 from .disagreements import hours
 from .fingerprints import unequal_parts
 from .frames import keep, none_of, together
+from .histories import MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ class Closer:
 
 @dataclass(frozen=True, slots=True)
 class _Suspects:
-    """Occurrences with which something may be wrong. All but `unsettled` have an id and an occurrence to ask about.
+    """Occurrences with which something may be wrong. All but `unsettled` name messages to ask about.
 
     settled      findings in the ledgers, as far as they can be judged
     untimely     findings by the ledgers' clock
@@ -65,7 +65,7 @@ class _Suspects:
     def asked(self) -> DataFrame:
         """All that has to be asked about."""
         frames = [self.settled, self.untimely, self.differing, self.wrong]
-        return reduce(DataFrame.unionByName, [frame.select(*SIGHTING) for frame in frames if frame is not None])
+        return reduce(DataFrame.unionByName, [frame.select(*MESSAGE) for frame in frames if frame is not None])
 
 
 def look(
@@ -121,7 +121,7 @@ def _discrepancies(suspects: _Suspects, known: DataFrame, number: int, when: Hou
     if suspects.differing is None or suspects.wrong is None:
         return suspects.settled.unionByName(suspects.untimely)
     of_ledgers = histories.of_ledgers(known)
-    sighted = sightings.discrepancies(suspects.differing, sightings.known(of_ledgers), number)
+    sighted = sightings.discrepancies(suspects.differing, of_ledgers, number)
     settled = sightings.not_seen_either(suspects.settled, sighted, number)
     told = during(occurrences(of_ledgers, question), when)
     untimely = sightings.untimely_discrepancies(suspects.wrong, told, suspects.untimely, number)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from .question import Question
 
-OCCURRENCE = ("bridge", "id", "occurrence")
-"""What names one due message in the ledgers."""
+OCCURRENCE = ("id", "occurrence", "due_time")
+"""What names one due message, at its destination and in the ledgers of all bridges: one may take it in, another one deliver it.
 
-SIGHTING = ("id", "occurrence")
-"""What names it at its destination, which knows of no bridge."""
+With the due time, for a message that is rescheduled is replaced by itself.
+"""
 
 WHAT = ("malformed", "unrelated", "due", "elsewhen")
 """What a row is: set aside, no bridge's, due in the window, due at another time."""
@@ -48,13 +48,13 @@ def settlement_sign() -> Column:
 
 
 def of_ledger(ledger: DataFrame, question: Question) -> DataFrame:
-    """Rows of the ledger, with `problem`: what is `due` by bucket, bridge, event, timing and lateness, each group with the fingerprint of its ids.
+    """Rows of the ledger, with `problem`: what is `due` by bucket, bridge, event, timing and lateness, each group with the fingerprint of its occurrences.
 
     The others are due at another time (`elsewhen`) or `malformed`: of these only the bridge is known, and of all of them their numbers (`of_numbers`).
     """
     told = timed(ledger.withColumn("what", _what(question))).withColumn("late", _if_due(lateness()))
     by = (_if_due(column).alias(name) for name, column in _ledger_key(question).items())
-    counted = chained(hashed(told, *SIGHTING), "sequence").groupBy("bridge", "what", *by).agg(
+    counted = chained(hashed(told, *OCCURRENCE), "sequence").groupBy("bridge", "what", *by).agg(
         F.count("*").alias("n"),
         F.count_if(F.col("due_ms") <= question.as_of).alias("due"),
         F.max("late").alias("worst_ms"),
@@ -87,7 +87,7 @@ def of_observed(observed: DataFrame, question: Question) -> DataFrame:
     """
     due_ms = F.unix_millis("due_time")
     late = F.unix_millis("event_time") - due_ms
-    told = hashed(observed.withColumn("what", _what(question)), *SIGHTING)
+    told = hashed(observed.withColumn("what", _what(question)), *OCCURRENCE)
     by = {"due_hour": due_hour(due_ms), "timing": timing(late, -question.skew, question.sla + question.skew)}
     counted = told.groupBy("destination_broker", "destination", "what", *(_if_due(column).alias(name) for name, column in by.items())).agg(
         F.count("*").alias("n"), *(F.sum(_if_due(F.col(name))).alias(name) for name in HALVES)
@@ -129,8 +129,8 @@ def untimely(counts: DataFrame) -> DataFrame:
 
 
 def unsettled_buckets(counts: DataFrame) -> DataFrame:
-    """Buckets in which what a bridge scheduled is not what it ended; once for each bridge."""
-    return unequal(_signed(counts, settlement_sign()), [*BUCKET, "bridge"]).select(*BUCKET)
+    """Buckets in which what the bridges together scheduled is not what they ended."""
+    return unequal(_signed(counts, settlement_sign()), BUCKET)
 
 
 def unlike_buckets(counts: DataFrame, arrived: DataFrame) -> DataFrame:

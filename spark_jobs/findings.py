@@ -29,8 +29,9 @@ _NUMBERS = ("scheduled", "delivered", "observed")
 def table(frame: DataFrame) -> DataFrame:
     """The contract of the discrepancies: one row per occurrence and finding.
 
-    `count` is how many messages are too many or too few; `surplus` what was seen beyond what the ledger delivered, negative for less. `bridge`, `at`,
-    `lateness_ms` and the numbers are null where they are not known. Needs `due_ms` and `event_ms`; what else is absent becomes null.
+    `count` is how many messages are too many or too few; `surplus` what was seen beyond what the ledger delivered, negative for less. `bridge` has
+    the names of all whose rows tell it. It, `at`, `lateness_ms` and the numbers are null where they are not known. Needs `due_ms` and `event_ms`;
+    what else is absent becomes null.
     """
     present = set(frame.columns)
     return frame.select(
@@ -52,6 +53,11 @@ def table(frame: DataFrame) -> DataFrame:
 
 def _optional(name: str, kind: str, present: set[str]) -> Column:
     return (F.col(name) if name in present else F.lit(None)).cast(kind).alias(name)
+
+
+def names(of: str) -> Column:
+    """Of rows that are grouped: the one word that stands in this column, or the words in their order. Null where none does."""
+    return F.nullif(F.array_join(F.array_sort(F.collect_set(of)), ", "), F.lit(""))
 
 
 def due_before(instant: int, until: int) -> Column:

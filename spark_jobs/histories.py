@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .columns import LEDGER
-from .counts import SIGHTING
 from .frames import sent
 
 if TYPE_CHECKING:
@@ -15,22 +14,25 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+MESSAGE = ("id", "occurrence")
+"""What belongs to one history, whenever it was due: what was replaced, and what replaced it; a dead letter, which is due at once."""
+
 OBSERVED = "observed"
 """The event of what was seen at a destination: no ledger has it."""
 
 
 SOUGHT = 200
-"""Up to so many occurrences are sought by hash first: every row is compared, and to compare a number takes less than half the time of a join."""
+"""Up to so many messages are sought by hash first: every row is compared, and to compare a number takes less than half the time of a join."""
 
 
 def hashes(asked: DataFrame) -> list[int] | None:
-    """Those of all occurrences that are asked about; None where these are too many."""
-    found = asked.select(F.xxhash64(*SIGHTING)).coalesce(1).limit(SOUGHT + 1).collect()
+    """Those of all messages that are asked about; None where these are too many."""
+    found = asked.select(F.xxhash64(*MESSAGE)).coalesce(1).limit(SOUGHT + 1).collect()
     return None if len(found) > SOUGHT else [one for (one,) in found]
 
 
 def rows(asked: DataFrame, number: int, sought: Sequence[int] | None, ledger: DataFrame, observed: DataFrame | None) -> DataFrame:
-    """Every row of the ledgers, and every observation, whatever the window, of the occurrences that are asked about: `number` rows.
+    """Every row of the ledgers, and every observation, whatever the window, of the messages that are asked about: `number` rows.
 
     In the ledger's columns, with `place`. The one time that all columns are read. `sought` are their `hashes`.
     """
@@ -38,9 +40,9 @@ def rows(asked: DataFrame, number: int, sought: Sequence[int] | None, ledger: Da
     if observed is not None:
         whole = whole.unionByName(_as_ledger(observed))
     if sought is not None:
-        whole = whole.where(F.xxhash64(*SIGHTING).isin(*sought))
-    # an occurrence may be asked about more than once: a semi join keeps each row once all the same
-    return whole.join(sent(asked.select(*SIGHTING), number), on=list(SIGHTING), how="left_semi").select(*LEDGER, "place")
+        whole = whole.where(F.xxhash64(*MESSAGE).isin(*sought))
+    # a message may be asked about more than once: a semi join keeps each row once all the same
+    return whole.join(sent(asked.select(*MESSAGE), number), on=list(MESSAGE), how="left_semi").select(*LEDGER, "place")
 
 
 def _as_ledger(observed: DataFrame) -> DataFrame:
@@ -56,5 +58,5 @@ def of_ledgers(known: DataFrame) -> DataFrame:
 
 
 def table(found: DataFrame, number: int, known: DataFrame) -> DataFrame:
-    """The contract of the histories: of `rows`, those of the occurrences with a discrepancy, of which there are at most `number`."""
-    return known.join(sent(found.select(*SIGHTING), number), on=list(SIGHTING), how="left_semi").select(*LEDGER, "place")
+    """The contract of the histories: of `rows`, those of the messages with a discrepancy, of which there are at most `number`."""
+    return known.join(sent(found.select(*MESSAGE), number), on=list(MESSAGE), how="left_semi").select(*LEDGER, "place")

@@ -1,4 +1,4 @@
-"""The ledger against itself: every scheduled occurrence ends once."""
+"""The ledgers against themselves: every scheduled occurrence ends once, whichever bridge wrote what of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .buckets import BUCKET
 from .counts import OCCURRENCE, settlement_sign
-from .findings import due_before, table
+from .findings import due_before, names, table
 from .fingerprints import suspects, with_sign
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ def unsettled(occurrences: DataFrame, parts: DataFrame) -> DataFrame:
         scheduled.alias("scheduled"),
         (F.count("*") - scheduled).alias("closed"),
         F.count_if(F.col("event") == "delivered").alias("delivered"),
+        names("bridge").alias("bridge"),
         F.max("due_ms").alias("due_ms"),
         F.max("event_ms").alias("event_ms"),
         F.array_join(F.array_sort(F.collect_list("event")), ", ").alias("detail"),
     )
     return by_occurrence.where("scheduled <> closed").select(
-        *BUCKET, *OCCURRENCE, "scheduled", "closed", "delivered", "due_ms", "event_ms", "detail"
+        *BUCKET, *OCCURRENCE, "bridge", "scheduled", "closed", "delivered", "due_ms", "event_ms", "detail"
     )
 
 

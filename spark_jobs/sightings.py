@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .buckets import ARRIVAL, level
-from .counts import SIGHTING
-from .findings import due_before, table
+from .counts import OCCURRENCE
+from .findings import due_before, names, table
 from .fingerprints import suspects, with_sign
 from .frames import sent
+from .histories import MESSAGE
 from .uniqueness import once
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     from .question import Question
 
-PLACE = ("destination_broker", "destination", *SIGHTING)
-"""What names a message at the destinations of all."""
+PLACE = ("destination_broker", "destination", *OCCURRENCE)
+"""What names an occurrence among those of all destinations."""
 
 _KIND = ("kind", "dialect", "level")
 
@@ -36,10 +37,10 @@ def at(places: Iterable[tuple[str, str]]) -> Column:
 
 def signed(occurrences: DataFrame, arrivals: DataFrame) -> DataFrame:
     """Deliveries and arrivals, with what is added up: zero where they are the same."""
-    common = [*ARRIVAL, *SIGHTING, "due_ms", "event_ms"]
+    common = [*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms"]
     delivered = occurrences.where("event = 'delivered'").select(*common, "bridge", *_KIND)
     seen = arrivals.select(*common, *(F.lit(None).cast("string").alias(name) for name in ("bridge", *_KIND)))
-    return with_sign(delivered, 1, *SIGHTING).unionByName(with_sign(seen, -1, *SIGHTING))
+    return with_sign(delivered, 1, *OCCURRENCE).unionByName(with_sign(seen, -1, *OCCURRENCE))
 
 
 def differences(both: DataFrame, parts: DataFrame, complete_until: int, question: Question) -> DataFrame:
@@ -48,56 +49,61 @@ def differences(both: DataFrame, parts: DataFrame, complete_until: int, question
     As far as it can be judged.
     """
     is_delivery = F.col("rows") > 0
-    by_occurrence = suspects(both, parts, ARRIVAL).groupBy(*ARRIVAL, *SIGHTING).agg(
+    by_occurrence = suspects(both, parts, ARRIVAL).groupBy(*ARRIVAL, *OCCURRENCE).agg(
         F.count_if(is_delivery).alias("delivered"),
         F.count_if(~is_delivery).alias("observed"),
         F.max("due_ms").alias("due_ms"),
         F.max("event_ms").alias("event_ms"),
-        *(F.max(name).alias(name) for name in ("bridge", *_KIND)),
+        names("bridge").alias("bridge"),
+        *(F.max(name).alias(name) for name in _KIND),
     )  # fmt: skip
     differing = by_occurrence.where("delivered <> observed").where(due_before(complete_until, question.until))
-    return differing.select(*ARRIVAL, *SIGHTING, "due_ms", "event_ms", "delivered", "observed", "bridge", *_KIND)
+    return differing.select(*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms", "delivered", "observed", "bridge", *_KIND)
 
 
 def known(ledger: DataFrame) -> DataFrame:
     """What these rows of the ledgers tell, one row for each occurrence."""
-    is_opening, is_dead = F.col("event") == "scheduled", F.col("event") == "dead_lettered"
+    is_opening = F.col("event") == "scheduled"
     wait = F.unix_millis("due_time") - F.unix_millis("taken_time")
-    told = ledger.groupBy(*SIGHTING).agg(
+    told = ledger.groupBy(*OCCURRENCE).agg(
         F.count_if(is_opening).alias("scheduled"),
         F.count_if(~is_opening).alias("closed"),
-        F.count_if(is_dead).alias("dead_lettered"),
         F.max_by("event", "event_time").alias("last_event"),
-        F.max("destination").alias("ledger_destination"),
-        F.max("bridge").alias("ledger_bridge"),
+        names("bridge").alias("ledger_bridge"),
         F.max("kind").alias("ledger_kind"),
         F.max("dialect").alias("ledger_dialect"),
         F.max(level(wait)).alias("ledger_level"),
     )
-    return told.select(
-        *SIGHTING, "scheduled", "closed", "dead_lettered", "last_event", "ledger_destination", "ledger_bridge",
-        *(f"ledger_{name}" for name in _KIND),
-    )  # fmt: skip
+    return told.select(*OCCURRENCE, "scheduled", "closed", "last_event", "ledger_bridge", *(f"ledger_{name}" for name in _KIND))
 
 
-def discrepancies(differing: DataFrame, told: DataFrame, number: int) -> DataFrame:
-    """What that means. A dead letter that arrives where dead letters go is as it should be.
+def dead(ledger: DataFrame) -> DataFrame:
+    """Where those went, by these rows of the ledgers, that were dead-lettered, one row for each. A dead letter bears a due time of its own."""
+    told = ledger.groupBy(*MESSAGE).agg(
+        F.count_if(F.col("event") == "dead_lettered").alias("dead_lettered"), F.collect_set("destination").alias("ledger_destinations")
+    )
+    return told.where("dead_lettered > 0").select(*MESSAGE, "ledger_destinations")
 
-    `told` holds each occurrence once, see `known`: a second row would double what is found, and raises. It has at most `number` rows.
+
+def discrepancies(differing: DataFrame, ledger: DataFrame, number: int) -> DataFrame:
+    """What that means, by these rows of the ledgers. A dead letter that arrives where dead letters go is as it should be.
+
+    What they tell of an occurrence, see `known`, stands once: a second row would double what is found, and raises. They are of at most `number` messages.
     """
     surplus = F.col("observed") - F.col("delivered")
-    elsewhere = (F.col("dead_lettered") > 0) & (F.col("ledger_destination") != F.col("destination"))
+    elsewhere = ~F.array_contains("ledger_destinations", F.col("destination"))
     finding = (
         F.when(surplus < 0, "not_observed")
         .when(F.col("delivered") > 0, "duplicated")
-        .when(F.col("scheduled").isNull(), "never_scheduled")
         .when(elsewhere, None)
+        .when(F.col("scheduled").isNull(), "never_scheduled")
         .when(F.col("scheduled") > F.col("closed"), "unrecorded")
         .otherwise("unwanted")
     )
     detail = F.format_string("seen %d times, delivered %d times by the ledger", "observed", "delivered")
-    one_each = once(told, SIGHTING, "what the ledgers tell of an occurrence")
-    joined = differing.join(sent(one_each, number), on=list(SIGHTING), how="left")
+    told = once(known(ledger), OCCURRENCE, "what the ledgers tell of an occurrence")
+    letters = once(dead(ledger), MESSAGE, "what the ledgers tell of a dead letter")
+    joined = differing.join(sent(told, number), on=list(OCCURRENCE), how="left").join(sent(letters, number), on=list(MESSAGE), how="left")
     judged = joined.withColumns(
         {
             "finding": finding,

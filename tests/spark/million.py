@@ -1,4 +1,4 @@
-"""A ledger of a million events with planted faults: three bridges, a day, four destinations of which one takes most of it."""
+"""Ledgers of a million events with planted faults: three bridges that share the work, a day, four destinations of which one takes most of it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def make(folder: Path, messages: int, *, faults: bool = True) -> dict[str, set[s
         destination, due = DESTINATIONS[number % 10], T0 + number * DAY // messages
         fault = planted.get(number, "")
         told = list(_message(f"m-{number:08d}", due, fault, dice))
-        events[BRIDGES[number % 3]] += [(event, destination) for event in told if event.name != "observed"]
+        for event in told:
+            if event.name != "observed":
+                events[_writer(number, event)].append((event, destination))
         seen += [(event, destination) for event in told if event.name == "observed"]
         if fault:
             expected[fault].add(f"m-{number:08d}")
@@ -56,6 +58,11 @@ def make(folder: Path, messages: int, *, faults: bool = True) -> dict[str, set[s
         _write_ledger(folder / name, name, rows)
     _write_seen(folder / "seen", seen)
     return dict(expected)
+
+
+def _writer(number: int, event: Event) -> str:
+    """Which bridge has this of a message in its ledger: of two thirds the end is in another one than the begin."""
+    return BRIDGES[(number if event.name == "scheduled" else number + number // 3) % 3]
 
 
 def _message(id_: str, due: int, fault: str, dice: random.Random) -> Iterator[Event]:
