@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from brokers.common import wait_until
 from brokers.rabbitmq import AFTER_RESTART
 from crash.ends_rabbitmq import RabbitEnds
 
@@ -116,6 +117,25 @@ def test_what_no_bridge_put_into_a_level_queue_is_dead_lettered(stage: Stage) ->
     stage.place.publish("", stage.place.name(stage.level("100ms")), b"stray", {"mine": "yes"})
     letter = stage.place.one(stage.level("dead-letters"))
     assert (letter.body, letter.headers["mine"], letter.headers["x-delay-reason"]) == (b"stray", "yes", "rejected_by_broker")
+
+
+def test_a_bridge_with_a_time_index_on_the_same_broker_and_this_one_do_not_disturb_each_other(stage: Stage, tmp_path: Path) -> None:
+    """Also where both are started anew: neither takes up what waits for the other."""
+    place = stage.place
+    place.queue("indexed.out")
+    start = {"broker": "rabbit", "queue": place.queue("indexed.in", x_queue_type=KIND)}
+    route = {"name": "indexed", "from": start, "to": {"broker": "rabbit", "address": place.address("indexed.out")}}
+    with level_queues.running(tmp_path, config(place.url, "", [route])) as indexed:
+        due = {}
+        for number, door in enumerate(("in", "indexed.in") * 50):
+            due[number] = place.send(door, b"%d" % number, x_delay=1_500 + number) + 1_500 + number
+        wait_until(lambda: not place.waiting("in") and not place.waiting("indexed.in"), "all to be taken")
+        for daemon in (stage.daemon, indexed):
+            assert daemon.terminate() == 0
+            daemon.start()
+        found = {place_of: [int(each.body) for each in place.receive(place_of, 50)] for place_of in ("out", "indexed.out")}
+    assert sorted(found["out"]) == [number for number in due if number % 2 == 0]
+    assert sorted(found["indexed.out"]) == [number for number in due if number % 2]
 
 
 def test_what_waits_outlives_a_bridge_that_is_killed(stage: Stage) -> None:
