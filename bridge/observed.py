@@ -1,11 +1,11 @@
 """What arrived at a destination, as Parquet files beside the ledger's: the audit compares the two.
 
 Columns are the ledger's own, less those that only the bridge knows; `event` is `observed`, `event_time` when it was seen here, `size_bytes` that of
-the body. `id`, `occurrence` and `due_time` are null for messages that no bridge delivered. Files stand in `date=…/hour=…` of the event, each
-written whole, synced and renamed.
+the body. `id`, `occurrence` and `due_time` are null for messages that no bridge delivered, a number also where it is none that a bridge writes. Files stand
+in `date=…/hour=…` of the event, each written whole, synced and renamed.
 
-`_reach/observed-<observer>.json` is the observer's mark: at `at_ms` nothing waited for it, and all that it saw until then is in files. What was delivered
-later and is not there is no loss: the observer may be behind.
+`_reach/observed-<observer>.json` is the observer's mark: what arrived from `since_ms`, when it began to listen, to `at_ms` it has seen, and that is in files.
+What was delivered earlier or later and is not there is no loss: the observer was not there yet, or may be behind.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import base64
 import json
 from collections import defaultdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..core.durations import LATEST_INSTANT
 from .durable import put_in_place
 from .ledger_files import HOUR_MS, arrow_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _COLUMNS = ("event", "event_time", "id", "occurrence", "due_time", "destination_broker", "destination", "size_bytes")
@@ -31,8 +33,64 @@ SCHEMA = pa.schema([arrow_schema().field(name).with_nullable(name in _NULLABLE) 
 ROWS_PER_FILE = 100_000
 """Bounds the memory that an observation takes."""
 
+_MOST = (1 << 63) - 1
+"""As much as a column holds."""
+
 INTERVAL_MS = 60_000
 """A file is written at least so often, where something arrived."""
+
+QUIET_MS = 1_000
+"""A broker that has something for an observer with room for it hands it over within so long."""
+
+
+class Look(NamedTuple):
+    """What came from `began` to `ended` (epoch ms), as the API tells of deliveries: something, or nothing for `QUIET_MS`.
+
+    `full`: it may be all that could be held at once, so that more may wait.
+    """
+
+    began: int
+    ended: int
+    deliveries: Sequence[dict[str, Any]]
+    full: bool
+
+
+class Reach:
+    """From when to when an observer has seen everything that arrived; `until` None while that is not known. No look is left out.
+
+    What arrived before a look to which nothing came has been seen. Where traffic never stops for so long, it is known after `QUIET_MS` without a full look, and
+    only up to the due time of a message that a bridge delivered: it came no earlier than that, and behind everything that had come before.
+    """
+
+    def __init__(self) -> None:
+        self.since: int | None = None
+        self.until: int | None = None
+        self._with_room: int | None = None
+        self._latest_due = -1
+
+    def looked(self, look: Look) -> None:
+        """Account for the next look."""
+        if self.since is None:
+            self.since = look.began
+        self._latest_due = max(self._latest_due, *map(_due_by_then, look.deliveries), -1)
+        if look.full:
+            self._with_room = None
+            return
+        if self._with_room is None:
+            self._with_room = look.began
+        if not look.deliveries:
+            self._know(look.began)
+        elif look.ended - self._with_room >= QUIET_MS and self._latest_due >= 0:
+            self._know(min(look.ended - QUIET_MS, self._latest_due))
+
+    def _know(self, until: int) -> None:
+        self.until = max(until, until if self.until is None else self.until)
+
+
+def _due_by_then(delivery: dict[str, Any]) -> int:
+    """When it was due. -1 where no bridge says so, or it came earlier than that."""
+    due: int = delivery.get("due", -1)
+    return due if due <= delivery["at"] else -1
 
 
 class ObservedFiles:
@@ -46,7 +104,8 @@ class ObservedFiles:
         self._hours: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
         self._files = 0
         self._next_flush: int | None = None
-        self._caught_up: int | None = None
+        self._since: int | None = None
+        self._until: int | None = None
 
     def add(self, delivery: dict[str, Any]) -> None:
         """One delivery as the API tells of it."""
@@ -54,17 +113,17 @@ class ObservedFiles:
             "event": "observed",
             "event_time": delivery["at"],
             "id": delivery.get("id"),
-            "occurrence": delivery.get("occurrence"),
-            "due_time": delivery.get("due"),
+            "occurrence": _within(delivery.get("occurrence"), 1, _MOST),
+            "due_time": _within(delivery.get("due"), 0, LATEST_INSTANT),
             "destination_broker": self._broker,
             "destination": delivery["address"],
             "size_bytes": _body_bytes(delivery),
         }
         self._hours[delivery["at"] // HOUR_MS].append(row)
 
-    def caught_up(self, now: int) -> None:
-        """Everything that has arrived was added: nothing waited at `now` (epoch ms). The next flush says so in the mark."""
-        self._caught_up = now
+    def seen(self, since: int, until: int) -> None:
+        """Everything that arrived between these instants (epoch ms) was added. The next flush says so in the mark."""
+        self._since, self._until = since, until
 
     def flush_if_due(self, now: int) -> None:
         """Write where it is time, also if nothing arrived, or where enough has come together."""
@@ -82,12 +141,12 @@ class ObservedFiles:
         self._mark()
 
     def _mark(self) -> None:
-        if self._caught_up is None:
+        if self._until is None:
             return
         folder, name = self._root / "_reach", f"observed-{self._observer}"
         unfinished = folder / f".{name}.tmp"
         folder.mkdir(parents=True, exist_ok=True)
-        told = {"observer": self._observer, "broker": self._broker, "address": self._address, "at_ms": self._caught_up}
+        told = {"observer": self._observer, "broker": self._broker, "address": self._address, "since_ms": self._since, "at_ms": self._until}
         unfinished.write_text(json.dumps(told))
         put_in_place(unfinished, folder / f"{name}.json")
 
@@ -98,6 +157,11 @@ class ObservedFiles:
         unfinished = folder / f".{name}.tmp"
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), unfinished, compression="zstd")
         put_in_place(unfinished, folder / name)
+
+
+def _within(told: int | None, least: int, most: int) -> int | None:
+    """Anybody writes headers: what no bridge does is null, or a reader of the file could not read any of it."""
+    return told if told is not None and least <= told <= most else None
 
 
 def _body_bytes(delivery: dict[str, Any]) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MESSAGE_LIMIT = 64 << 20
 """Bytes of one message's body, at most."""
+_MOST_OCCURRENCES = (1 << 63) - 1
 _NESTED = frozenset("FADT")
 
 
@@ -81,14 +82,14 @@ def delivery(received: Received, address: str, at: int) -> Delivery:
     headers = header_values(message.headers)
     # A JMS consumer's broker may write `_` where the bridge wrote `-`.
     told = {name.replace("_", "-"): value for name, value in headers.items()}
-    due = _integer(told.get("x-delay-due"))
+    due = _integer(told.get("x-delay-due"), EARLIEST_INSTANT, LATEST_INSTANT)
     id_ = told.get("x-delay-id")
     text = _text(message.body or b"")
     return Delivery(
         at=at,
         address=address,
         id=id_ if isinstance(id_, str) else None,
-        occurrence=_integer(told.get("x-delay-occurrence")),
+        occurrence=_integer(told.get("x-delay-occurrence"), 1, _MOST_OCCURRENCES),
         due=due,
         lateness_ms=None if due is None else at - due,
         body=text,
@@ -156,12 +157,13 @@ def _text(raw: bytes) -> str | None:
         return None
 
 
-def _integer(value: HeaderValue) -> int | None:
-    """A delivery header's number; brokers without typed headers carry it as text."""
+def _integer(value: HeaderValue, least: int, most: int) -> int | None:
+    """A delivery header's number; brokers without typed headers carry it as text. Anybody writes headers: None where no bridge would write it."""
     try:
-        return int(value) if isinstance(value, int | str) else None
+        number = int(value) if isinstance(value, int | str) else None
     except ValueError:
         return None
+    return number if number is not None and least <= number <= most else None
 
 
 def epoch_ms(asked: int | str, now: int) -> int:

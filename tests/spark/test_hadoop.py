@@ -67,7 +67,7 @@ def test_a_file_that_hadoop_wrote_is_replaced_together_with_its_checksum(spark: 
 
 @pytest.mark.parametrize("url", ["viewfs://elsewhere/at/out", "s3a://elsewhere/at/out"])
 def test_a_file_that_is_not_on_a_local_disk_is_replaced_by_hadoop(spark: SparkSession, tmp_path: Path, url: str) -> None:
-    configuration = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+    configuration = spark._jsc.hadoopConfiguration()
     configuration.set("fs.s3a.impl", "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme")
     configuration.set("fs.viewfs.overload.scheme.target.file.impl", "org.apache.hadoop.fs.LocalFileSystem")
     configuration.set("fs.viewfs.mounttable.elsewhere.link./at", tmp_path.as_uri())

@@ -205,8 +205,8 @@ def test_what_an_observer_has_not_seen_yet_is_incomplete_and_not_lost(spark: Spa
     files = ObservedFiles(tmp_path / "seen", "kafka", "alias", "a1")
     files.add({"at": T0 + 5, "address": "alias", "id": "seen", "occurrence": 1, "due": T0 + 1, "body": "x"})
 
-    def told(caught_up: int) -> dict[str, Any]:
-        files.caught_up(caught_up)
+    def told(until: int) -> dict[str, Any]:
+        files.seen(T0 - HOUR_MS, until)
         files.flush()
         aliases = {"alias": "orders"}
         observers = marks.observers(spark, [str(tmp_path / "seen"), "kafka://b/t"], aliases)

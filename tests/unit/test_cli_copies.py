@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from fake_daemon import Daemon, alone, call
 
+from delaybridge.adapters.base import Batch, Received
 from delaybridge.bridge.cli import observe
-from delaybridge.bridge.observed import ObservedFiles
+from delaybridge.bridge.observed import Look, ObservedFiles, Reach
+from delaybridge.core.message import message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from delaybridge.core import fields
+
+T0 = 1_795_507_200_000
 
 
 @pytest.fixture(autouse=True)
@@ -80,33 +87,176 @@ def test_observe_writes_what_arrived_in_the_ledgers_shape(daemon: Daemon, tmp_pa
     ]
 
 
-def _batch(count: int, at: int) -> list[dict[str, Any]]:
-    return [{"at": at, "address": "out", "id": f"{at}-{n}", "occurrence": 1, "due": at, "body": ""} for n in range(count)]
+@pytest.mark.parametrize("due", [-1, 0, 253_402_300_800_000, 10**16, 10**18, 2**63, 10**20, str(10**19), "1" * 5_000])
+@pytest.mark.parametrize("occurrence", [0, -1, 2**63, str(10**19)])
+def test_a_number_that_no_bridge_writes_is_none_and_the_rows_beside_it_are_kept(
+    tmp_path: Path, due: int | str, occurrence: int | str
+) -> None:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
+    def seen(**told: int | str) -> dict[str, Any]:
+        text: dict[str, fields.Value] = {f"x-delay-{name}": str(value) for name, value in told.items()}
+        return observe._told(Batch([Received(message(b"", text), "", b"")], lambda: None), "out", T0)[0]
 
-def _mark(tmp_path: Path, batches: list[list[dict[str, Any]]], count: int | None = None) -> int | None:
-    """When the observer of these batches says that it had seen everything."""
     files = ObservedFiles(tmp_path, "rabbit", "out", "a1")
-    observe._write(batches, files, count, marks=True)
+    files.add(seen(id="mine", due=T0, occurrence=2**63 - 1))
+    files.add(seen(id="odd", due=due, occurrence=occurrence))
+    files.flush()
+    [file] = tmp_path.rglob("*.parquet")
+    rows = pq.ParquetFile(file).read().to_pylist()
+
+    assert [(row["id"], row["occurrence"], row["due_time"] and row["due_time"].timestamp() * 1000) for row in rows] == [
+        ("mine", 2**63 - 1, T0),
+        ("odd", None, None),
+    ]
+
+
+@dataclass
+class Tap:
+    """A broker with a window of 100, as RabbitMQ has one: what waits there comes when there is room, `late` seconds after an acknowledgement.
+
+    `gives` bounds what one `receive` finds. `arrive` says what arrives in how many milliseconds. Clocks advance where it waits, and by a bit with each call.
+    """
+
+    waiting: int = 0
+    late: float = 0.005
+    gives: int = 7
+    body: bytes = b""
+    every: float | None = None
+    now: float = 1_795_507_200.0
+    held: int = 0
+    inbox: int = 0
+    room_from: float = 0.0
+    arrived_until: float = 0.0
+    behind: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.arrived_until = self.now
+
+    def clock(self) -> int:
+        return int(self.now * 1000)
+
+    def elapsed(self) -> float:
+        return self.now
+
+    def connect(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:
+        end = self.now + timeout
+        self.now += 0.0001
+        self._move()
+        while not self.inbox and self.now < end:
+            self.now = min(end, self.now + 0.001)
+            self._move()
+        count = min(self.inbox, self.gives, limit)
+        self.inbox -= count
+        due = self.clock() - round(self.behind * 1000)
+        told: dict[str, fields.Value] = {"x-delay-id": "m", "x-delay-occurrence": 1, "x-delay-due": due}
+        return Batch([Received(message(self.body, told), "", b"")] * count, partial(self._ack, count)) if count else None
+
+    def _move(self) -> None:
+        if self.every is not None:
+            fresh = int((self.now - self.arrived_until) / self.every)
+            self.waiting += fresh
+            self.arrived_until += fresh * self.every
+        if self.now >= self.room_from:
+            fits = min(self.waiting, 100 - self.held)
+            self.waiting, self.inbox, self.held = self.waiting - fits, self.inbox + fits, self.held + fits
+
+    def _ack(self, count: int) -> None:
+        self.held -= count
+        self.room_from = self.now + self.late
+
+
+def _reach_of(tap: Tap, seconds: float) -> Reach:
+    reach, end = Reach(), tap.now + seconds
+    looks = observe._looks(tap, "out", 50, tap.clock, tap.elapsed)
+    while tap.now < end:
+        reach.looked(next(looks))
+    return reach
+
+
+def test_an_observer_to_which_nothing_came_for_a_second_has_seen_what_came_before() -> None:
+    tap = Tap()
+    begun = tap.clock()
+
+    reach = _reach_of(tap, 5)
+
+    assert (reach.since, reach.until) == (begun, begun + 4_000)
+
+
+@pytest.mark.parametrize(("late", "gives"), [(0.005, 500), (0.005, 1), (0.05, 7), (0.5, 7)])
+def test_an_observer_for_which_more_waits_does_not_think_that_it_has_seen_all_however_little_it_is_given(late: float, gives: int) -> None:
+    tap = Tap(waiting=10**9, late=late, gives=gives)
+
+    assert _reach_of(tap, 2.5).until is None
+
+
+def test_an_observer_of_large_messages_for_which_more_waits_does_not_think_that_it_has_seen_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observe, "_BYTES", 100)
+    tap = Tap(waiting=10**9, gives=1, body=b"x" * 101)
+
+    assert _reach_of(tap, 1.5).until is None
+
+
+@pytest.mark.parametrize("every", [0.001, 0.02, 0.9])
+def test_an_observer_goes_on_saying_what_it_has_seen_under_traffic_that_never_stops(every: float) -> None:
+    tap = Tap(every=every)
+    first, second = _reach_of(tap, 2).until, _reach_of(tap, 2).until
+
+    assert first is not None
+    assert second is not None
+    assert second - first >= 1_000
+    assert tap.clock() - second <= 2_000
+
+
+def test_an_observer_that_is_behind_under_traffic_that_it_takes_slowly_has_seen_no_more_than_was_due() -> None:
+    tap = Tap(every=0.002, behind=3_600)
+
+    assert _reach_of(tap, 2).until == pytest.approx(tap.clock() - 3_600_000, abs=1_000)
+
+
+def test_what_comes_before_its_time_says_nothing_of_what_was_seen() -> None:
+    tap = Tap(every=0.002, behind=-1)
+
+    assert _reach_of(tap, 2).until is None
+
+
+def _look(deliveries: list[dict[str, Any]], *, full: bool = False) -> Look:
+    return Look(T0, T0 + 20, deliveries, full)
+
+
+def _deliveries(count: int) -> list[dict[str, Any]]:
+    return [{"at": T0, "address": "out", "id": f"m-{n}", "occurrence": 1, "due": T0, "body": ""} for n in range(count)]
+
+
+def _mark(tmp_path: Path, looks: list[Look], count: int | None = None) -> dict[str, Any] | None:
+    """What the observer of these looks says of itself."""
+    observe._write(looks, ObservedFiles(tmp_path, "rabbit", "out", "a1"), count)
     file = tmp_path / "_reach" / "observed-a1.json"
-    if not file.exists():
-        return None
-    told = json.loads(file.read_text())
-    assert (told["observer"], told["broker"], told["address"]) == ("a1", "rabbit", "out")
-    at: int = told["at_ms"]
-    return at
+    return json.loads(file.read_text()) if file.exists() else None
 
 
-def test_an_observer_marks_when_nothing_waited_for_it_also_where_nothing_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count(1_000, 10)
-    monkeypatch.setattr("delaybridge.bridge.clock.wall_clock", lambda: next(clock))
+def test_an_observer_marks_from_when_to_when_it_has_seen_what_arrived(tmp_path: Path) -> None:
+    place = {"observer": "a1", "broker": "rabbit", "address": "out"}
+    later = Look(T0 + 5_000, T0 + 6_000, [], full=False)
 
-    assert _mark(tmp_path / "idle", [[]]) == 1_000
-    assert _mark(tmp_path / "behind", [_batch(500, 1), _batch(500, 2)]) is None
-    # Two readings of the clock for each batch that is not full: for the mark, and whether to write.
-    last_seen = next(clock)
-    assert _mark(tmp_path / "caught up", [_batch(3, 1)]) == last_seen + 10
-    assert _mark(tmp_path / "stopped in the midst of a batch", [_batch(3, 1)], count=2) is None
+    assert _mark(tmp_path / "idle", [_look([])]) == {**place, "since_ms": T0, "at_ms": T0}
+    assert _mark(tmp_path / "behind", [_look(_deliveries(2), full=True)] * 2) is None
+    assert _mark(tmp_path / "caught up", [_look(_deliveries(2), full=True), later]) == {**place, "since_ms": T0, "at_ms": T0 + 5_000}
+    assert _mark(tmp_path / "stopped in the midst of a look", [_look(_deliveries(3)), later], count=2) is None
+
+
+def test_an_observer_of_the_daemon_says_nothing_of_what_it_has_seen(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.on("GET /api/v1/observe", deliveries())
+
+    call("observe", "out", "--to", "observed")
+
+    assert not (tmp_path / "observed" / "_reach").exists()
 
 
 def arrow_stream(cut: int = 0) -> bytes:
