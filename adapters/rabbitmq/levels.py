@@ -15,6 +15,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pika import BasicProperties
 from pika.exceptions import ChannelClosedByBroker
 
 from ..base import NotConnected, Step
@@ -24,7 +25,7 @@ from .source import Prepared, RabbitSource
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pika.adapters.blocking_connection import BlockingConnection
+    from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
     from pika.connection import Parameters
 
     from ..base import Level
@@ -39,8 +40,15 @@ _QUORUM: dict[str, Any] = {
 _NOT_FOUND, _DIFFERS = 404, 406
 _OTHERS = "delete it when it is empty, or set another `store.prefix`"
 _HINTS = {_NOT_FOUND: "`delaybridge apply` makes it, where it is run by a user who may", _DIFFERS: _OTHERS}
-SECOND_LOOK = 0.5
-"""Seconds. What RabbitMQ is moving from a queue to its `.out` at this instant is counted in neither; it is not for long."""
+THROUGH = 10.0
+"""Seconds within which a marker comes through a level that moves messages."""
+
+SECOND_LOOK = 190.0
+"""Seconds. What RabbitMQ is moving from a queue to its `.out` is counted in neither. That takes moments; but what it could not move, as just after
+its restart, it tries again only after `dead_letter_worker_publisher_confirm_timeout`, 180 s, and passes by up to 31 such messages with new ones.
+"""
+
+_MARKER = "delaybridge.undo"
 
 
 class Queue(NamedTuple):
@@ -113,16 +121,18 @@ class RabbitLevels:
             return [_declared(connection, queue) for queue in self._queues]
 
     def undo(self) -> list[Step]:
-        """See base.LevelQueues. A queue that a bridge consumes stays, too: stop the bridges first."""
+        """See base.LevelQueues. A queue that a bridge consumes stays, too: stop the bridges first.
+
+        Where a level may go, it must have moved a marker, and shown nothing for `SECOND_LOOK` seconds after that.
+        """
         with self._connection() as connection:
-            before = [_reason_to_stay(connection, level) for level in self._levels]
-            time.sleep(SECOND_LOOK)
-            after = [_reason_to_stay(connection, level) for level in self._levels]
-            return [
-                step
-                for level, *reasons in zip(self._levels, before, after, strict=True)
-                for step in _taken_away(connection, level, next(filter(None, reasons), ""))
-            ]
+            reasons = {level: _seen(connection, level) for level in self._levels}
+            quiet = [level for level, reason in reasons.items() if not reason and level.wait and _look(connection, level.name)]
+            reasons |= _stuck(connection, quiet)
+            if not all(reasons[level] for level in quiet):
+                connection.sleep(SECOND_LOOK)
+            reasons = {level: reason or _seen(connection, level) for level, reason in reasons.items()}
+            return [step for level, reason in reasons.items() for step in _taken_away(connection, level, reason)]
 
     def depths(self) -> list[int]:
         """See base.LevelQueues. What a bridge has taken and not acknowledged is not among it; a queue that is missing has none."""
@@ -186,6 +196,59 @@ def _reason_to_stay(connection: BlockingConnection, level: Level) -> str:
         if found and found.ready:
             return f"messages wait in `{queue.name}` ({found.ready})"
     return ""
+
+
+def _stuck(connection: BlockingConnection, levels: Sequence[Level]) -> dict[Level, str]:
+    """Why these, in which nothing is seen, must stay all the same; empty where they may go: a marker that is sent through each has come out."""
+    reasons = {level: _no_way_out(connection, level) for level in levels}
+    channel = connection.channel()
+    channel.confirm_delivery()
+    expected = [level for level in levels if not reasons[level]]
+    for level in expected:
+        properties = BasicProperties(type=_MARKER, expiration="1", delivery_mode=2)
+        channel.basic_publish("", level.name, b"`apply --undo` looked whether this level moves messages", properties, mandatory=True)
+    deadline = time.monotonic() + THROUGH
+    while expected and time.monotonic() < deadline:
+        expected = [level for level in expected if not _sweep(channel, level)]
+        connection.sleep(0.05)
+    for level in expected:
+        reasons[level] = f"within {THROUGH:g} s nothing came through it: what else it may hold is not to be seen"
+    return reasons
+
+
+def _no_way_out(connection: BlockingConnection, level: Level) -> str:
+    name = level.name + OUT
+    return "" if _look(connection, name) else f"`{name}` is missing, so what it may hold could not leave: `delaybridge apply` makes it"
+
+
+def _seen(connection: BlockingConnection, level: Level) -> str:
+    """As `_reason_to_stay`, once markers that came late are out of the way."""
+    out = _look(connection, level.name + OUT) if level.wait else None
+    if out and out.ready and not out.consumers:
+        _sweep(connection.channel(), level)
+        _forgotten(connection, level.name + OUT)
+    return _reason_to_stay(connection, level)
+
+
+def _forgotten(connection: BlockingConnection, name: str) -> None:
+    """Wait, for a moment, until we are no consumer of a queue any more: RabbitMQ counts whoever got a message, until it knows what became of that."""
+    deadline = time.monotonic() + 1
+    while (found := _look(connection, name)) and found.consumers and time.monotonic() < deadline:
+        connection.sleep(0.05)
+
+
+def _sweep(channel: BlockingChannel, level: Level) -> bool:
+    """Take markers that have come through; whether there were any, or something else is there, which is put back."""
+    came = False
+    while True:
+        found, properties, _ = channel.basic_get(level.name + OUT)
+        if found is None or properties is None:
+            return came
+        came = True
+        if properties.type != _MARKER:
+            channel.basic_reject(found.delivery_tag, requeue=True)
+            return came
+        channel.basic_ack(found.delivery_tag)
 
 
 def _taken_away(connection: BlockingConnection, level: Level, reason: str) -> Iterator[Step]:

@@ -47,7 +47,9 @@ def apply(
     undo: Annotated[
         bool,
         typer.Option(
-            "--undo", help="Take it away again: interception, consumers getting their bindings back first, and level queues that are empty."
+            "--undo",
+            help="Take it away again: interception, consumers getting their bindings back first, and level queues that are empty "
+            "(on RabbitMQ it takes three minutes to be sure of that).",
         ),
     ] = False,
     output: OutputOption = Output.TABLE,

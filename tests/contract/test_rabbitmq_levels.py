@@ -257,29 +257,6 @@ def test_a_queue_that_differs_is_a_step_that_is_not_done_with_the_reason_and_sta
         stage.source(stage.level).connect()
 
 
-def test_undo_takes_empty_queues_away_and_can_be_repeated(stage: Stage) -> None:
-    stage.queues().apply()
-    for _ in range(2):
-        assert [step.done for step in stage.queues().undo()] == [True] * 3
-    assert not any(stage.exists(name) for name in stage.names)
-
-
-def test_undo_leaves_queues_in_which_messages_wait(stage: Stage) -> None:
-    stage.queues().apply()
-    stage.confirmed(stage.level, 1)
-    first, waiting, out = stage.queues().undo()
-    assert (first.done, waiting.done, out.done) == (True, False, False)
-    assert "(1)" in waiting.what
-    assert [each.number for each in leaving(stage.taking(stage.level), 1)] == [1]
-
-
-def test_undo_leaves_queues_that_a_bridge_takes_from(stage: Stage) -> None:
-    stage.taking(stage.level)
-    _, waiting, out = stage.queues().undo()
-    assert (waiting.done, out.done) == (False, False)
-    assert "a bridge takes from" in waiting.what
-
-
 def test_depths_count_what_waits_and_what_has_waited_at_each_level(stage: Stage) -> None:
     stage.queues().apply()
     stage.confirmed(stage.through, 1)
