@@ -59,6 +59,14 @@ def test_each_thing_that_happens_is_one_ledger_row_with_the_next_number(index: T
     assert (second.event_time, second.lateness_ms, second.attempts) == (T0 + 7, 7, 3)
 
 
+def test_after_a_restart_the_number_of_the_next_row_is_known_although_all_rows_are_in_files(open_index: Callable[[], TimeIndex]) -> None:
+    index = open_index()
+    give(index, record(chosen_id="a"), now=T0)
+    index.forget_outbox(1)
+
+    assert open_index().outbox_start() == 2
+
+
 def test_a_record_that_came_in_late_is_late_by_its_own_due_time(index: TimeIndex) -> None:
     give(index, record("a", T0 - 50), now=T0)
     delivered(index, take(index, T0), T0 + 1)
