@@ -70,10 +70,14 @@ class Batch(msgspec.Struct, frozen=True):
 
     `ack` may be called from the receiving thread only, once; it does not block, and does nothing where the connection is already gone (the
     broker will deliver the batch again).
+
+    `ack_some`, where a source can do it, is the same for those at these places in `messages`, each once, before `ack`, which then is for the rest.
+    Intake has no use for it; at a level, what is stuck keeps its whole batch unacknowledged without it.
     """
 
     messages: Sequence[Received]
     ack: Callable[[], None]
+    ack_some: Callable[[Sequence[int]], None] | None = None
 
 
 class Source(Protocol):

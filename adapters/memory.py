@@ -139,7 +139,7 @@ class MemorySource:
         self._name = queue
         self._tap = tap
         self._queue: deque[_Entry] | None = None
-        self._unacknowledged: dict[int, list[_Entry]] = {}
+        self._unacknowledged: dict[int, dict[int, _Entry]] = {}
         self._batches = itertools.count()
 
     def connect(self) -> None:
@@ -155,9 +155,9 @@ class MemorySource:
         if not entries:
             return None
         number = next(self._batches)
-        self._unacknowledged[number] = entries
+        left = self._unacknowledged[number] = dict(enumerate(entries))
         received = [Received(entry.message, "", entry.token, entry.redelivered) for entry in entries]
-        return Batch(received, lambda: self._forget(number))
+        return Batch(received, lambda: self._forget(number), lambda places: _forget_some(left, places))
 
     def _forget(self, number: int) -> None:
         self._unacknowledged.pop(number, None)
@@ -166,11 +166,16 @@ class MemorySource:
         """Unsubscribe; the queue gets back what was not acknowledged. Idempotent."""
         if self._queue is None:
             return
-        self._broker.give_back(self._queue, [entry for batch in self._unacknowledged.values() for entry in batch])
+        self._broker.give_back(self._queue, [entry for batch in self._unacknowledged.values() for entry in batch.values()])
         self._unacknowledged.clear()
         if self._tap:
             self._broker.untap(self._name, self._queue)
         self._queue = None
+
+
+def _forget_some(left: dict[int, _Entry], places: Sequence[int]) -> None:
+    for place in places:
+        del left[place]
 
 
 class MemorySink:

@@ -15,7 +15,6 @@ import itertools
 import math
 import time
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..base import SINCE, Batch, NotConnected
@@ -24,7 +23,7 @@ from .incoming import Rules, received
 from .listener import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ..base import Level
     from .frames import Frame
@@ -161,9 +160,14 @@ class LevelSource:
         return taken
 
     def _batch(self, session: _Session, stays: Sequence[_Stay]) -> Batch:
-        return Batch([received(stay.frame, _RULES) for stay in stays], partial(self._ack, session, stays))
+        left = dict(enumerate(stays))
+        return Batch(
+            [received(stay.frame, _RULES) for stay in stays],
+            lambda: self._ack(session, left.values()),
+            lambda places: self._ack(session, [left.pop(place) for place in places]),
+        )
 
-    def _ack(self, session: _Session, stays: Sequence[_Stay]) -> None:
+    def _ack(self, session: _Session, stays: Collection[_Stay]) -> None:
         for window, count in Counter(stay.window for stay in stays).items():
             window.here -= count
             window.given -= count

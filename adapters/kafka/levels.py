@@ -21,7 +21,7 @@ from .link import Caught
 from .source import Handover, Poller, bootstrapped, consuming, nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kafka import OffsetAndMetadata, TopicPartition
 
@@ -170,8 +170,10 @@ class LevelSource:
         held = inbox.leaving(self._topic, limit, timeout)
         if not held:
             return None
-        ack: Callable[[], None] = nothing if self._hub.moving else partial(inbox.finish, held)
-        return Batch([each.received for each in held], ack)
+        received = [each.received for each in held]
+        if self._hub.moving:
+            return Batch(received, nothing, lambda _: None)
+        return Batch(received, partial(inbox.finish, held), lambda places: inbox.finish(held[place] for place in places))
 
     @property
     def first_leaves(self) -> int | None:

@@ -16,7 +16,7 @@ from ..base import Batch, NotConnected, Received, Rejected
 from .address import exchange_address, real_of
 from .foreign import key_of
 from .link import Link
-from .wire import Delivery, decode, encode
+from .wire import Delivery, ack_frame, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -166,10 +166,27 @@ class _Subscriber:
 
     def ack(self, tags: Sequence[int], *, multiple: bool) -> None:
         """Acknowledge these, on the link's thread; nothing happens where the channel is gone."""
-        if not self.channel.is_open:
-            return
-        for tag in tags[-1:] if multiple else tags:
-            self.channel.basic_ack(tag, multiple)
+        if self.channel.is_open:
+            number = self.channel.channel_number
+            self._wire.write([ack_frame(number, tag, multiple=multiple) for tag in (tags[-1:] if multiple else tags)])
+
+
+class _Given(NamedTuple):
+    """A batch that was given out: the tags of what is `left` of it, unacknowledged, by place, and the `last` that it had."""
+
+    link: Link
+    session: _Subscriber
+    left: dict[int, int]
+    last: int
+
+    def ack_some(self, places: Sequence[int]) -> None:
+        """See base.Batch."""
+        self.ack([self.left.pop(place) for place in places], multiple=False)
+
+    def ack(self, tags: Sequence[int], *, multiple: bool) -> None:
+        """Acknowledge these; with `multiple` all up to the last of them."""
+        if tags:
+            self.link.post(lambda: self.session.ack(tags, multiple=multiple))
 
 
 class RabbitSource:
@@ -209,16 +226,16 @@ class RabbitSource:
         deliveries = self._session.take(limit, timeout)
         if not deliveries:
             return None
-        tags = [delivery.tag for delivery in deliveries]
-        self._open_batches.append(tags[-1])
-        return Batch([self._received(delivery) for delivery in deliveries], partial(self._ack, self._link, self._session, tags))
+        given = _Given(self._link, self._session, {place: delivery.tag for place, delivery in enumerate(deliveries)}, deliveries[-1].tag)
+        self._open_batches.append(given.last)
+        return Batch([self._received(delivery) for delivery in deliveries], partial(self._ack, given), given.ack_some)
 
-    def _ack(self, link: Link, session: _Subscriber, tags: Sequence[int]) -> None:
+    def _ack(self, given: _Given) -> None:
         """One frame for the oldest batch; for any other, one per message, so that no earlier message is acknowledged with it."""
-        oldest = session is self._session and self._open_batches[0] == tags[-1]
-        if session is self._session:
-            self._open_batches.remove(tags[-1])
-        link.post(lambda: session.ack(tags, multiple=oldest))
+        oldest = given.session is self._session and self._open_batches[0] == given.last
+        if given.session is self._session:
+            self._open_batches.remove(given.last)
+        given.ack(list(given.left.values()), multiple=oldest)
 
     def close(self) -> None:
         """See base.Source."""

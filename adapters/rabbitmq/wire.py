@@ -211,6 +211,12 @@ def publish_frame(channel: int, exchange: bytes, routing_key: bytes) -> bytes:
     return _FRAME.pack(_FRAME_METHOD, channel, len(payload)) + payload + _END
 
 
+def ack_frame(channel: int, tag: int, *, multiple: bool) -> bytes:
+    """A basic.ack, ready to send."""
+    payload = _METHOD.pack(_ACK) + _TAG.pack(tag, multiple)
+    return _FRAME.pack(_FRAME_METHOD, channel, len(payload)) + payload + _END
+
+
 def content_frames(channel: int, properties: bytes, body: bytes, limit: int) -> list[bytes]:
     """Content header and body as pieces to send; a frame carries at most `limit` bytes."""
     pieces = [

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from .countdown import Countdown
 from .envelope import Envelope, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...adapters.base import Batch, Level, Received, Source
+    from ...adapters.base import Batch, Level, Source
     from ...core.message import Message
     from ..clock import Clock
 
@@ -29,42 +27,90 @@ PATIENCE, HURRY = 0.5, 0.02
 """Seconds to wait for a first message: while nothing is to be acknowledged, and while something may be soon."""
 
 
+MOMENT, PINNED = 1_000, 500
+"""What is passed on waits for others of its batch for so many milliseconds, and for none where so many wait: then it is acknowledged by itself."""
+
+
 class Taken:
-    """What came over one connection and is not acknowledged. `lost` when that is gone: then the broker gives it again."""
+    """What came over one connection and is not acknowledged. `lost` when that is gone: then the broker gives it again.
+
+    Of a batch in `begun` something is passed on and not acknowledged; of one in `passed_on`, everything is passed on.
+    """
 
     def __init__(self) -> None:
         self.staying: list[Stay] = []
+        self.begun: deque[Batched] = deque()
         self.passed_on: deque[Batched] = deque()
         self.unfinished = 0
         self.lost = False
 
 
-class Batched(Countdown):
-    """Messages that came together are acknowledged together, once each is passed on."""
+class Batched:
+    """Messages that came together: acknowledged together, where each is passed on within moments; else one by one, where their source can do that.
 
-    def __init__(self, batch: Batch, passed_on: Callable[[Batched], None]) -> None:
-        super().__init__(len(batch.messages), lambda: passed_on(self))
-        self.ack = batch.ack
-        self.size = len(batch.messages)
+    `left` are not passed on; `since` the first is passed on of what could be acknowledged now.
+    """
+
+    def __init__(self, batch: Batch, taken: Taken, clock: Clock) -> None:
+        self.left = self._size = self._unfinished = len(batch.messages)
+        self.since = 0
+        self._batch = batch
+        self._taken = taken
+        self._clock = clock
+        self._passed_on: list[int] = []
+        self._lock = threading.Lock()
+
+    def one(self, place: int) -> None:
+        """The one at this place is passed on. Any thread."""
+        with self._lock:
+            self.left -= 1
+            self._passed_on.append(place)
+            first, last = len(self._passed_on) == 1, not self.left
+        if last:
+            self._taken.passed_on.append(self)
+        elif first and self._batch.ack_some:
+            self.since = self._clock()
+            self._taken.begun.append(self)
 
     @property
-    def begun(self) -> bool:
-        """Whether some of them are passed on."""
-        return self.left < self.size
+    def pinned(self) -> int:
+        """How many are passed on and wait for the others."""
+        return len(self._passed_on)
+
+    @property
+    def shared(self) -> bool:
+        """Whether some are passed on, and cannot be acknowledged without the others."""
+        return self.left < self._size and self._batch.ack_some is None
+
+    def part(self) -> int:
+        """Acknowledge what is passed on, unless that is all: `whole` does it then. Returns how many."""
+        with self._lock:
+            if not self.left or self._batch.ack_some is None:
+                return 0
+            places, self._passed_on = self._passed_on, []
+        self._batch.ack_some(places)
+        self._unfinished -= len(places)
+        return len(places)
+
+    def whole(self) -> int:
+        """All are passed on: acknowledge what is not yet. Returns how many."""
+        self._batch.ack()
+        return self._unfinished
 
 
 class Finish:
-    """Called once a message is confirmed at its next place, on any thread. `token` names it at its source."""
+    """Called once a message is confirmed at its next place, on any thread. `token` names it at its source, `place` in its batch."""
 
-    __slots__ = ("_batch", "token")
+    __slots__ = ("_batch", "_place", "token")
 
-    def __init__(self, batch: Batched, token: bytes) -> None:
+    def __init__(self, batch: Batched, place: int, token: bytes) -> None:
         self._batch = batch
+        self._place = place
         self.token = token
 
     def __call__(self) -> None:
         """It need not come again."""
-        self._batch.one()
+        self._batch.one(self._place)
 
 
 class Stay:
@@ -72,9 +118,9 @@ class Stay:
 
     __slots__ = ("batch", "done", "envelope", "leaves", "message", "place")
 
-    def __init__(self, received: Received, envelope: Envelope | None, leaves: int, number: int, batch: Batched) -> None:
-        self.message = received.message
-        self.done = Finish(batch, received.token)
+    def __init__(self, message: Message, envelope: Envelope | None, leaves: int, number: int, batch: Batched, done: Finish) -> None:
+        self.message = message
+        self.done = done
         self.envelope = envelope
         self.leaves = leaves
         self.place = (leaves, number)
@@ -138,29 +184,29 @@ class Passage:
 
     def close(self) -> None:
         """Acknowledge what is passed on; the rest goes back to the broker. Idempotent."""
-        self._acknowledge()
+        self._acknowledge(at_once=True)
         self._source.close()
         self._taken.lost = True
         self._onward.lost(self._taken)
 
     def hand_back(self, patience: float) -> None:
-        """Before an orderly end: what shares a batch with something delivered is published again, so that the batch can be acknowledged.
+        """Before an orderly end: what can only be acknowledged with something that is delivered is published again, and what is in memory.
 
         Else that would be delivered twice. Waits up to `patience` seconds for the publisher.
         """
         taken, deadline = self._taken, time.monotonic() + patience
         now = self._clock()
         self._onward.empty(taken, now)
-        begun = [stay for stay in taken.staying if stay.batch.begun and stay.envelope]
-        taken.staying = [stay for stay in taken.staying if not (stay.batch.begun and stay.envelope)]
+        sharing = [stay for stay in taken.staying if stay.batch.shared and stay.envelope]
+        taken.staying = [stay for stay in taken.staying if not (stay.batch.shared and stay.envelope)]
         heapq.heapify(taken.staying)
-        for stay in begun:
+        for stay in sharing:
             assert stay.envelope is not None
             self._onward.put_again(stay.envelope, taken, now, stay.done)
-        self._acknowledge()
+        self._acknowledge(at_once=True)
         while taken.unfinished > len(taken.staying) and time.monotonic() < deadline:
             time.sleep(HURRY)
-            self._acknowledge()
+            self._acknowledge(at_once=True)
 
     def step(self, patience: float = PATIENCE) -> bool:
         """Pass on what may leave, and take what comes within the next moments, `patience` seconds at most; False where the window is full.
@@ -185,19 +231,19 @@ class Passage:
         batch = self._source.receive(limit, wait)
         if batch is None:
             return
-        batched = Batched(batch, taken.passed_on.append)
-        taken.unfinished += batched.size
+        batched = Batched(batch, taken, self._clock)
+        taken.unfinished += len(batch.messages)
         now = self._clock()
-        for received in batch.messages:
-            heapq.heappush(taken.staying, self._stay(received, batched, now))
+        for place, received in enumerate(batch.messages):
+            heapq.heappush(taken.staying, self._stay(received.message, batched, Finish(batched, place, received.token), now))
 
-    def _stay(self, received: Received, batched: Batched, now: int) -> Stay:
+    def _stay(self, message: Message, batched: Batched, done: Finish, now: int) -> Stay:
         try:
-            envelope = unpack(received.message)
+            envelope = unpack(message)
         except ValueError:
-            return Stay(received, None, now, next(self._numbers), batched)
+            return Stay(message, None, now, next(self._numbers), batched, done)
         leaves = now if self._timed else envelope.since + self.level.wait
-        return Stay(received, envelope, leaves, next(self._numbers), batched)
+        return Stay(message, envelope, leaves, next(self._numbers), batched, done)
 
     def _release(self, now: int) -> None:
         taken = self._taken
@@ -208,9 +254,20 @@ class Passage:
             else:
                 self._onward.leave(stay.envelope, taken, now, stay.done)
 
-    def _acknowledge(self) -> None:
+    def _acknowledge(self, *, at_once: bool = False) -> None:
         taken = self._taken
         while taken.passed_on:
-            batched = taken.passed_on.popleft()
-            taken.unfinished -= batched.size
-            batched.ack()
+            taken.unfinished -= taken.passed_on.popleft().whole()
+        if taken.begun:
+            self._part(at_once=at_once)
+
+    def _part(self, *, at_once: bool) -> None:
+        """Let go of what waits for others of its batch for too long; of all of it, where it is too much or `at_once`."""
+        taken, now = self._taken, self._clock()
+        begun = [batched for _ in range(len(taken.begun)) if (batched := taken.begun.popleft()).left]
+        parting = at_once or sum(batched.pinned for batched in begun) >= PINNED
+        for batched in begun:
+            if parting or not 0 <= now - batched.since < MOMENT:
+                taken.unfinished -= batched.part()
+            else:
+                taken.begun.append(batched)

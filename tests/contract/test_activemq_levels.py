@@ -193,6 +193,39 @@ def test_a_batch_that_is_not_finished_comes_again_after_a_kill_though_later_ones
     wait_until(lambda: levels.statistic("size") == 0, "all to be acknowledged")
 
 
+def test_what_was_not_acknowledged_of_a_batch_comes_again_and_nothing_else(levels: Levels) -> None:
+    levels.put(*([0] * 20))
+    source = levels.bridge()
+    wait_until(lambda: levels.statistic("inflightCount") == 20, "the window")
+    stuck, later = source.receive(10, 5), source.receive(10, 5)
+    assert stuck is not None
+    assert stuck.ack_some is not None
+    assert later is not None
+    assert later.ack_some is not None
+    assert len(stuck.messages) == len(later.messages) == 10
+    stuck.ack_some([9, 1])
+    later.ack_some([0, 9])
+    later.ack()
+    stuck.ack_some([0])
+    source.close()
+    left = numbers(stuck)[2:9]
+    again = levels.bridge()
+    assert sorted(taken(again, len(left))) == left
+    wait_until(lambda: levels.statistic("size") == 0, "all to be acknowledged")
+
+
+def test_a_window_takes_new_messages_in_the_places_of_those_that_were_acknowledged_of_a_batch(levels: Levels) -> None:
+    levels.put(*([0] * 20))
+    source = levels.bridge(prefetch=20)
+    wait_until(lambda: levels.statistic("inflightCount") == 20, "the window")
+    stuck = source.receive(20, 5)
+    assert stuck is not None
+    assert stuck.ack_some is not None
+    stuck.ack_some(range(1, 20))
+    levels.put(*([0] * 200))
+    assert taken(source, 200) == list(range(20, 220))
+
+
 def test_what_is_not_acknowledged_keeps_only_its_own_place(levels: Levels) -> None:
     levels.put(0)
     source = levels.bridge(prefetch=20)

@@ -12,7 +12,7 @@ from brokers.common import wait_until
 from brokers.kafka import admin, create_topic
 
 from contract.kafka_user import User, named, out, receive
-from delaybridge.adapters.base import Foreseeing, Level, NotConnected, Source
+from delaybridge.adapters.base import Batch, Foreseeing, Level, NotConnected, Source
 from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.kafka.levels import Hub
 
@@ -184,6 +184,39 @@ def test_what_was_not_acknowledged_comes_again_and_what_was_does_not_whatever_th
     again.close()
     levels.put("last", number=1, key=b"one")
     assert bodies(receive(levels.source(1), 1)) == ["last"]  # type: ignore[arg-type]
+
+
+def test_what_was_not_acknowledged_of_a_batch_comes_again_and_nothing_else(levels: Levels) -> None:
+    levels.put(*[f"{number}" for number in range(10)], number=1, key=b"one")
+    source = levels.source(1)
+    batches: list[Batch] = []
+    while sum(len(batch.messages) for batch in batches) < 10:
+        batch = source.receive(10, 10)
+        assert batch is not None
+        batches.append(batch)
+    places = {body: (batch, place) for batch in batches for place, body in enumerate(bodies(batch.messages))}
+    for body in ("1", "3", "9", "4"):
+        batch, place = places[body]
+        assert batch.ack_some is not None
+        batch.ack_some([place])
+    source.close()
+    again = levels.source(1)
+    assert bodies(receive(again, 6)) == ["0", "2", "5", "6", "7", "8"]  # type: ignore[arg-type]
+    assert again.receive(1, 0.5) is None
+
+
+def test_where_records_are_moved_no_batch_is_acknowledged_and_none_is_waited_for(url: str) -> None:
+    levels = Levels(url, 0).apply()
+    source = levels.opened(Hub(levels.user.options(), levels.levels, moving=True).source(levels.levels[0]))
+    levels.put("a", "b", key=b"one")
+    batch = source.receive(10, 10)
+    assert batch is not None
+    assert batch.ack_some is not None
+    batch.ack_some([0])
+    batch.ack()
+    source.close()
+    assert bodies(receive(levels.source(), 2)) == ["a", "b"]  # type: ignore[arg-type]
+    levels.close()
 
 
 def test_bridges_share_a_level_and_nothing_is_lost_or_doubled_when_they_come_and_go(levels: Levels) -> None:

@@ -16,7 +16,7 @@ import pytest
 from brokers.common import Unavailable, wait_until
 from brokers.rabbitmq import AFTER_RESTART
 
-from delaybridge.adapters.base import BackOff, Level, NotConnected, Outcome, Outgoing
+from delaybridge.adapters.base import BackOff, Batch, Level, NotConnected, Outcome, Outgoing
 from delaybridge.adapters.rabbitmq import RabbitMQ, adapter
 from delaybridge.core.message import Message, Properties
 
@@ -194,6 +194,50 @@ def test_what_is_not_acknowledged_comes_again_however_often(stage: Stage) -> Non
         assert leaving(source, 1, ack=False)[0].number == 7
         source.close()
     assert leaving(stage.taking(stage.level), 1)[0].redelivered
+
+
+def taken(source: LevelSource, count: int) -> Batch:
+    """The next so many, in one batch."""
+    wait_until(lambda: len(source._session.inbox) >= count, "messages")
+    batch = source.receive(count, 1)
+    assert batch is not None
+    assert len(batch.messages) == count
+    return batch
+
+
+def some(batch: Batch, *places: int) -> None:
+    """Acknowledge these of a batch."""
+    assert batch.ack_some is not None
+    batch.ack_some(places)
+
+
+def test_what_was_not_acknowledged_of_a_batch_comes_again_and_nothing_else(stage: Stage) -> None:
+    source = stage.taking(stage.through)
+    batches = []
+    for first in (0, 10, 20):
+        stage.confirmed(stage.through, *range(first, first + 10))
+        batches.append(taken(source, 10))
+    stuck, later, last = batches
+    some(stuck, 1, 9)
+    some(later, 9, 0)
+    later.ack()
+    some(last, *range(9))
+    some(stuck, 0)
+    source.close()
+    assert sorted(each.number for each in leaving(stage.taking(stage.through), 8)) == [2, 3, 4, 5, 6, 7, 8, 29]
+
+
+def test_a_batch_whose_last_message_was_acknowledged_before_is_acknowledged_as_a_whole(stage: Stage) -> None:
+    source = stage.taking(stage.through)
+    for places in ((9,), (8, 9, 0), tuple(range(10))):
+        stage.confirmed(stage.through, *range(10))
+        batch = taken(source, 10)
+        some(batch, *places)
+        batch.ack()
+    stage.confirmed(stage.through, 10)
+    assert [each.number for each in leaving(source, 1)] == [10], "the channel is open still"
+    source.close()
+    assert stage.queues().depths() == [0, 0]
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["restart", "kill -9"])

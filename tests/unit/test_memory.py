@@ -37,6 +37,26 @@ def test_a_full_queue_takes_again_when_something_was_taken() -> None:
     assert [reason(outcome) for outcome in outcomes(options, "a")] == [None]
 
 
+def test_what_was_not_acknowledged_of_a_batch_comes_again_and_nothing_else() -> None:
+    options = Memory(name=secrets.token_hex(4))
+    outcomes(options, *["a"] * 5)
+    source = adapter.source(options, Endpoint(queue="a"))
+    source.connect()
+    first, second = source.receive(3, 0), source.receive(2, 0)
+    assert first is not None
+    assert first.ack_some is not None
+    assert second is not None
+    assert second.ack_some is not None
+    first.ack_some([1])
+    second.ack_some([0])
+    second.ack()
+    source.connect()
+    first.ack_some([0])  # too late, and no harm
+    again = source.receive(5, 0)
+    assert again is not None
+    assert [each.token for each in again.messages] == [first.messages[place].token for place in (0, 2)]
+
+
 def test_a_missing_queue_is_created_unless_the_options_forbid_it() -> None:
     name = secrets.token_hex(4)
     assert [reason(outcome) for outcome in outcomes(Memory(name=name, create_queues=False), "a")] == ["unroutable"]

@@ -17,7 +17,18 @@ from pika.adapters.utils.io_services_utils import _AsyncTransportBase
 from pika.connection import Connection
 from pika.exceptions import InvalidFrameError, UnexpectedFrameError
 
-from delaybridge.adapters.rabbitmq.wire import Confirmed, Delivery, Event, Returned, Wire, content_frames, decode, encode, publish_frame
+from delaybridge.adapters.rabbitmq.wire import (
+    Confirmed,
+    Delivery,
+    Event,
+    Returned,
+    Wire,
+    ack_frame,
+    content_frames,
+    decode,
+    encode,
+    publish_frame,
+)
 from delaybridge.core import fields
 from delaybridge.core.fields import MalformedTableError
 from delaybridge.core.message import NO_PROPERTIES, Properties
@@ -200,6 +211,12 @@ def test_what_is_sent_is_what_pika_would_send(size: int) -> None:
     ]
     raw = b"".join(properties.encode())
     assert publish_frame(5, b"x", b"k") + b"".join(content_frames(5, raw, body, limit)) == b"".join(expected)
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_an_acknowledgement_is_what_pika_would_send(multiple: bool) -> None:
+    expected = pika.frame.Method(5, pika.spec.Basic.Ack(1 << 40, multiple)).marshal()
+    assert ack_frame(5, 1 << 40, multiple=multiple) == expected
 
 
 # --- pika's insides ---

@@ -1,0 +1,260 @@
+"""One level: what of it is acknowledged and when, and what one message that is stuck does to the others."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delaybridge.adapters.base import Batch, Level, Received
+from delaybridge.adapters.memory import Memory, MemoryAdapter, MemoryBroker, adapter, broker
+from delaybridge.bridge.level_queues.envelope import Envelope, pack
+from delaybridge.bridge.level_queues.passage import AT_ONCE, MOMENT, PINNED, WINDOW, Passage
+from delaybridge.core.message import Message
+from delaybridge.core.schedule import Schedule
+from delaybridge.core.store import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delaybridge.bridge.level_queues.passage import Finish, Taken
+
+LEVEL = Level("level", 0)
+STUCK = b"stuck"
+
+
+class Elsewhere:
+    """Where everything lands at once but what is stuck. See passage.Onward."""
+
+    def __init__(self) -> None:
+        self.landed = 0
+        self.stuck: list[Finish] = []
+        self.put_back: list[bytes | None] = []
+
+    def leave(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
+        del taken, now
+        if envelope.record.message.body == STUCK:
+            self.stuck.append(done)
+        else:
+            self.landed += 1
+            done()
+
+    def aside(self, message: Message, taken: Taken, done: Finish) -> None:
+        raise NotImplementedError
+
+    def put_again(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
+        del taken, now
+        self.put_back.append(envelope.record.message.body)
+        done()
+
+    def empty(self, taken: Taken, now: int) -> None:
+        pass
+
+    def lost(self, taken: Taken) -> None:
+        pass
+
+
+def message(body: bytes, since: int = 0) -> Message:
+    return pack(Envelope(Record(message=Message(body), schedule=Schedule(due=0), lane="it", address="there"), since))
+
+
+class Source:
+    """Gives the batches that it is told to, and notes what is acknowledged: a tuple of places, or None for the whole."""
+
+    def __init__(self, *, some: bool = True) -> None:
+        self.batches: list[list[Message]] = []
+        self.acks: list[tuple[int, ...] | None] = []
+        self._some = some
+
+    def connect(self) -> None:
+        pass
+
+    def receive(self, limit: int, timeout: float) -> Batch | None:
+        del limit, timeout
+        if not self.batches:
+            return None
+        received = [Received(each, "", b"") for each in self.batches.pop(0)]
+        return Batch(received, lambda: self.acks.append(None), self._ack_some if self._some else None)
+
+    def _ack_some(self, places: Sequence[int]) -> None:
+        self.acks.append(tuple(places))
+
+    def close(self) -> None:
+        pass
+
+
+class Bench:
+    """A passage, its source, and a clock that stands still."""
+
+    def __init__(self, source: Source | None = None, *, wait: int = 0, timed: bool = True) -> None:
+        self.now = 0
+        self.onward = Elsewhere()
+        self.source = source or Source()
+        self.passage = Passage(Level("level", wait), self.source, self.onward, lambda: self.now, timed=timed)
+        self.passage.connect()
+
+    def gets(self, *bodies: bytes, since: int = 0) -> None:
+        """A batch comes, and leaves."""
+        self.source.batches.append([message(body, since) for body in bodies])
+        self.steps()
+
+    def steps(self, count: int = 3) -> None:
+        for _ in range(count):
+            self.passage.step(0)
+
+
+class Traffic:
+    """A passage from a queue of the in-process broker: batches of AT_ONCE, one message of each of which is stuck."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.onward = Elsewhere()
+        self.broker: MemoryBroker
+        options = Memory(name=secrets.token_hex(8))
+        self.broker = broker(options.name)
+        self._options = options
+        self.passage = Passage(LEVEL, MemoryAdapter().level_source(options, LEVEL), self.onward, lambda: self.now, timed=True)
+        self.passage.connect()
+
+    def send(self, batches: int, stuck: int = 1) -> None:
+        for number in range(batches * AT_ONCE):
+            self.broker.put(LEVEL.name, message(STUCK if number % AT_ONCE < stuck else b"other"), self._options)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.broker.queue(LEVEL.name))
+
+    def flows(self) -> bool:
+        """Until all is taken; whether the level takes more."""
+        while self.passage.step(0):
+            if not self.waiting:
+                return self.passage.step(0)
+        return False
+
+
+@pytest.mark.parametrize("batches", [21, 50])
+def test_a_message_that_is_stuck_in_each_batch_pins_only_itself(batches: int) -> None:
+    traffic = Traffic()
+    traffic.send(batches)
+
+    assert traffic.flows(), "the level goes on"
+    assert traffic.onward.landed == batches * (AT_ONCE - 1)
+
+    traffic.now += MOMENT
+    traffic.passage.step(0)
+    traffic.passage._source.close()  # as a killed process does
+    again = adapter.level_source(traffic._options, LEVEL)
+    again.connect()
+    left = again.receive(batches * AT_ONCE, 0)
+    assert left is not None
+    assert len(left.messages) == batches, "what is stuck comes again, and nothing else"
+
+
+def test_a_level_takes_no_more_when_its_window_is_full_of_what_is_stuck_and_goes_on_when_that_is_not() -> None:
+    traffic = Traffic()
+    traffic.send(WINDOW // AT_ONCE, stuck=AT_ONCE)
+    traffic.send(1)
+    assert not traffic.flows()
+    assert (len(traffic.onward.stuck), traffic.onward.landed, traffic.waiting) == (WINDOW, 0, AT_ONCE)
+
+    for done in traffic.onward.stuck[: AT_ONCE + 1]:
+        done()
+    traffic.now += MOMENT
+    traffic.passage.step(0)
+    traffic.now += MOMENT
+    assert traffic.flows()
+    assert (traffic.onward.landed, traffic.waiting) == (AT_ONCE - 1, 0)
+
+
+def test_a_batch_that_is_passed_on_within_a_moment_is_acknowledged_in_one_go() -> None:
+    bench = Bench()
+    bench.gets(b"a", STUCK, b"b")
+    bench.now += MOMENT - 1
+    bench.steps()
+    assert bench.source.acks == []
+    bench.onward.stuck.pop()()
+    bench.steps()
+    assert bench.source.acks == [None]
+
+
+def test_what_is_passed_on_of_a_batch_does_not_wait_longer_than_a_moment_for_the_rest() -> None:
+    bench = Bench()
+    bench.gets(STUCK, b"a", STUCK, b"b", STUCK)
+    bench.now += MOMENT
+    bench.steps()
+    assert bench.source.acks == [(1, 3)]
+    bench.onward.stuck.pop(0)()
+    bench.now += MOMENT
+    bench.steps()
+    assert bench.source.acks == [(1, 3), (0,)]
+    for done in bench.onward.stuck:
+        done()
+    bench.steps()
+    assert bench.source.acks == [(1, 3), (0,), None], "the rest, in one go"
+
+
+def test_it_does_not_wait_at_all_where_many_wait_for_others_of_their_batches() -> None:
+    bench = Bench()
+    bench.gets(STUCK, *[b"a"] * (PINNED - 1))
+    assert bench.source.acks == []
+    bench.gets(STUCK, b"a")
+    assert bench.source.acks == [tuple(range(1, PINNED)), (1,)]
+
+
+def test_what_is_passed_on_as_a_whole_batch_waits_for_nothing_and_is_not_counted() -> None:
+    bench = Bench()
+    bench.gets(*[STUCK] * PINNED)
+    bench.gets(STUCK, b"a")
+    for done in bench.onward.stuck[:PINNED]:
+        done()
+    bench.steps()
+    assert bench.source.acks == [None]
+
+
+def test_a_clock_that_is_set_back_delays_no_acknowledgement() -> None:
+    bench = Bench()
+    bench.now = 10 * MOMENT
+    bench.gets(STUCK, b"a")
+    bench.now = 0
+    bench.steps()
+    assert bench.source.acks == [(1,)]
+
+
+def test_a_source_that_acknowledges_whole_batches_only_is_asked_for_nothing_else() -> None:
+    bench = Bench(Source(some=False))
+    bench.gets(STUCK, b"a")
+    bench.now += MOMENT
+    bench.steps()
+    assert bench.source.acks == []
+    bench.onward.stuck.pop()()
+    bench.steps()
+    assert bench.source.acks == [None]
+
+
+@pytest.mark.parametrize("some", [True, False])
+def test_an_orderly_end_acknowledges_what_is_passed_on_and_nothing_else(some: bool) -> None:
+    bench = Bench(Source(some=some), wait=1_000, timed=False)
+    bench.source.batches.append([message(b"a", since=0), message(b"b", since=900)])
+    bench.steps(1)
+    bench.now = 1_000
+    bench.steps()
+    assert bench.onward.landed == 1
+    bench.passage.hand_back(1)
+    bench.passage.close()
+    if some:
+        assert (bench.onward.put_back, bench.source.acks) == ([], [(0,)]), "the broker gives the other one again"
+    else:
+        assert (bench.onward.put_back, bench.source.acks) == ([b"b"], [None])
+
+
+def test_what_ends_after_its_connection_is_not_acknowledged_over_the_next() -> None:
+    bench = Bench()
+    bench.gets(STUCK, STUCK)
+    bench.passage.close()
+    bench.passage.connect()
+    for done in bench.onward.stuck:
+        done()
+        bench.now += MOMENT
+        bench.steps()
+    assert bench.source.acks == []
