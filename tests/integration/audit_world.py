@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pika
 import pyarrow.parquet as pq
@@ -15,6 +15,9 @@ from spark.conftest import SMALL
 from integration.brokers_ends import ActiveEnd, End, Flat, KafkaEnd, RabbitEnd
 from integration.daemon import COMMAND, Daemon
 from integration.rabbit import now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROUTES = {
     "north": (("rabbitmq", "kafka"), ("kafka", "activemq"), ("activemq", "rabbitmq")),
@@ -107,18 +110,7 @@ class World:
         """The command's exit code, and what it says of the wave."""
         inputs = [word for bridge in self.bridges.values() for word in ("--ledger", str(bridge.store / "ledger"))]
         inputs += [word for broker in BROKERS for word in ("--observed", str(self.folder / "seen" / broker))]
-        window = ["--since", _instant(wave.since), "--until", _instant(wave.until), "--all-ended", "--sla", "20s"]
-        output = [
-            "--out",
-            str(self.folder / "audits"),
-            "--json",
-            *(word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")),
-        ]
-        done = subprocess.run(
-            [COMMAND, "audit", "reconcile", *inputs, *window, *output], capture_output=True, text=True, check=False, timeout=180
-        )
-        assert done.stderr == ""
-        return done.returncode, json.loads(done.stdout)
+        return reconcile(inputs, wave.since, wave.until, self.folder / "audits")
 
     def close(self) -> None:
         for observer in self._observers.values():
@@ -128,6 +120,17 @@ class World:
             bridge.close()
         for end in self.ends.values():
             end.close()
+
+
+def reconcile(inputs: Sequence[str], since: int, until: int, out: Path) -> tuple[int, dict[str, Any]]:
+    """Audit what was due from the one epoch ms to before the other, after all have ended; the command's exit code, and what it says."""
+    window = ["--since", _instant(since), "--until", _instant(until), "--all-ended", "--sla", "20s"]
+    output = ["--out", str(out), "--json", *(word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}"))]
+    done = subprocess.run(
+        [COMMAND, "audit", "reconcile", *inputs, *window, *output], capture_output=True, text=True, check=False, timeout=180
+    )
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
 
 
 def _message(source: str, id_: str, due: int) -> Flat:
