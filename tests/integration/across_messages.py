@@ -10,7 +10,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from unittest.mock import ANY
 
-from integration.brokers_ends import Flat
+from delaybridge.core import fields
+from integration.brokers_ends import Flat, Several
 
 NOW = int(time.time() * 1000)
 SECOND = NOW // 1000 * 1000
@@ -90,6 +91,9 @@ KAFKA_VALUES = {
     "ce_source": Value(b"/shop", b"/shop", b"/shop", "/shop"),
 }
 
+TWICE = {"twice": Several([b"1", None, b"3"]), "between": b"b"}
+"""ActiveMQ gets the last."""
+
 ACTIVE_VALUES = {
     "text": Value("grüße: a\nb", "grüße: a\nb", "grüße: a\nb".encode(), "grüße: a\nb"),
     "number": Value("7", "7", b"7", "7"),
@@ -121,6 +125,12 @@ FROM_RABBITMQ: dict[str, Case] = EVERY_BODY | {
         dict(RABBIT_NUMBERS),
         {tag: repr(number).encode() for tag, number in RABBIT_NUMBERS.items()},
         {tag: repr(number) for tag, number in RABBIT_NUMBERS.items()},
+    ),
+    "headers of one name": Case(
+        {"#table": fields.table([("twice", "1"), ("between", "b"), ("twice", None), ("twice", "3")])},
+        {"twice": Several(["1", None, "3"]), "between": "b"},
+        {"twice": Several([b"1", None, b"3"]), "between": b"b"},
+        {"twice": "3", "between": "b"},
     ),
     "properties": Case(
         RABBIT_SAID,
@@ -156,6 +166,8 @@ FROM_KAFKA: dict[str, Case] = EVERY_BODY | {
     ),
     "a key": Case({"#key": b"k1"}, {"x-delay-key": "k1"}, {"#key": b"k1"}, {"x-delay-key": "k1"}),
     "a key that is no text": Case({"#key": b"\xff\x00"}, {"x-delay-key": b"\xff\x00"}, {"#key": b"\xff\x00"}, {"x-delay-key_base64": "/wA="}),
+    "headers without a value": Case({"nothing": None}, {"nothing": None}, {"nothing": None}, {"nothing": ""}),
+    "headers of one name": Case(TWICE, TWICE, TWICE, {"twice": "3", "between": "b"}),
     "a tombstone": Case(
         *({"#body": None, "#key": b"k2"}, {"#body": b"", "x-delay-key": "k2", "x-delay-tombstone": True}),
         *({"#body": None, "#key": b"k2"}, {"#body": b"", "x-delay-key": "k2", "x-delay-tombstone": "true"}),

@@ -1,7 +1,8 @@
-"""Ordinary producers and consumers of each broker, on pika, kafka-python and stomp.py, with one flat form for what they send and get.
+"""Ordinary producers and consumers of each broker, on pika, kafka-python, confluent-kafka and stomp.py, with one flat form for what they send and get.
 
 A message is a dictionary: a header by its name, `#body`, `#key` (Kafka), `#text` (ActiveMQ: text rather than bytes), and what else a broker says
-beside the headers by a name that begins with a dot (`.priority`). Values are what the client library makes of them.
+beside the headers by a name that begins with a dot (`.priority`). Values are what the client library makes of them; `Several` are those of headers of one
+name, in their order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from urllib.parse import urlsplit
 import pika
 import stomp
 from brokers.kafka import create_topic
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, TopicPartition
 
 from delaybridge.adapters.rabbitmq.wire import decode, encode
 from delaybridge.core import fields
@@ -26,11 +28,15 @@ from delaybridge.core.message import Properties
 from integration.rabbit import Rabbit, RawProperties, SeenProperties, now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 Flat = dict[str, Any]
 PATIENCE = 30.0
 LARGEST = 8 << 20
+
+
+class Several(list[Any]):
+    """The values of headers of one name."""
 
 
 class Got(NamedTuple):
@@ -69,6 +75,14 @@ class End(abc.ABC):
 
     def close(self) -> None:  # noqa: B027 - not every broker needs it
         """Delete what is ours, where the broker keeps it."""
+
+
+def together(pairs: Iterable[tuple[str, Any]]) -> Flat:
+    """Headers by their names."""
+    found: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else Several(values) for name, values in found.items()}
 
 
 def split(message: Flat) -> tuple[Flat, Flat]:
@@ -110,8 +124,11 @@ class RabbitEnd(End):
                 continue
             said = {f".{each}": value for each, value in vars(properties).items() if each not in ("raw", "headers") and value is not None}
             assert isinstance(properties, SeenProperties)
-            floats = {each.name.decode(): fields.value_of(each) for each in fields.fields(decode(properties.raw)[1]) if each.tag in "fd"}
-            yield Got({"#body": body} | said | dict(properties.headers or {}) | floats, now_ms())  # pika makes whole numbers of floats
+            raw = list(fields.fields(decode(properties.raw)[1]))
+            floats = {each.name.decode(): fields.value_of(each) for each in raw if each.tag in "fd"}  # pika makes whole numbers of them
+            several = together((each.name.decode(), fields.value_of(each)) for each in raw)  # of which pika gives the last
+            several = {name: values for name, values in several.items() if isinstance(values, Several)}
+            yield Got({"#body": body} | said | dict(properties.headers or {}) | floats | several, now_ms())
 
     def close(self) -> None:
         self._rabbit.close()
@@ -131,12 +148,12 @@ class KafkaEnd(End):
         return f"{self.prefix}.{name}"
 
     def send(self, name: str, messages: list[Flat]) -> None:
-        with contextlib.closing(KafkaProducer(bootstrap_servers=self.url, max_request_size=LARGEST)) as producer:
-            for message in messages:
-                headers, said = split(message)
-                pairs = list(headers.items())
-                producer.send(self.address(name), message["#body"], message["#key"], pairs, timestamp_ms=said["timestamp"])
-            producer.flush(PATIENCE)
+        producer = Producer({"bootstrap.servers": self.url, "message.max.bytes": LARGEST})  # kafka-python sends no null in a header
+        for message in messages:
+            headers, said = split(message)
+            pairs = [(each, value) for each, values in headers.items() for value in (values if isinstance(values, Several) else [values])]
+            producer.produce(self.address(name), message["#body"], message["#key"], headers=pairs, timestamp=said["timestamp"])
+        assert producer.flush(PATIENCE) == 0
 
     def receive(self, name: str) -> Iterator[Got]:
         with contextlib.closing(KafkaConsumer(bootstrap_servers=self.url)) as consumer:
@@ -148,8 +165,7 @@ class KafkaEnd(End):
                 for records in consumer.poll(timeout_ms=100).values():
                     for record in records:
                         said = {"#body": record.value, "#key": record.key, ".timestamp": record.timestamp}
-                        assert len({each for each, _ in record.headers}) == len(record.headers), f"a header stands twice: {record.headers}"
-                        yield Got(said | dict(record.headers), now_ms())
+                        yield Got(said | together(record.headers), now_ms())
 
 
 OWN = (
