@@ -113,11 +113,12 @@ def _steps(
     path: Path | None, names: list[str] | None, only: Part | None, ask: Callable[[Interception | LevelQueues], list[Step]]
 ) -> list[dict[str, Any]]:
     import msgspec
+    from rich.console import Console
 
     from ..config.file import load
     from ..doctor import preparations
 
-    config = load(path)
+    config, console = load(path), Console(stderr=True)
     found: list[dict[str, Any]] = []
     for name in _chosen(config, names):
         parts = preparations(config, name, only)
@@ -125,7 +126,8 @@ def _steps(
             why = ": it holds no level queues" if only is Part.LEVEL_QUEUES else f" for a broker of type {config.brokers[name].type}"
             typer.echo(f"{name}: nothing to do{why}", err=True)
         for part in parts:
-            found += [{"broker": name, **msgspec.to_builtins(step)} for step in ask(part)]
+            with console.status(f"{name} ..."):  # on a terminal: undoing levels on RabbitMQ takes three minutes
+                found += [{"broker": name, **msgspec.to_builtins(step)} for step in ask(part)]
     return found
 
 
