@@ -74,8 +74,8 @@ def test_imports_run_one_way(folder: str) -> None:
     assert strays == []
 
 
-def test_spark_jobs_know_only_the_ledgers_schema_and_when_a_cron_matches() -> None:
-    known = {"core.ledger", "core.cron"}
+def test_spark_jobs_know_only_the_ledgers_schema_when_a_cron_matches_and_how_long_time_is() -> None:
+    known = {"core.ledger", "core.cron", "core.durations"}
     strays = [name for module in _modules("spark_jobs") for top, name in _imports(module) if top == "core" and name not in known]
 
     assert strays == []
