@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from . import closer, completeness, counts, disagreements, inputs, summary
-from .buckets import arrivals, occurrences
+from .buckets import arrivals, due_hour, occurrences, within
 from .closer import Side
-from .completeness import Block, Mark, Reach, Seen
+from .completeness import Block, Complete, Mark, Reach, Seen
 from .frames import keep, none_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from .inputs import Input
     from .question import Question
@@ -33,7 +33,9 @@ class Audit:
     bridges         how far each ledger reaches
     observers       how far what was seen at a destination reaches, where its observer says so
     watched         the destinations that were compared with what arrived there
+    complete        the hours that can be judged
     unrelated       observations that are no bridge's
+    unjudged        how often something ended that was taken in before its ledger begins: whether it was scheduled is not known
     """
 
     question: Question
@@ -43,9 +45,10 @@ class Audit:
     histories: DataFrame
     malformed: DataFrame
     bridges: list[Reach]
-    complete_until: int
+    complete: Complete
     watched: frozenset[tuple[str, str]]
     unrelated: int = 0
+    unjudged: int = 0
     observers: Sequence[Seen] = ()
 
 
@@ -66,10 +69,15 @@ def audit(
     say("Counting the ledgers")
     counted = keep(counts.of_ledger(ledger.rows, question))
     say("How far the ledgers reach")
-    blocks, malformed = _blocks(ledger, counted)
-    bridges = completeness.reaches(blocks, marks, question)
+    numbers = counts.of_numbers(counted).collect()
+    malformed = sum(row["rows"] for row in numbers if row["malformed"])
+    bridges = _reaches(ledger, numbers, marks, question)
     furthest = completeness.furthest(observers, question)
-    complete_until = completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest)
+    complete = Complete(
+        completeness.begins(bridges),
+        completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest),
+        _spoilt(ledger, question) if malformed else frozenset(),
+    )
     sound, aside = _split(ledger, malformed, "ledger")
     ledgers = Side(sound, occurrences(sound.rows, question), counted.where("what = 'due'"))
     say("Counting what arrived")
@@ -84,32 +92,51 @@ def audit(
         sound, also_aside = _split(observed, disagreements.number(found, "malformed"), "observed")
         seen = Side(sound, arrivals(sound.rows.where("id is not null"), question), arrived)
         aside = aside.unionByName(also_aside)
-    closely = closer.look(ledgers, seen, watched, found, complete_until, question)
+    closely = closer.look(ledgers, seen, watched, found, complete, question)
     say("What is wrong")
     return Audit(
         question=question,
         counts=ledgers.counted,
-        summary=keep(summary.table(ledgers.counted, closely.unsettled, closely.discrepancies, watched, complete_until, question)),
+        summary=keep(summary.table(ledgers.counted, arrived, closely, watched, complete, question)),
         discrepancies=closely.discrepancies,
         histories=closely.histories,
         malformed=aside,
         bridges=bridges,
-        complete_until=complete_until,
+        complete=complete,
         watched=watched,
         unrelated=disagreements.number(found, "unrelated"),
+        unjudged=closely.unjudged,
         observers=furthest,
     )
 
 
-def _blocks(ledger: Input, counted: DataFrame) -> tuple[list[Block], int]:
-    """The numbers that there are, and how many rows are malformed. Only where numbers are missing or stand twice the ledgers are read for them."""
-    rows = counts.of_numbers(counted).collect()
-    sound = [row for row in rows if not row["malformed"]]
-    blocks = [Block(row["bridge"], row["rows"], row["rows"], row["first"], row["last"], row["latest_ms"]) for row in sound if row["whole"]]
-    if broken := [row["bridge"] for row in sound if not row["whole"]]:
-        there = inputs.sound(ledger.rows).where(F.col("bridge").isin(broken))
+def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
+    """How far each ledger reaches. They are read for it only where numbers are missing, stand twice, or stand in malformed rows."""
+    sound = [row for row in numbers if not row["malformed"]]
+    spoilt = {row["bridge"] for row in numbers if row["malformed"]}
+    whole = [row["bridge"] for row in sound if row["whole"] and row["bridge"] not in spoilt]
+    blocks = [
+        Block(row["bridge"], row["rows"], row["rows"], row["first"], row["last"], row["latest_ms"])
+        for row in sound
+        if row["bridge"] in whole
+    ]
+    begun = {row["bridge"] for row in numbers if row["first"] == 1}
+    cut = [row["bridge"] for row in sound if row["bridge"] not in begun]
+    timed = inputs.sound(ledger.rows) if spoilt else ledger.rows
+    beginnings = completeness.beginnings(timed, cut, question) if cut else {}
+    if broken := {row["bridge"]: row["last"] for row in sound if row["bridge"] not in whole}:
+        seams = {bridge: one for bridge, one in beginnings.items() if one.seam < broken.get(bridge, -1)}
+        there = inputs.numbered(ledger.rows).where(F.col("bridge").isin(*broken)).where(completeness.after(seams))
         blocks += [Block(*row) for row in completeness.blocks(there).collect()]
-    return blocks, sum(row["rows"] for row in rows if row["malformed"])
+    return completeness.reaches(blocks, marks, question, beginnings)
+
+
+def _spoilt(ledger: Input, question: Question) -> frozenset[int] | None:
+    """The hours of the window in which malformed rows of the ledgers are due; None where that is not known of one."""
+    due = ledger.rows.where("problem is not null").select(inputs.believable("due_time").alias("due_time"))
+    here = due.where(F.col("due_time").isNull() | within(F.col("due_time"), question))
+    hours = {row[0] for row in here.select(due_hour(F.unix_millis("due_time"))).distinct().collect()}
+    return None if None in hours else frozenset(hours)
 
 
 def _split(whole: Input, malformed: int, what: str) -> tuple[Input, DataFrame]:

@@ -7,9 +7,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from . import counts, histories, settling, sightings
 from .buckets import ARRIVAL, BUCKET, during, occurrences
+from .counts import OCCURRENCE
 from .disagreements import hours
 from .fingerprints import unequal_parts
 from .frames import keep, none_of, together
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .buckets import Hours
+    from .completeness import Complete
     from .disagreements import Found, Place
     from .inputs import Input
     from .question import Question
@@ -39,11 +42,15 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Closer:
-    """What came of it: the occurrences that were not ended as often as they were scheduled, and two of the audit's tables."""
+    """What came of it: the occurrences that were not ended as often as they were scheduled, and two of the audit's tables.
+
+    `unjudged`: how many would be never scheduled, and were taken in before the ledgers begin.
+    """
 
     unsettled: DataFrame
     discrepancies: DataFrame
     histories: DataFrame
+    unjudged: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +76,33 @@ class _Suspects:
 
 
 def look(
-    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete_until: int, question: Question
+    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete: Complete, question: Question
 ) -> Closer:
     """Find the ids, then read once all that is known of these, then say what it means. `found` says where; where it is nowhere nothing is read."""
-    suspects = _suspects(ledgers, seen, watched, found, complete_until, question)
+    suspects = _suspects(ledgers, seen, watched, found, complete.until, question)
     asked = suspects.asked()
     hashes = histories.hashes(asked) if any(hours(found, what) for what in LOOKED) else []
     number = asked.count() if hashes is None else len(hashes)
     known = histories.rows(asked, number, hashes, ledgers.sound.placed, None if seen is None else seen.sound.placed)
     known = together(keep(known), number) if number else none_of(known)
-    discrepancies = keep(_discrepancies(suspects, known, number, hours(found, "seen_untimely"), question))
-    return Closer(suspects.unsettled, discrepancies, histories.table(discrepancies, number, known))
+    every = keep(_in_whole_hours(_discrepancies(suspects, known, number, hours(found, "seen_untimely"), question), complete, question))
+    discrepancies, unjudged = (every, 0) if complete.since < 0 else _taken_since(complete.since, every, known)
+    return Closer(suspects.unsettled, discrepancies, histories.table(discrepancies, number, known), unjudged)
+
+
+def _in_whole_hours(found: DataFrame, complete: Complete, question: Question) -> DataFrame:
+    """Less what cannot be judged of hours that are not complete; early and late stay so."""
+    hourly = found.withColumns({"hour": F.col("due_hour"), "due_hour": F.unix_millis("due_hour")})
+    certain = hourly.where(F.col("finding").isin("early", "late") | complete.hour(question))
+    return certain.withColumn("due_hour", F.col("hour")).drop("hour")
+
+
+def _taken_since(begin: int, found: DataFrame, known: DataFrame) -> tuple[DataFrame, int]:
+    """Less what is called never scheduled, and was taken in before that, so that its scheduled row may be gone; and how many these are."""
+    older = histories.of_ledgers(known).where(F.unix_millis("taken_time") < begin)
+    names = older.select(*OCCURRENCE, F.lit("never_scheduled").alias("finding"))
+    left = keep(found.join(names, on=["finding", *OCCURRENCE], how="left_anti").select(*found.columns))
+    return left, found.count() - left.count()
 
 
 def _suspects(

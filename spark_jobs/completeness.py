@@ -6,6 +6,12 @@ bridge that has `ended` reaches to the end of time, unless it has a hole. The au
 
 An observer's mark says up to when it has seen what arrived. The answer is no more complete than that: what it has not seen yet is not lost.
 
+A ledger whose first number is not 1 has lost its beginning: old days were removed, or not copied. It *begins* a grace after the first event that is
+there; what was due before that is not judged, nor whether something was scheduled that was taken in before. Files hold hours of events, not numbers, so
+that at the seam some numbers are there and some between them are not: that is no hole.
+
+A malformed row is there, but what it says is not known: nothing is judged of the hour in which it is due.
+
 A row that stands twice is a file that stands twice: nothing can be said then.
 """
 
@@ -17,11 +23,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .columns import UnusableInput
+from .question import HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from .question import Question
 
@@ -60,7 +67,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """One bridge's ledger. `hole` is the first number that is missing; `reaches_ms` is -1 where nothing can be relied on."""
+    """One bridge's ledger. `hole` is the first number that is missing; `reaches_ms` is -1 where nothing can be relied on.
+
+    `begins_ms` is -1 where the ledger has its first row.
+    """
 
     bridge: str
     rows: int
@@ -68,6 +78,48 @@ class Reach:
     last: int
     reaches_ms: int
     hole: int | None = None
+    begins_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The due times that can be judged: from `since` to before `until`, but for the hours that begin at one of `spoilt`. Where that is None, for all."""
+
+    since: int
+    until: int
+    spoilt: frozenset[int] | None = frozenset()
+
+    def hour(self, question: Question) -> Column:
+        """Whether a row's `due_hour` (epoch ms), as far as it belongs to the window, can be judged."""
+        if self.spoilt is None:
+            return F.lit(False)
+        begin = F.col("due_hour")
+        whole = (F.greatest(begin, F.lit(question.since)) >= self.since) & (F.least(begin + HOUR_MS, F.lit(question.until)) <= self.until)
+        return whole & ~begin.isin(*self.spoilt) if self.spoilt else whole
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a ledger begins whose first row is not there: at `at_ms`, after number `seam`."""
+
+    at_ms: int
+    seam: int
+
+
+def beginnings(ledger: DataFrame, bridges: Iterable[str], question: Question) -> dict[str, Beginning]:
+    """By name, of bridges whose first row is not there."""
+    cut = ledger.where(F.col("bridge").isin(*bridges)).select("bridge", "sequence", F.unix_millis("event_time").alias("event_ms"))
+    first = cut.groupBy("bridge").agg((F.min("event_ms") + question.grace).alias("at_ms"))
+    early = cut.join(F.broadcast(first), on="bridge").where("event_ms < at_ms").groupBy("bridge", "at_ms")  # `first` holds each bridge once
+    return {row["bridge"]: Beginning(row["at_ms"], row["seam"]) for row in early.agg(F.max("sequence").alias("seam")).collect()}
+
+
+def after(beginnings: Mapping[str, Beginning]) -> Column:
+    """Whether a row's number is beyond the seam of its bridge's ledger, where that has one."""
+    beyond = F.lit(True)
+    for bridge, beginning in beginnings.items():
+        beyond &= (F.col("bridge") != bridge) | (F.col("sequence") > beginning.seam)
+    return beyond
 
 
 def blocks(ledger: DataFrame) -> DataFrame:
@@ -77,7 +129,7 @@ def blocks(ledger: DataFrame) -> DataFrame:
         F.sum(F.bit_count("numbers")).alias("different"),
         F.min("first").alias("first"),
         F.max("last").alias("last"),
-        F.unix_millis(F.max("latest")).alias("latest_ms"),
+        F.coalesce(F.unix_millis(F.max("latest")), F.lit(-1)).alias("latest_ms"),
     )  # fmt: skip
     return counted.select("bridge", "rows", "different", "first", "last", "latest_ms")
 
@@ -95,8 +147,11 @@ def words(ledger: DataFrame) -> DataFrame:
     return counted.select("bridge", "word", "rows", "numbers", "first", "last", "latest")
 
 
-def reaches(found: Iterable[Block], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
+def reaches(
+    found: Iterable[Block], marks: Mapping[str, Mark], question: Question, beginnings: Mapping[str, Beginning] | None = None
+) -> list[Reach]:
     """Each bridge's reach, by name. Raises UnusableInput where rows stand twice."""
+    begin = {bridge: one.at_ms for bridge, one in (beginnings or {}).items()}
     by_bridge: dict[str, list[Block]] = {}
     for block in sorted(found, key=lambda one: (one.bridge, one.first)):
         if block.rows > block.different:
@@ -105,7 +160,7 @@ def reaches(found: Iterable[Block], marks: Mapping[str, Mark], question: Questio
                 " was a file copied, or do two bridges have one name?"
             )
         by_bridge.setdefault(block.bridge, []).append(block)
-    return [_reach(name, whole, marks.get(name), question) for name, whole in by_bridge.items()]
+    return [replace(_reach(name, whole, marks.get(name), question), begins_ms=begin.get(name, -1)) for name, whole in by_bridge.items()]
 
 
 def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Question) -> Reach:
@@ -156,3 +211,8 @@ def complete_until(found: Iterable[Reach], question: Question, *, observing: boo
     if observing and "*" not in question.ended:
         ends.append(question.as_of)
     return min(ends) - question.sla - question.grace
+
+
+def begins(found: Iterable[Reach]) -> int:
+    """From when on every ledger tells all; -1 where each has its first row."""
+    return max((reach.begins_ms for reach in found), default=-1)

@@ -65,8 +65,13 @@ def with_problem(frame: DataFrame) -> DataFrame:
 
 def _absurd(*times: str) -> list[Column]:
     """What is wrong with instants that no bridge writes: they would end the job where they are added to, or told of."""
+    return [F.when(F.col(name).isNotNull() & believable(name).isNull(), F.lit(f"{name} is before 1970, or after 9999")) for name in times]
+
+
+def believable(time: str) -> Column:
+    """The instant in a column; null where a bridge does not write it."""
     first, last = F.timestamp_millis(F.lit(0)), F.timestamp_millis(F.lit(LATEST_INSTANT))
-    return [F.when(~F.col(name).between(first, last), F.lit(f"{name} is before 1970, or after 9999")) for name in times]
+    return F.when(F.col(time).between(first, last), F.col(time))
 
 
 def observed(spark: SparkSession, places: Sequence[str], since: int, aliases: Mapping[str, str], options: Mapping[str, str]) -> Input:
@@ -196,6 +201,12 @@ def _header(name: str) -> Column:
 def sound(frame: DataFrame) -> DataFrame:
     """The rows with which nothing is wrong."""
     return frame.where("problem is null").drop("problem")
+
+
+def numbered(frame: DataFrame, time: str = "event_time") -> DataFrame:
+    """The rows of a ledger that have a number, malformed ones included: they are there. When that happened these do not tell: `time` is null."""
+    when = F.when(F.col("problem").isNull(), F.col(time))
+    return frame.where("bridge is not null and sequence is not null").withColumn(time, when)
 
 
 def malformed(frame: DataFrame, what: str) -> DataFrame:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..core.ledger import CLOSING, EVENTS
-from .buckets import BUCKET
-from .findings import FINDINGS, due_before
+from .buckets import ARRIVAL, BUCKET
+from .findings import FINDINGS
 from .sightings import at
 
 if TYPE_CHECKING:
@@ -16,29 +17,39 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from .closer import Closer
+    from .completeness import Complete
     from .question import Question
 
-NUMBERS = (*EVENTS, "due", "pending", *FINDINGS, "surplus")
+NUMBERS = (*EVENTS, "due", "observed", "pending", *FINDINGS)
 QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 
 
 def table(
-    counts: DataFrame, pending: DataFrame, found: DataFrame, watched: Iterable[tuple[str, str]], complete_until: int, question: Question
+    counts: DataFrame,
+    arrived: DataFrame | None,
+    closely: Closer,
+    watched: Iterable[tuple[str, str]],
+    complete: Complete,
+    question: Question,
 ) -> DataFrame:
     """The contract of the summary: counts by bucket, what is wrong by finding, lateness, and the equation's residue (zero, or the ledger does not add up).
 
-    `pending` holds the unsettled occurrences, `found` the discrepancies. `observed` is null at destinations that nobody watched.
+    `observed` is null at destinations that nobody watched.
     """
-    filled = by_bucket(counts, pending, found)
+    parts = [of_counts(counts), of_pending(closely.unsettled), of_findings(closely.discrepancies)]
+    if arrived is not None:
+        parts.append(of_observed(counts, closely.discrepancies, arrived, at(watched) & complete.hour(question)))
+    filled = by_bucket(parts)
     residue = F.col("scheduled") - sum((F.col(name) for name in CLOSING), start=F.lit(0)) - F.col("pending")
     return filled.select(
         *(name for name in BUCKET if name != "due_hour"),
         F.timestamp_millis("due_hour").alias("due_hour"),
-        due_before(complete_until, question.until).alias("complete"),
+        complete.hour(question).alias("complete"),
         "scheduled",
         "due",
         "delivered",
-        F.when(at(watched), F.col("delivered") + F.col("surplus")).alias("observed"),
+        F.when(at(watched), F.col("observed")).alias("observed"),
         *CLOSING[1:],
         "pending",
         residue.alias("residue"),
@@ -48,19 +59,16 @@ def table(
     )
 
 
-def by_bucket(counts: DataFrame, pending: DataFrame, found: DataFrame) -> DataFrame:
-    """All three by bucket, in one addition: nothing is joined, so that no count can be doubled."""
-    rows = (
-        of_counts(counts)
-        .unionByName(of_pending(pending), allowMissingColumns=True)
-        .unionByName(of_findings(found), allowMissingColumns=True)
-    )
+def by_bucket(parts: Iterable[DataFrame]) -> DataFrame:
+    """All of them by bucket, in one addition: nothing is joined, so that no count can be doubled."""
+    rows = reduce(lambda all_, part: all_.unionByName(part, allowMissingColumns=True), parts)
     added = rows.groupBy(*BUCKET).agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in NUMBERS),
         F.percentile("lateness", list(QUANTILES.values()), F.col("n")).alias("quantiles"),
         F.max("worst_ms").alias("max_ms"),
     )
-    return added.select(*BUCKET, *NUMBERS, *_each(QUANTILES), "max_ms")
+    there = added.where(" or ".join(f"{name} <> 0" for name in NUMBERS))
+    return there.select(*BUCKET, *NUMBERS, *_each(QUANTILES), "max_ms")
 
 
 def _each(names: Iterable[str]) -> list[Column]:
@@ -68,9 +76,18 @@ def _each(names: Iterable[str]) -> list[Column]:
 
 
 def of_counts(counts: DataFrame) -> DataFrame:
-    """Events in their columns, and lateness."""
+    """Events in their columns, and lateness. What was `observed` others tell."""
+    nothing = F.lit(None).cast("bigint")
     events = (F.when(F.col("event") == event, F.col("n")).alias(event) for event in EVENTS)
-    return counts.select(*BUCKET, *events, F.when(F.col("event") == "scheduled", F.col("due")).alias("due"), "lateness", "n", "worst_ms")
+    return counts.select(
+        *BUCKET,
+        *events,
+        F.when(F.col("event") == "scheduled", F.col("due")).alias("due"),
+        "lateness",
+        "n",
+        "worst_ms",
+        nothing.alias("observed"),
+    )
 
 
 def of_pending(unsettled: DataFrame) -> DataFrame:
@@ -80,5 +97,23 @@ def of_pending(unsettled: DataFrame) -> DataFrame:
 
 def of_findings(found: DataFrame) -> DataFrame:
     """The discrepancies in their columns."""
-    by = [F.unix_millis("due_hour").alias("due_hour") if name == "due_hour" else name for name in BUCKET]
-    return found.select(*by, *(F.when(F.col("finding") == name, F.col("count")).alias(name) for name in FINDINGS), "surplus")
+    return found.select(*_by(), *(F.when(F.col("finding") == name, F.col("count")).alias(name) for name in FINDINGS))
+
+
+def of_observed(counts: DataFrame, found: DataFrame, arrived: DataFrame, judged: Column) -> DataFrame:
+    """What was seen. A destination sees neither kind, dialect nor level: these are empty in the bucket of what the ledgers do not tell of.
+
+    That is a dead letter, a stranger, and all of an hour that is not `judged`.
+    """
+    delivered = counts.where("event = 'delivered'").select(*BUCKET, F.col("n").alias("observed"))
+    surplus = found.select(*_by(), F.col("surplus").alias("observed"))
+    known = delivered.unionByName(surplus).where(judged)
+    rest = arrived.where("what = 'due'").select(*ARRIVAL, F.col("n").alias("observed")).unionByName(
+        known.select(*ARRIVAL, (-F.col("observed")).alias("observed"))
+    )  # fmt: skip
+    nameless = rest.withColumns({name: F.lit("") for name in BUCKET if name not in ARRIVAL})
+    return known.unionByName(nameless)
+
+
+def _by() -> list[Column]:
+    return [F.unix_millis("due_hour").alias("due_hour") if name == "due_hour" else F.col(name) for name in BUCKET]

@@ -59,7 +59,7 @@ def _legend(axis: Axis, hours: Sequence[Row]) -> str:
         Part(_added(hours, *_OTHERWISE), "other", "ended otherwise"),
         Part(_added(hours, "pending"), "open", "pending"),
         Part(sum(map(wrong, hours)), "wrong", "wrong: below the line, on a scale of its own"),
-        Part(int(axis.complete_until < axis.until), "dim", "incomplete"),
+        Part(int(axis.complete_until < axis.until or not all(row["complete"] for row in hours)), "dim", "incomplete"),
     ]
     of = "hour" if axis.step == 1 else f"{axis.step} hours" if axis.step < 24 else f"{axis.step // 24} days" if axis.step > 24 else "day"
     return f'<p class="quiet">By due time, UTC; one column for each {of}.</p>{legend([kind for kind in kinds if kind.size], counted=False)}'
@@ -92,7 +92,7 @@ class Axis:
 
     def _column(self, index: int, rows: Sequence[Row]) -> Column:
         begin = self.since + index * self.step * HOUR_MS
-        whole = min(begin + self.step * HOUR_MS, self.until) <= self.complete_until
+        whole = min(begin + self.step * HOUR_MS, self.until) <= self.complete_until and all(row["complete"] for row in rows)
         above = (
             Part(_added(rows, "delivered"), "done", "delivered"),
             Part(_added(rows, *_OTHERWISE), "other", "ended otherwise"),

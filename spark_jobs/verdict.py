@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from .audit import Audit
-    from .completeness import Seen
+    from .completeness import Reach, Seen
 
 Word = Literal["clean", "discrepancies", "cannot_say"]
 EXIT_CODES: dict[Word, int] = {"clean": 0, "discrepancies": 1, "cannot_say": 2}
 WORST = 10
 """How many discrepancies of each finding stand in the report itself; the table has all of them."""
+SHOWN = 5
+"""How many hours a sentence names."""
 
 NUMBERS = ("scheduled", "due", *EVENTS[1:], "observed", "pending", "residue", *FINDINGS)
 _ALLOWANCE = re.compile(r"(?P<finding>[a-z_]+)=(?P<number>\d+(\.\d+)?)(?P<percent>%?)")
@@ -81,7 +83,7 @@ def report(audit: Audit, allowed: Mapping[str, Allowance]) -> dict[str, Any]:
         "cannot_say": reasons,
         "window": {"since": instant(question.since), "until": instant(question.until)},
         "as_of": instant(question.as_of),
-        "complete_until": instant(audit.complete_until),
+        "complete_until": instant(audit.complete.until),
         "sla_ms": question.sla,
         "skew_ms": question.skew,
         "grace_ms": question.grace,
@@ -98,6 +100,7 @@ def report(audit: Audit, allowed: Mapping[str, Allowance]) -> dict[str, Any]:
                 "first": one.first,
                 "last": one.last,
                 "hole": one.hole,
+                "begins": None if one.begins_ms < 0 else instant(one.begins_ms),
                 "reaches": instant(one.reaches_ms),
             }
             for one in audit.bridges
@@ -114,12 +117,20 @@ def report(audit: Audit, allowed: Mapping[str, Allowance]) -> dict[str, Any]:
 
 def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, Any]) -> list[str]:
     """Why nothing certain can be said of a part of the window; empty where everything can."""
-    until = audit.question.until
+    since, until = audit.question.since, audit.question.until
     reasons = [f"{count} malformed rows in the {name} input were set aside" for name, count in malformed.items()]
+    if audit.complete.spoilt is None:
+        reasons.append("no hour can be judged: when a malformed row of a ledger is due is not known")
+    elif audit.complete.spoilt:
+        hours = ", ".join(map(instant, sorted(audit.complete.spoilt)[:SHOWN]))
+        reasons.append(f"hours in which malformed rows of a ledger are due cannot be judged, {len(audit.complete.spoilt)}: {hours}")
+    reasons += [_cut(one) for one in audit.bridges if one.begins_ms > since]
+    if audit.unjudged:
+        reasons.append(f"{audit.unjudged} ended that were taken in before their ledgers begin: whether they were scheduled is not known")
     if not audit.bridges:
         reasons.append("the ledgers hold no row")
-    elif audit.complete_until < until:
-        reasons.append(f"the inputs are complete up to {instant(audit.complete_until)} only, the window ends at {instant(until)}")
+    elif audit.complete.until < until:
+        reasons.append(f"the inputs are complete up to {instant(audit.complete.until)} only, the window ends at {instant(until)}")
         reasons += [_short(one.bridge, one.reaches_ms, one.hole) for one in audit.bridges if one.hole or one.reaches_ms < until]
         reasons += [_behind(one) for one in audit.observers if one.at_ms < until]
     if totals["residue"] and not any(totals[name] for name in ("never_scheduled", "duplicated")):
@@ -131,6 +142,13 @@ def _short(bridge: str, reaches_ms: int, hole: int | None) -> str:
     if hole is not None:
         return f"the ledger of bridge {bridge!r} lacks rows, number {hole} or one shortly after it first: is a file on its way, or lost?"
     return f"the ledger of bridge {bridge!r} reaches to {instant(reaches_ms)}: is the bridge running? If it has ended, say so"
+
+
+def _cut(one: Reach) -> str:
+    return (
+        f"the ledger of bridge {one.bridge!r} lacks its beginning, it has number {one.first} and later ones:"
+        f" what was due before {instant(one.begins_ms)} cannot be judged"
+    )
 
 
 def _behind(one: Seen) -> str:

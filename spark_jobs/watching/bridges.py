@@ -40,7 +40,7 @@ def islands(rows: DataFrame) -> DataFrame:
     order = Window.partitionBy("bridge").orderBy("sequence")
     numbered = rows.where("input = 'ledger'").withColumn("run", number - F.row_number().over(order))
     found = numbered.groupBy("bridge", "run").agg(
-        F.min(number).alias("first"), F.max(number).alias("last"), F.max("event_ms").alias("latest_ms")
+        F.min(number).alias("first"), F.max(number).alias("last"), F.coalesce(F.max("event_ms"), F.lit(-1)).alias("latest_ms")
     )
     return found.select("bridge", "first", "last", "latest_ms")
 

@@ -49,7 +49,7 @@ def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, re
         state.holds,
         batch=number,
         malformed=state.holds.malformed + malformed,
-        bridges=bridges.joined(state.holds.bridges, _islands(sound)),
+        bridges=bridges.joined(state.holds.bridges, _islands(batch)),
         counts=counting.added(state.holds.counts, occurrences.counted(due)),
     )
     told = [{"event": "alert", "kind": "malformed", "detail": f"{malformed} rows, see {state.folder.at('malformed')}"}] if malformed else []
@@ -65,8 +65,10 @@ def _set_aside(state: State, batch: DataFrame, number: int) -> int:
     return count
 
 
-def _islands(sound: DataFrame) -> list[tuple[str, Island]]:
-    return [(row["bridge"], Island(row["first"], row["last"], row["latest_ms"])) for row in bridges.islands(sound).collect()]
+def _islands(batch: DataFrame) -> list[tuple[str, Island]]:
+    """Malformed rows included: they are there, and what comes after them can be judged."""
+    numbered = inputs.numbered(batch, "event_ms")
+    return [(row["bridge"], Island(row["first"], row["last"], row["latest_ms"])) for row in bridges.islands(numbered).collect()]
 
 
 def reaches(state: State, arguments: Arguments, marks: Mapping[str, Mark], now: int) -> list[Reach]:

@@ -76,7 +76,8 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
         by_finding[row["finding"]].add((row["id"], row["occurrence"]))
     histories = [row.asDict() for row in found.histories.collect()]
     summary = [row.asDict() for row in found.summary.collect()]
-    return {"report": report, "found": dict(by_finding), "histories": histories, "summary": summary}
+    arrived = sum(row["id"] is not None and row["due_time"] >= T0 for row in seen.rows)
+    return {"report": report, "found": dict(by_finding), "histories": histories, "summary": summary, "seen": arrived}
 
 
 def _once(*ids: str) -> set[tuple[str, int]]:
@@ -126,6 +127,13 @@ def test_the_equation_counts_every_outcome_and_its_residue_what_ended_without_be
     assert outcomes == {"cancelled": 2, "replaced": 1, "expired": 1, "dead_lettered": 1, "pending": 3}
     assert totals["scheduled"] == totals["delivered"] + sum(outcomes.values()) + totals["residue"]
     assert totals["residue"] == -2
+
+
+def test_what_was_seen_is_counted_dead_letters_and_strangers_included(told: dict[str, Any]) -> None:
+    by_place = {row["destination"]: row["observed"] for row in told["report"]["destinations"]}
+
+    assert by_place == {"orders": told["seen"] - 1, "dead": 1}
+    assert told["report"]["totals"]["observed"] == told["seen"]
 
 
 def test_a_message_with_a_finding_is_told_with_its_whole_history(told: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from delaybridge.spark_jobs.question import Question
 
 
 def test_missing_columns_and_those_of_another_type_are_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -63,13 +66,103 @@ def test_a_malformed_row_is_set_aside_with_its_file_and_reason_and_nothing_certa
     assert verdict.report(found, {})["exit_code"] == 2
 
 
+def _told(spark: SparkSession, folder: Path, bridge: Bridge, question: Question = QUESTION) -> dict[str, Any]:
+    """The report of one ledger, to which nobody compares what arrived."""
+    found = audit(inputs.ledger(spark, [bridge.write(folder)]), None, {}, question)
+    return verdict.report(found, {})
+
+
+def test_a_malformed_row_leaves_no_hole_and_only_its_hour_cannot_be_judged(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    bridge.scheduled("ended, perhaps", T0)
+    bridge.row("eaten", T0, "ended, perhaps", T0)  # type: ignore[arg-type]
+    bridge.scheduled("lost", T0 + HOUR_MS)
+    bridge.quiet()
+
+    told = _told(spark, tmp_path, bridge)
+
+    assert ([row["complete"] for row in told["hours"]], told["totals"]["missing"], told["exit_code"]) == ([False, True], 1, 1)
+    assert told["cannot_say"] == [
+        "1 malformed rows in the ledger input were set aside",
+        "hours in which malformed rows of a ledger are due cannot be judged, 1: 2025-06-15T15:00:00Z",
+    ]
+
+
+def test_a_malformed_row_of_which_the_due_time_is_not_known_spoils_every_hour(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    bridge.scheduled("lost", T0 + HOUR_MS)
+    bridge.row("delivered", T0, "odd", 9_000_000_000_000_000, taken=T0)
+    bridge.quiet()
+
+    told = _told(spark, tmp_path, bridge)
+
+    assert ([row["complete"] for row in told["hours"]], told["totals"]["missing"], told["exit_code"]) == ([False], 0, 2)
+    assert told["cannot_say"][1:] == ["no hour can be judged: when a malformed row of a ledger is due is not known"]
+
+
+OLD_DAYS = T0 - 50 * HOUR_MS
+
+
+def _without_old_days(*, ragged: bool = False) -> Bridge:
+    """A ledger of which the files of old events were removed; where it is `ragged`, numbers before and behind midnight alternate."""
+    bridge = Bridge()
+    bridge.scheduled("old", T0 + 1, taken=OLD_DAYS)
+    bridge.row("scheduled", OLD_DAYS, "old", T0 + 1, taken=OLD_DAYS)
+    bridge.row("scheduled", T0 - 20 * HOUR_MS, "seam", T0 + 2, taken=T0 - 20 * HOUR_MS)
+    bridge.row("scheduled", T0 - 20 * HOUR_MS - 1, "other side of the seam", T0 + 3, taken=T0 - 20 * HOUR_MS - 1)
+    for number in range(3):
+        bridge.row("scheduled", T0 - 10 * HOUR_MS, f"young-{number}", T0 + HOUR_MS + number, taken=T0 - 10 * HOUR_MS)
+        bridge.delivered(f"young-{number}", T0 + HOUR_MS + number, taken=T0 - 10 * HOUR_MS)
+    for id_, due, taken in (
+        ("old", T0 + 1, OLD_DAYS),
+        ("seam", T0 + 2, T0 - 20 * HOUR_MS),
+        ("other side of the seam", T0 + 3, T0 - 20 * HOUR_MS - 1),
+    ):
+        bridge.delivered(id_, due, taken=taken)
+    bridge.quiet()
+    bridge.rows = bridge.rows[2:3] + bridge.rows[4:] if ragged else bridge.rows[2:]
+    return bridge
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_what_was_taken_in_before_a_ledger_begins_is_not_called_never_scheduled(spark: SparkSession, tmp_path: Path, ragged: bool) -> None:
+    told = _told(spark, tmp_path, _without_old_days(ragged=ragged))
+
+    assert (told["totals"]["never_scheduled"], told["totals"]["missing"], told["exit_code"]) == (0, 0, 2)
+    assert told["bridges"][0]["hole"] is None
+    ended = 2 if ragged else 1
+    assert told["cannot_say"][0] == f"{ended} ended that were taken in before their ledgers begin: whether they were scheduled is not known"
+
+
+def test_where_everything_was_taken_in_after_a_ledger_begins_the_answer_is_certain(spark: SparkSession, tmp_path: Path) -> None:
+    bridge, second = _without_old_days(), replace(QUESTION, since=T0 + HOUR_MS)
+    clean = _told(spark, tmp_path / "clean", bridge, second)
+    bridge.rows = [row for row in bridge.rows if row.id != "young-1" or row.event != "scheduled"]
+    for number, row in enumerate(bridge.rows):
+        bridge.rows[number] = msgspec.structs.replace(row, sequence=100 + number)
+
+    strange = _told(spark, tmp_path / "strange", bridge, second)
+
+    assert (clean["verdict"], clean["totals"]["delivered"]) == ("clean", 3)
+    assert (strange["verdict"], strange["totals"]["never_scheduled"]) == ("discrepancies", 1)
+
+
+def test_hours_before_a_ledger_begins_cannot_be_judged(spark: SparkSession, tmp_path: Path) -> None:
+    told = _told(spark, tmp_path, _without_old_days(), replace(QUESTION, since=T0 - 21 * HOUR_MS))
+
+    [reason] = [reason for reason in told["cannot_say"] if "lacks its beginning" in reason]
+    assert reason == (
+        "the ledger of bridge 'b' lacks its beginning, it has number 3 and later ones: what was due before 2025-06-14T19:00:59.999Z cannot be judged"
+    )
+
+
 def test_an_hour_that_a_ledger_does_not_reach_is_incomplete_and_nothing_is_called_missing_in_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     bridge, seen = Bridge(), Observer()
     bridge.both("fine", T0 + 1)
     bridge.scheduled("on its way", T0 + 2)
-    seen.saw_all(bridge)
+    seen.saw("elsewhere", T0 - 1)
     ledger = inputs.ledger(spark, [bridge.write(tmp_path / "ledger")])
     observed = inputs.observed(spark, [seen.write(tmp_path / "seen")], T0, {}, {})
 
@@ -78,8 +171,9 @@ def test_an_hour_that_a_ledger_does_not_reach_is_incomplete_and_nothing_is_calle
     ended = verdict.report(audit(ledger, observed, {}, replace(QUESTION, ended=frozenset({"*"}))), {})
 
     assert (told["verdict"], told["totals"]["missing"], told["totals"]["pending"]) == ("cannot_say", 0, 1)
+    assert told["totals"]["observed"] == 0
     assert {row["complete"] for row in told["hours"]} == {False}
-    assert (ended["verdict"], ended["totals"]["missing"]) == ("discrepancies", 1)
+    assert (ended["verdict"], ended["totals"]["missing"], ended["totals"]["observed"]) == ("discrepancies", 1, 0)
 
 
 def _record(spark: SparkSession, headers: list[tuple[str, bytes | None]]) -> dict[str, Any]:

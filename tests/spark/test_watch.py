@@ -255,15 +255,18 @@ def test_every_outcome_is_counted_by_destination_and_malformed_rows_are_set_asid
     one.row("scheduled", T0, "ahead", T0 + 900_000)
     one.both("before the watch began", T0 - 60_001)
     one.row("eaten", T0, "odd", T0)  # type: ignore[arg-type]
+    one.both("behind the odd one", T0 - 60_002)
     scene.flush(one, T0 + 201_000)
 
     [alert] = scene.look(T0 + 201_000)
+    assert scene.rounds
     counted = scene.counts()["orders"]
     [aside] = scene.spark.read.parquet(str(scene.folder / "checkpoint" / "malformed")).collect()
 
     outcomes = {"delivered": 2, "cancelled": 1, "replaced": 1, "expired": 1, "dead_lettered": 1, "pending": 1}
     assert {name: counted[name] for name in ("scheduled", "due", *outcomes)} == {"scheduled": 7, "due": 4, **outcomes}
     assert (alert["kind"], aside["problem"]) == ("malformed", "unknown event eaten")
+    assert [(one.hole, one.reaches_ms) for one in scene.rounds.reaches] == [(None, T0 + 201_000)]
 
 
 def test_rows_that_stand_twice_make_an_answer_impossible(scene: Scene) -> None:
