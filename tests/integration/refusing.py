@@ -74,19 +74,19 @@ class KafkaRefusing(KafkaEnds, Refusing):
 
 POLICY = """
     <destinationPolicy><policyMap><policyEntries>
-      <policyEntry queue="*.full.out" memoryLimit="100kb" producerFlowControl="true"><pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy></policyEntry>
+      <policyEntry queue="*.full.out" memoryLimit="2mb" producerFlowControl="true"><pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy></policyEntry>
     </policyEntries></policyMap></destinationPolicy>"""
 
 
 class ActiveRefusing(ActiveEnds, Refusing):
-    """A queue over its memory limit: ActiveMQ does not answer. On a `limited` broker."""
+    """A queue over its memory limit: ActiveMQ does not answer. On a `limited` broker, whose limit is above all that is refused, so that it is over it once."""
 
     def options(self) -> dict[str, Any]:
         return super().options() | {"blocked_timeout": 2}
 
     def shut(self) -> str:
         client = Client(self.broker.url)
-        client.connection.send(self._address(FULL, "out"), f"{IN_THE_WAY:200000}", headers=HEADERS | {"receipt": "sent"})
+        client.connection.send(self._address(FULL, "out"), f"{IN_THE_WAY:3000000}", headers=HEADERS | {"receipt": "sent"})
         while "sent" not in client.receipts:
             client.take(0.01)
         client.close()
