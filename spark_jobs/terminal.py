@@ -43,8 +43,8 @@ def progress(spark: SparkSession, console: Console) -> Iterator[Callable[[str], 
         yield lambda _: None
         return
     ended = threading.Event()
-    step = [""]
-    with console.status("Reading") as status:
+    step = ["Reading"]
+    with console.status(step[0]) as status:
         watcher = threading.Thread(target=_watch, args=(spark, status, step, ended), name="progress", daemon=True)
         watcher.start()
         try:

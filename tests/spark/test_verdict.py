@@ -1,0 +1,67 @@
+"""What an audit says in numbers, and when that is tolerated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.spark_jobs import inputs, verdict
+from delaybridge.spark_jobs.arguments import parse
+from delaybridge.spark_jobs.audit import audit
+from delaybridge.spark_jobs.question import HOUR_MS
+from spark.ledgers import QUESTION, T0, Bridge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from delaybridge.spark_jobs.audit import Audit
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    """Deliveries 1 to 100 ms late, one 12,345 ms late, and what was cancelled before its time, which comes after the inputs were read."""
+    bridge = Bridge()
+    for lateness in (*range(1, 101), 12_345):
+        bridge.both(f"m-{lateness}", T0 + lateness, lateness)
+    bridge.scheduled("cancelled", T0 + HOUR_MS + 1)
+    bridge.row("cancelled", T0 + HOUR_MS, "cancelled", T0 + HOUR_MS + 1)
+    bridge.quiet()
+    ledger = inputs.ledger(spark, [bridge.write(tmp_path_factory.mktemp("ledger"))])
+    return audit(ledger, None, {}, replace(QUESTION, as_of=T0 + HOUR_MS))
+
+
+LATENESS = {"p50_ms": 51, "p95_ms": 96, "p99_ms": 100, "max_ms": 12_345}
+
+
+def test_percentiles_of_lateness_are_those_of_the_deliveries_in_the_report_and_in_the_summary(found: Audit) -> None:
+    [first, second] = found.summary.orderBy("due_hour").collect()
+
+    lateness = verdict.report(found, {})["lateness"]
+
+    assert {name: lateness[name] for name in LATENESS} == LATENESS
+    assert {name: first[name] for name in LATENESS} == LATENESS
+    assert {name: second[name] for name in LATENESS} == dict.fromkeys(LATENESS)
+    assert lateness["values"] == [(ms, 1, "on_time") for ms in range(1, 101)] + [(12_300, 1, "late")]
+
+
+def test_due_is_what_was_scheduled_and_whose_time_had_come_when_the_inputs_were_read(found: Audit) -> None:
+    totals = verdict.report(found, {})["totals"]
+
+    assert (totals["scheduled"], totals["due"], totals["cancelled"]) == (102, 101, 1)
+
+
+@pytest.mark.parametrize(
+    ("allow", "code"),
+    [("late=0", 1), ("late=1", 0), ("late=0.9%", 1), ("late=1%", 0), ("missing=9", 1)],
+)
+def test_so_many_findings_or_percent_of_what_was_scheduled_are_tolerated_and_no_more(found: Audit, allow: str, code: int) -> None:
+    allowed = parse(["--ledger", "anywhere", "--allow", allow], now=0).allowed
+
+    told = verdict.report(found, allowed)
+
+    assert (told["exit_code"], told["findings"]["late"]["count"]) == (code, 1)
+    assert told["beyond_tolerance"] == ["late"] * code
