@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from . import closer, completeness, counts, disagreements, inputs, summary
 from .buckets import arrivals, due_hour, occurrences, within
 from .closer import Side
-from .completeness import Block, Complete, Mark, Reach, Seen
+from .completeness import Block, Complete, Gap, Mark, Reach, Seen
 from .frames import keep, none_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Audit:
     malformed       rows that were set aside, see `inputs.malformed`
     bridges         how far each ledger reaches
     observers       how far what was seen at a destination reaches, where its observer says so
+    gaps            when nobody listened at a destination, where observers say so
     watched         the destinations that were compared with what arrived there
     complete        the hours that can be judged
     unrelated       observations that are no bridge's
@@ -50,6 +51,7 @@ class Audit:
     unrelated: int = 0
     unjudged: int = 0
     observers: Sequence[Seen] = ()
+    gaps: Sequence[Gap] = ()
 
 
 def audit(
@@ -72,11 +74,13 @@ def audit(
     numbers = counts.of_numbers(counted).collect()
     malformed = sum(row["rows"] for row in numbers if row["malformed"])
     bridges = _reaches(ledger, numbers, marks, question)
-    furthest = completeness.furthest(observers, question)
+    observers = list(observers)
+    furthest, gaps = completeness.furthest(observers, question), completeness.gaps(observers, question)
     complete = Complete(
         completeness.begins(bridges),
         completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest),
         _spoilt(ledger, question) if malformed else frozenset(),
+        completeness.unseen(gaps, question),
     )
     sound, aside = _split(ledger, malformed, "ledger")
     ledgers = Side(sound, occurrences(sound.rows, question), counted.where("what = 'due'"))
@@ -107,6 +111,7 @@ def audit(
         unrelated=disagreements.number(found, "unrelated"),
         unjudged=closely.unjudged,
         observers=furthest,
+        gaps=gaps,
     )
 
 

@@ -4,7 +4,8 @@ A bridge numbers its rows without holes. Its ledger *reaches* to the latest `eve
 as the bridge's own mark says (`_reach/BRIDGE.json` in the ledger: all rows up to a number are in files, nothing else happened until then). The ledger of a
 bridge that has `ended` reaches to the end of time, unless it has a hole. The audit's answer is complete up to the earliest reach, less the SLA and the grace.
 
-An observer's mark says up to when it has seen what arrived. The answer is no more complete than that: what it has not seen yet is not lost.
+An observer's mark says from when to when it has seen what arrived. The answer is no more complete than that: what it has not seen yet is not lost, nor what
+arrived while nobody listened.
 
 A ledger whose first number is not 1 has lost its beginning: old days were removed, or not copied. It *begins* a grace after the first event that is
 there; what was due before that is not judged, nor whether something was scheduled that was taken in before. Files hold hours of events, not numbers, so
@@ -57,12 +58,25 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What an observer says: at `at_ms` nothing waited for it at its destination, and all that it saw until then is in files."""
+    """What an observer says: what arrived at its destination from `since_ms` to `at_ms` it has seen, and that is in files. -1: from the beginning."""
 
     observer: str
     broker: str
     address: str
     at_ms: int
+    since_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Nobody listened at a destination until `observer` began, at `until_ms`: since `before` had ended, at `since_ms`; or ever, where both say nothing."""
+
+    broker: str
+    address: str
+    observer: str
+    until_ms: int
+    before: str | None = None
+    since_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +97,15 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The due times that can be judged: from `since` to before `until`, but for the hours that begin at one of `spoilt`. Where that is None, for all."""
+    """The due times that can be judged: from `since` to before `until`, but for the hours that begin at one of `spoilt`, or of `unseen`.
+
+    `spoilt` are those of malformed rows; None: no hour can be judged. In `unseen` nobody listened for some of the time.
+    """
 
     since: int
     until: int
     spoilt: frozenset[int] | None = frozenset()
+    unseen: frozenset[int] = frozenset()
 
     def hour(self, question: Question) -> Column:
         """Whether a row's `due_hour` (epoch ms), as far as it belongs to the window, can be judged."""
@@ -95,7 +113,8 @@ class Complete:
             return F.lit(False)
         begin = F.col("due_hour")
         whole = (F.greatest(begin, F.lit(question.since)) >= self.since) & (F.least(begin + HOUR_MS, F.lit(question.until)) <= self.until)
-        return whole & ~begin.isin(*self.spoilt) if self.spoilt else whole
+        apart = self.spoilt | self.unseen
+        return whole & ~begin.isin(*apart) if apart else whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +220,34 @@ def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
         place = mark.broker, mark.address
         by_place[place] = max(reached, by_place.get(place, reached), key=lambda one: one.at_ms)
     return [by_place[place] for place in sorted(by_place)]
+
+
+def gaps(marks: Iterable[Seen], question: Question) -> list[Gap]:
+    """When nobody listened, as far as it matters to the window. After an observer that is named as `ended` nothing arrived until the next one."""
+    runs: dict[tuple[str, str], list[Seen]] = {}
+    for mark in marks:
+        runs.setdefault((mark.broker, mark.address), []).append(mark)
+    found = []
+    for (broker, address), those in sorted(runs.items()):
+        reached, before = -1, None
+        for run in sorted(those, key=lambda one: one.since_ms):
+            if run.since_ms > reached:
+                found.append(Gap(broker, address, run.observer, run.since_ms, before, reached))
+            end = FOREVER if run.observer in question.ended else run.at_ms
+            if end > reached:
+                reached, before = end, run.observer
+    return [gap for gap in found if _unseen(gap, question)]
+
+
+def unseen(found: Iterable[Gap], question: Question) -> frozenset[int]:
+    """The hours of the window, by their begin, in which something is due that may have arrived in one of the gaps."""
+    return frozenset(hour for gap in found for hour in _unseen(gap, question))
+
+
+def _unseen(gap: Gap, question: Question) -> range:
+    since = max(question.since, gap.since_ms - question.sla - question.grace)
+    until = min(question.until, gap.until_ms + question.skew)
+    return range(since // HOUR_MS * HOUR_MS, until if since < until else 0, HOUR_MS)
 
 
 def complete_until(found: Iterable[Reach], question: Question, *, observing: bool, observers: Iterable[Seen] = ()) -> int:

@@ -38,7 +38,8 @@ def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, 
     for place, told in _files(spark, (one for one in places if not one.startswith("kafka://"))):
         with _readable(place, "an observer"):
             address = str(told["address"])
-            marks.append(Seen(str(told["observer"]), str(told["broker"]), aliases.get(address, address), int(told["at_ms"])))
+            since_ms, at_ms = int(told.get("since_ms", -1)), int(told["at_ms"])
+            marks.append(Seen(str(told["observer"]), str(told["broker"]), aliases.get(address, address), at_ms, since_ms))
     return marks
 
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from .audit import Audit
-    from .completeness import Reach, Seen
+    from .completeness import Gap, Reach, Seen
 
 Word = Literal["clean", "discrepancies", "cannot_say"]
 EXIT_CODES: dict[Word, int] = {"clean": 0, "discrepancies": 1, "cannot_say": 2}
 WORST = 10
 """How many discrepancies of each finding stand in the report itself; the table has all of them."""
 SHOWN = 5
-"""How many hours a sentence names."""
+"""How many hours a sentence names, and how many sentences say when nobody listened."""
 
 NUMBERS = ("scheduled", "due", *EVENTS[1:], "observed", "pending", "residue", *FINDINGS)
 _ALLOWANCE = re.compile(r"(?P<finding>[a-z_]+)=(?P<number>\d+(\.\d+)?)(?P<percent>%?)")
@@ -125,6 +125,7 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
         hours = ", ".join(map(instant, sorted(audit.complete.spoilt)[:SHOWN]))
         reasons.append(f"hours in which malformed rows of a ledger are due cannot be judged, {len(audit.complete.spoilt)}: {hours}")
     reasons += [_cut(one) for one in audit.bridges if one.begins_ms > since]
+    reasons += [_unseen(one) for one in audit.gaps[-SHOWN:]]
     if audit.unjudged:
         reasons.append(f"{audit.unjudged} ended that were taken in before their ledgers begin: whether they were scheduled is not known")
     if not audit.bridges:
@@ -156,6 +157,14 @@ def _behind(one: Seen) -> str:
         f"observer {one.observer!r} of {one.broker} {one.address} has seen what arrived up to {instant(one.at_ms)}:"
         " is it running, and not behind? If it has ended, say so"
     )
+
+
+def _unseen(gap: Gap) -> str:
+    began = f"observer {gap.observer!r} of {gap.broker} {gap.address} began to listen at {instant(gap.until_ms)}"
+    if gap.before is None:
+        return f"{began}, and nobody before it: what was due before that cannot be judged"
+    before = f"{gap.before!r} before it reaches to {instant(gap.since_ms)}"
+    return f"{began}, and {before}: what was due in between cannot be judged. If nothing arrived then, say so"
 
 
 def _by_hour(summary: DataFrame) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,8 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.spark_jobs import marks
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.completeness import FOREVER, Block, Mark, Seen, blocks, complete_until, furthest, reaches
+from delaybridge.spark_jobs.completeness import FOREVER, Block, Mark, Seen, blocks, complete_until, furthest, gaps, reaches, unseen
 from delaybridge.spark_jobs.counts import of_ledger, of_numbers
+from delaybridge.spark_jobs.question import HOUR_MS
 from delaybridge.spark_jobs.session import readable_errors
 from delaybridge.spark_jobs.uniqueness import files_once, once
 from spark.ledgers import QUESTION, T0
@@ -119,6 +120,42 @@ def test_of_observers_at_one_destination_the_latest_counts_and_one_that_has_ende
     assert furthest([SEEN, other, later], QUESTION) == [other, later]
     [ended] = furthest([later, SEEN], replace(QUESTION, ended=frozenset({"a1"})))
     assert ended.at_ms == FOREVER
+
+
+HOUR = T0 // HOUR_MS * HOUR_MS
+
+
+def _hours(*marks: Seen, **changed: Any) -> list[int]:
+    """The hours, counted from the window's begin, in which nobody listened for some of the time."""
+    question = replace(QUESTION, since=HOUR, until=HOUR + 4 * HOUR_MS, **changed)
+    return [(hour - HOUR) // HOUR_MS for hour in sorted(unseen(gaps(marks, question), question))]
+
+
+def test_hours_in_which_nobody_listened_for_some_of_the_time_are_incomplete() -> None:
+    first = replace(SEEN, since_ms=HOUR - 1_000, at_ms=HOUR + 90 * 60_000)
+    second = replace(SEEN, observer="b2", since_ms=HOUR + 150 * 60_000, at_ms=HOUR + 5 * HOUR_MS)
+    overlapping = replace(SEEN, observer="c3", since_ms=HOUR + 80 * 60_000, at_ms=HOUR + 151 * 60_000)
+
+    assert _hours(first, second) == _hours(second, first) == [1, 2]
+    assert _hours(first, second, overlapping) == []
+    assert _hours(second) == [0, 1, 2]
+    assert _hours(first, replace(second, address="bills")) == [0, 1, 2]
+    assert _hours(first, second, ended=frozenset({"*"})) == [1, 2]
+    assert _hours(first, second, ended=frozenset({"a1"})) == []
+    assert _hours(first, replace(second, since_ms=-1)) == []
+
+
+def test_what_is_due_shortly_before_nobody_listened_may_have_arrived_then() -> None:
+    def after(ended: int) -> list[int]:
+        begun = replace(SEEN, since_ms=HOUR - 1_000, at_ms=ended)
+        return _hours(begun, replace(SEEN, observer="b2", since_ms=ended + 1_000, at_ms=HOUR + 5 * HOUR_MS))
+
+    beyond = QUESTION.sla + QUESTION.grace
+    assert after(HOUR + HOUR_MS + beyond) == [1]
+    assert after(HOUR + HOUR_MS + beyond - 1) == [0, 1]
+    assert after(HOUR + HOUR_MS - 1_000 - QUESTION.skew) == [0]
+    assert after(HOUR + HOUR_MS - 1_000) == [0, 1]
+    assert after(HOUR - 2_000 - QUESTION.skew) == []
 
 
 def test_a_second_row_of_what_must_stand_once_ends_the_audit_with_a_sentence(spark: SparkSession) -> None:

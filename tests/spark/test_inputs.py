@@ -315,6 +315,39 @@ def test_what_an_observer_has_not_seen_yet_is_incomplete_and_not_lost(spark: Spa
     assert (done["verdict"], done["totals"]["not_observed"]) == ("discrepancies", 1)
 
 
+def test_what_arrived_while_nobody_listened_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
+    bridge, end = Bridge(), QUESTION.until + 70_000
+    bridge.both("seen", T0 + 1)
+    bridge.both("nobody listened", T0 + HOUR_MS + 90_000)
+    bridge.quiet()
+    ledger = inputs.ledger(spark, [bridge.write(tmp_path / "ledger")])
+    first, second = (ObservedFiles(tmp_path / "seen", "kafka", "orders", name) for name in ("a1", "b2"))
+    first.add({"at": T0 + 5, "address": "orders", "id": "seen", "occurrence": 1, "due": T0 + 1, "body": "x"})
+    first.seen(T0 - HOUR_MS, T0 + HOUR_MS + 70_000)
+    second.seen(T0 + HOUR_MS + 120_000, end)
+
+    def told(ended: frozenset[str] = frozenset()) -> dict[str, Any]:
+        first.flush()
+        second.flush()
+        observers = marks.observers(spark, [str(tmp_path / "seen")], {})
+        observed = inputs.observed(spark, [str(tmp_path / "seen")], T0, {}, {})
+        return verdict.report(audit(ledger, observed, {}, replace(QUESTION, ended=ended), observers=observers), {})
+
+    gap = told()
+    nothing_arrived = told(frozenset({"a1"}))
+    second.seen(T0 + HOUR_MS + 70_000, end)
+    unbroken = told()
+
+    assert (gap["verdict"], gap["totals"]["not_observed"]) == ("cannot_say", 0)
+    assert [row["complete"] for row in gap["hours"]] == [True, False]
+    [reason] = gap["cannot_say"]
+    assert reason == (
+        "observer 'b2' of kafka orders began to listen at 2025-06-15T16:02:00Z, and 'a1' before it reaches to 2025-06-15T16:01:10Z:"
+        " what was due in between cannot be judged. If nothing arrived then, say so"
+    )
+    assert [(one["verdict"], one["totals"]["not_observed"]) for one in (nothing_arrived, unbroken)] == [("discrepancies", 1)] * 2
+
+
 def test_a_destination_that_is_observed_and_at_which_nothing_arrives_is_compared(spark: SparkSession, tmp_path: Path) -> None:
     bridge = Bridge()
     bridge.both("lost", T0 + 1)
