@@ -65,13 +65,16 @@ def with_problem(frame: DataFrame) -> DataFrame:
 
 def _absurd(*times: str) -> list[Column]:
     """What is wrong with instants that no bridge writes: they would end the job where they are added to, or told of."""
-    return [F.when(F.col(name).isNotNull() & believable(name).isNull(), F.lit(f"{name} is before 1970, or after 9999")) for name in times]
+    return [F.when(~_possible(name), F.lit(f"{name} is before 1970, or after 9999")) for name in times]
 
 
 def believable(time: str) -> Column:
     """The instant in a column; null where a bridge does not write it."""
-    first, last = F.timestamp_millis(F.lit(0)), F.timestamp_millis(F.lit(LATEST_INSTANT))
-    return F.when(F.col(time).between(first, last), F.col(time))
+    return F.when(_possible(time), F.col(time))
+
+
+def _possible(time: str) -> Column:
+    return F.col(time).between(F.timestamp_millis(F.lit(0)), F.timestamp_millis(F.lit(LATEST_INSTANT)))
 
 
 def observed(spark: SparkSession, places: Sequence[str], since: int, aliases: Mapping[str, str], options: Mapping[str, str]) -> Input:

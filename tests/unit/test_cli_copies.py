@@ -259,6 +259,20 @@ def test_an_observer_of_the_daemon_says_nothing_of_what_it_has_seen(daemon: Daem
     assert not (tmp_path / "observed" / "_reach").exists()
 
 
+def test_what_anybody_may_write_into_a_header_does_not_make_a_file_that_no_reader_takes(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, needed here only
+
+    files = ObservedFiles(tmp_path, "rabbit", "out", "a1")
+    for occurrence, due in ((1, 5), (0, -1), (10**30, 10**17), (None, None)):
+        files.add({"at": 7, "address": "out", "id": "m", "occurrence": occurrence, "due": due, "body": ""})
+    files.flush()
+    [file] = tmp_path.glob("date=*/hour=*/*.parquet")
+
+    rows = pq.read_table(file, columns=["occurrence", "due_time"]).to_pylist()
+
+    assert [(row["occurrence"], row["due_time"] and row["due_time"].microsecond) for row in rows] == [(1, 5_000), *[(None, None)] * 3]
+
+
 def arrow_stream(cut: int = 0) -> bytes:
     import pyarrow as pa  # noqa: PLC0415 - slow to import, needed here only
 
