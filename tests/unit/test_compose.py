@@ -82,6 +82,10 @@ def test_the_bridge_reads_a_valid_configuration_and_is_given_time_to_drain(stack
     assert parse_duration(bridge["stop_grace_period"]) > configuration.shutdown_timeout
 
 
+def test_the_bridge_comes_back_when_it_dies_and_stays_away_when_it_is_stopped(stack: Path) -> None:
+    assert services(stack)["delaybridge"].get("restart") == "on-failure"
+
+
 def test_brokers_are_images_that_the_tests_know_and_all_else_is_built_here(stack: Path) -> None:
     images = {each["image"] for each in services(stack).values()}
 
