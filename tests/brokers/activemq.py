@@ -24,7 +24,7 @@ from testcontainers.core.container import DockerContainer
 
 from brokers import common, maven
 from brokers.common import Unavailable, any_port, docker_has, listens
-from brokers.private import GivenBroker, PrivateContainer, PrivateProcess, running, until_stopped
+from brokers.private import GivenBroker, PrivateContainer, PrivateProcess, publish, running, until_stopped
 
 if TYPE_CHECKING:
     from brokers.common import Ports
@@ -205,12 +205,8 @@ class Container(PrivateContainer):
         self.directory.chmod(0o755)  # the broker in the container is another user
         written = self.directory / "activemq.xml"
         written.write_text(configuration("stomp://0.0.0.0:61613", "tcp://0.0.0.0:61616", "/opt/apache-activemq/data"))
-        self.container = (
-            DockerContainer(IMAGE)
-            .with_bind_ports(61613, stomp)
-            .with_bind_ports(61616, openwire)
-            .with_volume_mapping(str(written), "/opt/apache-activemq/conf/activemq.xml", "ro")
-        )
+        container = DockerContainer(IMAGE).with_volume_mapping(str(written), "/opt/apache-activemq/conf/activemq.xml", "ro")
+        self.container = publish(container, {61613: stomp, 61616: openwire})
         if cached().is_dir():
             self.libraries = cached()
 

@@ -25,7 +25,7 @@ from testcontainers.core.container import DockerContainer
 
 from brokers import common
 from brokers.common import Unavailable, any_port, docker_has, free_port, wait_until
-from brokers.private import START_TIMEOUT, GivenBroker, PrivateContainer, PrivateProcess, running, until_stopped
+from brokers.private import START_TIMEOUT, GivenBroker, PrivateContainer, PrivateProcess, publish, running, until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,7 +177,7 @@ class Container(PrivateContainer):
         port = ports(9092)
         self.url = f"127.0.0.1:{port}"
         # The broker speaks to itself at its advertised address, so its port is the same inside and outside.
-        self.container = DockerContainer(IMAGE).with_bind_ports(port, port)
+        self.container = publish(DockerContainer(IMAGE), {port: port})
         properties = {
             **_ONE_NODE,
             "controller.quorum.voters": "1@localhost:9093",

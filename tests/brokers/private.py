@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 from urllib.parse import urlsplit
 
 import docker.errors
@@ -122,7 +122,7 @@ class PrivateProcess(ABC):
 
 
 class PrivateContainer(ABC):
-    """Runs `container`, on fixed ports; it is up when it `answers`."""
+    """Runs `container`, on fixed ports of the loopback interface; it is up when it `answers`."""
 
     restartable = True
     image: str
@@ -158,6 +158,12 @@ class PrivateContainer(ABC):
 
     def stop(self) -> None:
         self.container.stop()
+
+
+def publish(container: DockerContainer, ports: Mapping[int, int]) -> DockerContainer:
+    """Lead these ports of the loopback interface to the container: from its port to the host's. testcontainers would open them on all interfaces."""
+    cast("dict[str, Any]", container.ports).update({f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in ports.items()})
+    return container
 
 
 B = TypeVar("B", bound=Broker)

@@ -20,7 +20,7 @@ from testcontainers.core.container import DockerContainer
 
 from brokers import common
 from brokers.common import Unavailable, any_port, docker_has, free_port, listens
-from brokers.private import GivenBroker, PrivateContainer, PrivateProcess, running, until_stopped
+from brokers.private import GivenBroker, PrivateContainer, PrivateProcess, publish, running, until_stopped
 
 if TYPE_CHECKING:
     from brokers.common import Ports
@@ -152,7 +152,7 @@ class Container(PrivateContainer):
         port, management = ports(5672), ports(15672)
         self.url = f"amqp://guest:guest@127.0.0.1:{port}/%2F"
         self.management_url = f"http://guest:guest@127.0.0.1:{management}"
-        self.container = DockerContainer(IMAGE).with_bind_ports(5672, port).with_bind_ports(15672, management)
+        self.container = publish(DockerContainer(IMAGE), {5672: port, 15672: management})
 
     def answers(self) -> bool:
         return listens(self.url) and answers(self.url) and listens(self.management_url)
