@@ -22,7 +22,7 @@ import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..base import AdapterError, BackOff, NotConnected, Outcome, Rejected
 from .address import destination
@@ -45,6 +45,8 @@ _MESSAGES, _BYTES = 1000, 4 << 20  # of one transaction
 _OPEN = 2  # ActiveMQ writes one transaction while it reads the next
 _WIDTH = 100  # of a door, for messages that a transaction has failed with
 _TRUSTED = 10_000
+_NARROW = 4  # of a suspect's: what flies is held back with it, and what waits behind it is told
+_FORGIVEN = 1000  # answers to messages alone, after which a destination that may have stopped the connection is trusted again
 _TICK = 0.25
 _ROLLED_BACK = "rollback only"
 _USELESS = ("InvalidDestination", "MessageFormat", "Illegal destination", "Unsupported message type")
@@ -53,10 +55,10 @@ _USELESS = ("InvalidDestination", "MessageFormat", "Illegal destination", "Unsup
 class _Publisher:
     """The session of one connection. All but `submit`, `heard` and `lost` runs on the publisher's own thread."""
 
-    def __init__(self, targets: Sequence[Target], times: Times, confirm: Confirm, trusted: set[str], settings: Settings) -> None:
+    def __init__(self, targets: Sequence[Target], times: Times, confirm: Confirm, standing: Standing, settings: Settings) -> None:
         self.link = Link(targets, self, times._replace(blocked=STALL), "activemq sink reader")
         self._confirm = confirm
-        self._trusted = trusted
+        self._trusted, self._suspects = standing
         self._settings = settings
         self._blocked = times.blocked
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -191,7 +193,7 @@ class _Publisher:
         name = message.destination
         door = self._doors.get(name)
         if door is None:
-            door = self._doors[name] = Door(name, width=width, now=time.monotonic())
+            door = self._doors[name] = Door(name, width=_NARROW if name in self._suspects else width, now=time.monotonic())
         if door.shut:
             self._outcomes.append((message.tag, _held_back(door)))
             return
@@ -211,6 +213,8 @@ class _Publisher:
         door = self._behind.pop(receipt)
         self._outcomes.append((door.flying.pop(receipt).tag, error))
         door.since, door.shut = time.monotonic(), False
+        if error is None:
+            self._forgive(door.destination)
         trusted = error is None and door.trusting
         if trusted:
             if len(self._trusted) >= _TRUSTED:
@@ -224,6 +228,10 @@ class _Publisher:
             self._through(door, out)
             if out:
                 self._write(b"".join(out))
+
+    def _forgive(self, destination: str) -> None:
+        if left := self._suspects.pop(destination, 1) - 1:
+            self._suspects[destination] = left
 
     # --- transactions ---
 
@@ -267,6 +275,9 @@ class _Publisher:
                 self._outcomes.extend((each.tag, _held_back(door)) for each in door.waiting)
                 door.waiting.clear()
         if self._open and now - self._open[0].since > STALL:
+            if len(self._suspects) >= _TRUSTED:
+                self._suspects.clear()
+            self._suspects.update(dict.fromkeys(self._open[0].destinations, _FORGIVEN))
             self.link.drop(NotConnected(f"ActiveMQ did not answer a transaction for {STALL:g} s"))
 
     def _end(self, reason: NotConnected) -> None:
@@ -284,6 +295,17 @@ class _Publisher:
             under_way += (*door.flying.values(), *door.waiting)
         self._outcomes.extend((each.tag, reason) for each in (*under_way, *self._waiting))
         self._outcomes.extend((outgoing.tag, reason) for outgoing in self._take())
+
+
+class Standing(NamedTuple):
+    """What is known of destinations from one connection to the next.
+
+    Messages for those that are trusted share transactions. A suspect may be what a transaction had no answer for, as a queue that is soon full: its
+    messages go alone until so many of them were answered.
+    """
+
+    trusted: set[str]
+    suspects: dict[str, int]
 
 
 class Settings:
@@ -314,13 +336,13 @@ class ActiveSink:
         self._targets = targets
         self._times = times
         self._settings = settings
-        self._trusted: set[str] = set()
+        self._standing = Standing(set(), {})
         self._session: _Publisher | None = None
 
     def connect(self, confirm: Confirm) -> None:
         """See base.Sink."""
         self.close()
-        session = _Publisher(self._targets(), self._times, confirm, self._trusted, self._settings)
+        session = _Publisher(self._targets(), self._times, confirm, self._standing, self._settings)
         session.start()
         self._session = session
 

@@ -67,7 +67,7 @@ def test_a_refusal_in_a_transaction_condemns_its_message_only_and_doubles_none(s
     sink = strict.sink()
     sink.publish([out("first", strict.queue, b"-1")])
     strict.words(1)
-    sink._trusted.add(f"/queue/{closed}")
+    sink._standing.trusted.add(f"/queue/{closed}")
     for start in range(0, 300, 100):
         sink.publish([out(str(n), closed if n == 50 else strict.queue, str(n).encode()) for n in range(start, start + 100)])
     words = strict.words(301)
@@ -115,6 +115,26 @@ def test_a_full_queue_holds_back_its_own_messages_only(strict: Stage) -> None:
         return any(tag.startswith(b"probe") and error is None for tag, error in strict.outcomes)
 
     wait_until(takes_again, "the queue to take messages again", 30)
+
+
+def test_a_queue_that_stopped_the_connection_once_does_not_do_so_whenever_there_is_room_for_some(strict: Stage) -> None:
+    full = named("full")
+    sink = strict.sink(blocked_timeout=1, heartbeat=1)
+    sink._standing.trusted.add(f"/queue/{full}")
+    sink.publish([out(f"first {n}", full, b"x" * 10_000) for n in range(100)])
+    wait_until(lambda: not_connected(strict), "the transaction to stall", 30)
+    sink.connect(strict.outcomes.extend)
+    strict.outcomes.clear()
+
+    def takes_again() -> bool:
+        sink.publish([out(f"probe {secrets.token_hex(8)}", full)])
+        return "confirmed" in strict.words(0).values()
+
+    wait_until(takes_again, "the transaction to be taken back", 30)
+    sink.publish([out("open", strict.queue), *(out(f"full {n}", full, b"x" * 10_000) for n in range(100))])
+    wait_until(lambda: any(tag.startswith("full") and how == "refused_by_broker" for tag, how in strict.words(0).items()), "it to be full")
+    assert strict.words(0)["open"] == "confirmed"
+    assert not not_connected(strict)
 
 
 def not_connected(stage: Stage) -> bool:
