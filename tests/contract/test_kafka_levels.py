@@ -219,7 +219,8 @@ def test_where_records_are_moved_no_batch_is_acknowledged_and_none_is_waited_for
     levels.close()
 
 
-def test_bridges_share_a_level_and_nothing_is_lost_or_doubled_when_they_come_and_go(levels: Levels) -> None:
+def come_and_go(levels: Levels) -> int:
+    """Two bridges join a third one at its level, and it leaves, while messages come: each of these is taken once. Returns how many they are."""
     bridges = [Bridge(levels.source())]
     sent: list[str] = []
 
@@ -239,6 +240,11 @@ def test_bridges_share_a_level_and_nothing_is_lost_or_doubled_when_they_come_and
     for bridge in bridges:
         bridge.stop()
     assert Counter(Counter(body for bridge in bridges for body, _ in bridge.taken).values()) == {1: len(sent)}
+    return len(sent)
+
+
+def test_bridges_share_a_level_and_nothing_is_lost_or_doubled_when_they_come_and_go(levels: Levels) -> None:
+    come_and_go(levels)
 
 
 def test_all_levels_share_one_connection_and_a_level_that_is_read_anew_gets_what_it_did_not_finish(url: str) -> None:

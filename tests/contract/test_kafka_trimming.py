@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +14,7 @@ from kafka.admin import ACLOperation, ACLResourcePatternType, OffsetSpec, Resour
 
 from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private, receive
 from contract.test_kafka_exchange import Bridge, taken
-from contract.test_kafka_levels import PARTITIONS, Levels, bodies
-from contract.test_kafka_levels import Bridge as Taking
+from contract.test_kafka_levels import PARTITIONS, Levels, bodies, come_and_go
 from delaybridge.adapters.base import AdapterError, NotConnected, Trimmable
 from delaybridge.adapters.kafka.level_topics import group
 
@@ -125,33 +123,17 @@ def test_while_it_is_deleted_all_the_time_nothing_is_lost_or_doubled_when_bridge
 
     trimming = threading.Thread(target=keep_trimming)
     trimming.start()
-    bridges = [Taking(levels.source())]
-    sent: list[str] = []
-
-    def send(count: int) -> None:
-        new = [f"{number}" for number in range(len(sent), len(sent) + count)]
-        sent.extend(new)
-        levels.put(*new)
-
-    for _ in range(2):
-        send(300)
-        bridges.append(Taking(levels.source()))
-        wait_until(lambda: send(60) or bool(bridges[-1].taken), "the new bridge to have its share", 60)  # type: ignore[func-returns-value]
-    bridges[0].stop()
-    levels._opened[0].close()
-    send(300)
-    wait_until(lambda: {body for bridge in bridges for body, _ in bridge.taken} == set(sent), "all messages", 60)
-    for bridge in bridges:
-        bridge.stop()
-    stopping.set()
-    trimming.join()
-    assert Counter(Counter(body for bridge in bridges for body, _ in bridge.taken).values()) == {1: len(sent)}
+    try:
+        count = come_and_go(levels)
+    finally:
+        stopping.set()
+        trimming.join()
     for source in levels._opened:
         source.close()
     trim(levels)
     begins, committed = places(levels)
     assert begins == committed
-    assert sum(begins) == len(sent)
+    assert sum(begins) == count
 
 
 @pytest.fixture(scope="module")
