@@ -151,10 +151,10 @@ class Cluster:
 
     def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """What a group has committed in these, where it has anything, with the text beside it."""
-        found: Mapping[TopicPartition, OffsetAndMetadata] = _retried(lambda: self._admin.list_group_offsets({group: list(partitions)}))[
-            group
-        ]
-        return found
+        found: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]] = _retried(
+            lambda: self._admin.list_group_offsets({group: list(partitions)})
+        )
+        return found[group]
 
     def transaction(self, transactional_id: str) -> str | None:
         """The state of a producer's last transaction, as Kafka calls it; None where there was none, or the cluster does not tell."""

@@ -236,7 +236,7 @@ class Transactor(Publisher):
             self._again(ours, error)
         except KeyError:  # a partition has gone this moment
             self._later(ours)
-        except Exception:
+        except Exception:  # whatever it is, see _run
             self._doubt_of(ours, finished)
             raise
         else:
@@ -248,9 +248,9 @@ class Transactor(Publisher):
         """Without those that go where nobody leads, which are told: they keep no others."""
         if not (leaderless := self._markers.waiting):
             return batch
-        stuck = [each for each in batch if any(partition in leaderless for partition, _ in each.parts)]
-        self._tell(stuck, BackOff("refused_by_broker", "a partition has no leader"))
-        return [each for each in batch if each not in stuck]
+        stuck = {each.number for each in batch if not leaderless.isdisjoint(partition for partition, _ in each.parts)}
+        self._tell((each for each in batch if each.number in stuck), BackOff("refused_by_broker", "a partition has no leader"))
+        return [each for each in batch if each.number not in stuck]
 
     def _attempt(self, moves: Iterable[Pending], finished: Iterable[Any], session: Session, member: Any) -> None:
         """One transaction. Raises Aborted, and NotConnected."""
