@@ -171,6 +171,10 @@ class Waiting:
         if entry is None or not entry.out:
             return None
         entry.out = False
+        if entry.origin.lost:  # the broker gives it again, and what waits here would be a second one
+            del self._entries[key]
+            self._lanes[entry.record.lane].gone(entry)
+            return None
         return entry
 
     def find(self, key: bytes) -> Entry | None:

@@ -13,7 +13,7 @@ from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
-from delaybridge.core.store import Put, Query, Refuse, Settled, Unsupported
+from delaybridge.core.store import Held, Put, Query, Refuse, Settled, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,6 +95,23 @@ def test_after_a_kill_a_batch_comes_again_as_a_whole(store: Stepped, place: Path
 
     assert bodies(take(again, T0 + 500)) == ["a", "b"], "better twice than never"
     again.close()
+
+
+@pytest.mark.parametrize("way", ["put_back", "hold"])
+def test_what_was_in_flight_when_its_levels_connection_broke_waits_at_the_broker_alone(store: Stepped, way: str) -> None:
+    give(store, record("a"))
+    (flying,) = take(store)
+
+    for passage in store.passages:
+        passage.close()
+        passage.connect()
+    if way == "put_back":
+        store.put_back([flying.key])
+    else:
+        store.hold([Held(flying.key, 1, "refused")], T0)
+
+    assert take(store, held=flying.record.address) == []
+    assert bodies(take(store)) == ["a"], "the broker gives it again, once"
 
 
 def test_what_was_taken_in_is_remembered_where_its_tokens_name_one_message_each(store: Stepped, place: Path) -> None:
