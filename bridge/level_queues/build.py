@@ -141,9 +141,21 @@ def assembled(
     mover = MovePublisher(name, inner, metrics, failed) if inner else None
     log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
     store = LevelQueues(
-        levels, addresses, shelf, publisher, journal, config.brokers, wake, mover, name, clock, exact(config), depths.pending,
-        log, config.store.memory,
-    )  # fmt: skip
+        levels,
+        addresses,
+        shelf,
+        publisher,
+        journal,
+        lanes=config.brokers,
+        wake=wake,
+        mover=mover,
+        moving=name,
+        clock=clock,
+        exact=exact(config),
+        pending=depths.pending,
+        log=log,
+        memory=config.store.memory,
+    )
     register = RegisterWorker(store.claims.register, name, metrics, failed, declaration.made) if store.claims.register else None
     sources = [exchange.source(queue) if exchange else adapter.level_source(options, queue) for queue in all_queues]
     passages = [

@@ -73,6 +73,7 @@ class LevelQueues(Unindexed):
         dead_letters: str,
         publisher: Publishing,
         journal: TimeIndex,
+        *,
         lanes: Container[str],
         wake: Callable[[str, int], None],
         mover: Publishing | None = None,
@@ -83,6 +84,7 @@ class LevelQueues(Unindexed):
         log: Log | None = None,
         memory: int = DAY,
     ) -> None:
+        super().__init__(dead_letters)
         self.levels = levels
         self._pending = pending
         self._mover = mover
@@ -91,8 +93,6 @@ class LevelQueues(Unindexed):
         self._started = clock()
         self.journal = journal
         self._addresses = addresses
-        super().__init__(dead_letters)
-        self._dead_letters = dead_letters
         self._publisher = publisher
         self._lanes = lanes
         self._wake = wake
@@ -146,7 +146,7 @@ class LevelQueues(Unindexed):
         """A dead letter on its way to its own destination, or in the queue of those that have none."""
         if forward is not None:
             return self._at_level(Envelope(replace(forward, id=forward.id or record.id), now, order=self._order(now)))
-        return self._dead_letters, carrier(record, self._dead_letters, now, reason, detail).message
+        return self._shelf, carrier(record, self._shelf, now, reason, detail).message
 
     # From level to level: `passage.Onward`.
 
@@ -176,8 +176,8 @@ class LevelQueues(Unindexed):
     def aside(self, message: Message, taken: Taken, done: Finish) -> None:
         """See `passage.Onward`."""
         strange = Record(message=message, schedule=Schedule(due=0), lane="", address="", kind="refused")
-        dead = carrier(strange, self._dead_letters, 0, "rejected_by_broker", "no bridge put this message into a level queue")
-        self._insist([(self._dead_letters, dead.message)], taken, done)
+        dead = carrier(strange, self._shelf, 0, "rejected_by_broker", "no bridge put this message into a level queue")
+        self._insist([(self._shelf, dead.message)], taken, done)
 
     def put_again(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
         """See `passage.Onward`."""
@@ -292,7 +292,7 @@ class LevelQueues(Unindexed):
         `in_flight` after some seconds: it could not be seen yet what comes first, the delivery or the cancel, which stands.
         """
         if self.claims.register is None:
-            raise unsupported("cancelling", id, now)
+            raise unsupported("cancelling")
         return self.claims.register.cancel(id, now, ENDING)
 
     def _withdraw(self, entry: Entry, fate: Fate) -> None:

@@ -1,4 +1,5 @@
 """What only a place with an index can do, refused in words."""
+# ruff: noqa: ARG002 - these are a contract's arguments, and none of them changes the answer
 
 from __future__ import annotations
 
@@ -20,29 +21,29 @@ class Unindexed:
 
     def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word
         """Raises Unsupported, as the following do."""
-        raise unsupported("rescheduling", id, due, now)
+        raise unsupported("rescheduling")
 
     def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
         """See `reschedule`."""
-        raise unsupported("looking up an id", id)
+        raise unsupported("looking up an id")
 
     def list(self, query: Query, limit: int, cursor: str = "") -> Page:
         """See `reschedule`."""
-        raise unsupported("listing", query, limit, cursor)
+        raise unsupported("listing")
 
     def dead_letters(self, limit: int, after: int = 0) -> Sequence[DeadLetter]:
         """See `reschedule`."""
-        raise unsupported(f"listing dead letters (read {self._shelf})", limit, after)
+        raise unsupported(f"listing dead letters (read {self._shelf})")
 
     def retry_dead_letter(self, number: int, now: int) -> bool:
         """See `reschedule`."""
-        raise unsupported(f"retrying a dead letter (read {self._shelf})", number, now)
+        raise unsupported(f"retrying a dead letter (read {self._shelf})")
 
     def drop_dead_letter(self, number: int, now: int) -> bool:
         """See `reschedule`."""
-        raise unsupported(f"dropping a dead letter (read {self._shelf})", number, now)
+        raise unsupported(f"dropping a dead letter (read {self._shelf})")
 
 
-def unsupported(what: str, *_: object) -> Unsupported:
+def unsupported(what: str) -> Unsupported:
     """Why this cannot be done here."""
     return Unsupported(f"{what} needs a time index: level queues hold messages on the broker, where nobody can look for one")
