@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from ..adapters.base import Received
 from ..core import fields, headers
+from ..core.dialects.base import number
 from ..core.message import Message
-from ..core.reasons import Reason
+from ..core.reasons import Reason, Refusal
 from ..core.schedule import Cancel, Limits, PassThrough, Refused, Request, Schedule
 from ..core.store import Change, Put, Record, Refuse, Withdraw
 
@@ -148,8 +149,18 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
 
 
 def _count_hop(table: bytes) -> tuple[int, bytes]:
-    """Raise the hop counter by one; a counter that is no number counts as none."""
+    """Raise the hop counter by one."""
     counters = [field for field in fields.fields(table) if field.name == HOPS]
-    last = fields.value_of(counters[-1]) if counters else 0
-    hops = (last if isinstance(last, int) else 0) + 1
+    hops = (_hops(counters[-1]) if counters else 0) + 1
     return hops, fields.without(table, counters) + fields.entry(HOPS, hops)
+
+
+def _hops(counter: fields.Field) -> int:
+    """The count that we wrote, as its broker hands it back: a number, or its digits as text (ActiveMQ) or bytes (Kafka).
+
+    A producer can write one as well: what is no number counts as none, and too high a number as the limit.
+    """
+    try:
+        return min(max(number(counter), 0), MAX_HOPS)
+    except Refusal:
+        return 0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from delaybridge.adapters.base import Received, Rejected
+from delaybridge.adapters.texts import text_of
 from delaybridge.bridge.planner import MAX_HOPS, Planner, Route
 from delaybridge.core import fields as tables
+from delaybridge.core import headers
 from delaybridge.core.fields import Value, plain
 from delaybridge.core.message import Message, Properties, message
 from delaybridge.core.schedule import Limits
@@ -126,8 +128,17 @@ def test_what_the_adapter_could_not_carry_is_refused_for_the_adapters_reason() -
     assert change.reason == "header_damaged"
 
 
+def _handed_back(broker: str, table: bytes) -> bytes:
+    """A delivered message's headers as the broker gives them to a consumer."""
+    if broker == "rabbitmq":
+        return table
+    texts = [(field.name, text_of(field) or b"") for field in tables.fields(table)]
+    return tables.table(texts if broker == "kafka" else [(name, text.decode()) for name, text in texts])
+
+
+@pytest.mark.parametrize("broker", ["rabbitmq", "kafka", "activemq"])
 @pytest.mark.parametrize(("passes", "outcome"), [(1, Put), (MAX_HOPS, Put), (MAX_HOPS + 1, Refuse)])
-def test_a_message_that_keeps_coming_back_undelayed_is_a_loop(passes: int, outcome: type) -> None:
+def test_a_message_that_keeps_coming_back_undelayed_is_a_loop(broker: str, passes: int, outcome: type) -> None:
     """A destination that leads into the bridge again would otherwise turn one message into an endless stream."""
     planner = Planner(_route(), Limits())
     received = _received({"x-delay-occurrence": 1, "x-delay-due": NOW, "x-delay-id": "a"}, "/exchanges/e/k")
@@ -135,10 +146,24 @@ def test_a_message_that_keeps_coming_back_undelayed_is_a_loop(passes: int, outco
     for _ in range(passes):
         change = planner.plan(received, NOW)
         if isinstance(change, Put):
-            table = change.record.message.headers + message(b"", {"x-delay-occurrence": 1}).headers
-            received = Received(message(b"body", dict(plain(table))), "/exchanges/e/k", b"token")
+            table = headers.delivered(change.record.message.headers, "a", 1, NOW)
+            received = Received(Message(b"body", _handed_back(broker, table)), "/exchanges/e/k", b"token")
 
     assert type(change) is outcome
+
+
+@pytest.mark.parametrize("forged", [2**63 - 1, "9" * 19, b"9" * 19, b"\x7f" + b"\xff" * 7])
+def test_a_hop_counter_that_a_producer_made_too_high_is_a_loop(forged: Value) -> None:
+    received = _received({"x-delay-occurrence": 1, "x-delay-hops": forged}, "/exchanges/e/k")
+
+    assert _refused(Planner(_route(), Limits()).plan(received, NOW)).reason == "loop"
+
+
+@pytest.mark.parametrize("forged", [-(2**63), "-1", "many", b"\xff", b"\xff" * 8, None, True, 1.5])
+def test_a_hop_counter_that_is_no_count_counts_as_none(forged: Value) -> None:
+    received = _received({"x-delay-occurrence": 1, "x-delay-hops": forged}, "/exchanges/e/k")
+
+    assert plain(_put(Planner(_route(), Limits()).plan(received, NOW)).record.message.headers) == {"x-delay-hops": 1}
 
 
 @pytest.mark.parametrize("stamp", [2**60, NOW + 1, NOW // 1000, 0, -5])
