@@ -139,7 +139,11 @@ def assembled(
     exchange = adapter.level_exchange(options, all_queues, config.bridge) if isinstance(adapter, Exchanging) else None
     inner, outer = (exchange.mover(), exchange.mover()) if exchange else (None, None)
     mover = MovePublisher(name, inner, metrics, failed) if inner else None
-    log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
+    id_log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
+    if id_log is None:
+        log.info(
+            "level_queues_without_ids", broker=name, meaning="x-delay-cancel is refused, and an x-delay-id sent again replaces nothing"
+        )
     store = LevelQueues(
         levels,
         addresses,
@@ -153,7 +157,7 @@ def assembled(
         clock=clock,
         exact=exact(config),
         pending=depths.pending,
-        log=log,
+        log=id_log,
         memory=config.store.memory,
     )
     register = RegisterWorker(store.claims.register, name, metrics, failed, declaration.made) if store.claims.register else None

@@ -1,11 +1,13 @@
-"""What `delaybridge status` says of each level."""
+"""What level queues say of themselves: each level in `delaybridge status`, and at the start what they cannot do."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from contract.stores import T0
+from structlog.testing import capture_logs
 
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import open_journal
@@ -24,18 +26,25 @@ class Seen:
         self.first_leaves = first_leaves
 
 
-@pytest.fixture
-def queues(tmp_path: Path) -> Iterator[Assembled]:
-    memory = {"type": "memory", "name": str(tmp_path)}
+@contextlib.contextmanager
+def on(broker: dict[str, str], path: Path) -> Iterator[Assembled]:
+    """Level queues there, of a bridge that has not connected to anything."""
+    source = "topic" if broker["type"] == "kafka" else "queue"
     config = Config.model_validate({
-        "store": {"kind": "level_queues", "broker": "here", "path": tmp_path},
+        "store": {"kind": "level_queues", "broker": "here", "path": path},
         "limits": {"levels": "1s 1m"},
-        "brokers": {"here": memory},
-        "routes": [{"name": "jobs", "from": {"broker": "here", "queue": "in"}, "to": {"broker": "here"}}],
+        "brokers": {"here": broker},
+        "routes": [{"name": "jobs", "from": {"broker": "here", source: "in"}, "to": {"broker": "here"}}],
     })  # fmt: skip
     journal = open_journal(config)
     yield assembled(config, journal, lambda: T0, Metrics("0"), lambda *_: None, lambda *_: None)
     journal.close()
+
+
+@pytest.fixture
+def queues(tmp_path: Path) -> Iterator[Assembled]:
+    with on({"type": "memory", "name": str(tmp_path)}, tmp_path) as made:
+        yield made
 
 
 def test_a_level_of_which_nothing_is_seen_does_not_say_when_its_first_message_leaves(queues: Assembled) -> None:
@@ -45,3 +54,17 @@ def test_a_level_of_which_nothing_is_seen_does_not_say_when_its_first_message_le
 def test_a_level_whose_broker_keeps_messages_until_they_leave_says_what_its_source_sees(queues: Assembled) -> None:
     seen: list[Any] = [Seen(None), Seen(T0 + 900), Seen(T0 + 5)]
     assert [each.first_leaves for each in queues._replace(leaving=seen).status()] == [None, T0 + 900, T0 + 5]
+
+
+@pytest.mark.parametrize(
+    ("broker", "told"),
+    [
+        ({"type": "rabbitmq", "url": "amqp://127.0.0.1"}, True),
+        ({"type": "activemq", "url": "stomp://127.0.0.1:61613"}, True),
+        ({"type": "kafka", "bootstrap_servers": "127.0.0.1:9092"}, False),
+    ],
+)
+def test_a_bridge_says_at_its_start_where_an_id_neither_cancels_nor_replaces(broker: dict[str, str], told: bool, tmp_path: Path) -> None:
+    with capture_logs() as logs, on(broker, tmp_path):
+        pass
+    assert ("level_queues_without_ids" in [line["event"] for line in logs]) == told
