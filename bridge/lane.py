@@ -169,8 +169,8 @@ class Lane:
         if not self.holds.addresses:
             return
         for address, hold in self.holds.ready(now):
-            if self._gives_up(hold, now):
-                self._give_up(address, hold, now)
+            if self._gives_up(hold, now) and self._give_up(address, hold, now):
+                continue  # it stays ready, so the next tick comes at once
             room, space = self._room()
             if room <= 0 or space <= 0:
                 return
@@ -247,7 +247,7 @@ class Lane:
         return next(iter(self._flights.values())).due.record.address
 
     def _crowds(self, address: str) -> bool:
-        """While a destination is stuck it keeps to its share, and any other to what leaves as much free again, so that there is room for a next one."""
+        """A stuck destination may use at most its share of the window. Any other may use at most half of what is free, so that a newcomer still finds room."""
         room, space = self._room()
         flying = self._per_address.get(address, 0)
         return flying >= room or (address == self._stuck and (flying >= self.settings.share or space <= self.settings.window_bytes // 2))
@@ -356,14 +356,22 @@ class Lane:
         limit = self.settings.give_up_after
         return bool(limit) and hold.probing and now - hold.since >= limit
 
-    def _give_up(self, address: str, hold: Hold, now: int) -> None:
-        """Dead-letter what has been overdue for as long as its destination has been failing; the rest goes on being tried."""
-        for due in self.store.due(self.name, now, self.settings.batch, self.settings.window_bytes, held=address):
+    def _give_up(self, address: str, hold: Hold, now: int) -> bool:
+        """Dead-letter what has been overdue for as long as its destination has been failing, a batch of it; the rest goes on being tried.
+
+        True where there may be more of it: what is overdue stands before the rest.
+        """
+        young: list[bytes] = []
+        batch = self.store.due(self.name, now, self.settings.batch, self.settings.window_bytes, held=address)
+        for due in batch:
             if now - due.record.schedule.due >= self.settings.give_up_after:
                 self._dead_letter(due, now, "delivery_failed", hold.error)
             else:
-                self.store.put_back([due.key])
+                young.append(due.key)
+        if young:
+            self.store.put_back(young)
         self._settle(now)
+        return bool(batch) and not young
 
     def _close(self, settled: Settled, now: int) -> None:
         self._settled.append(settled)

@@ -230,6 +230,25 @@ def test_a_destination_that_fails_for_too_long_gives_its_overdue_messages_up(tmp
     bench.store.close()
 
 
+def test_what_a_failing_destination_gives_up_is_all_that_is_old_enough_and_nothing_else(tmp_path: Path) -> None:
+    """With a batch for each retry the backlog of a busy destination would grow for ever."""
+    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000, batch=10))
+    for number in range(95):
+        bench.put(f"old-{number}", T0)
+    bench.tick(T0)
+    bench.answer(BackOff("unroutable", "no such queue"))
+    bench.tick(T0 + 1)
+    bench.put("young", T0 + 59_000)
+
+    now = T0 + 70_000
+    while bench.tick(now) == 0:
+        assert len(bench.wire) <= 1
+
+    assert bench.store.counts().shelved == 95
+    assert bodies(bench.wire) == ["young"]
+    bench.store.close()
+
+
 def test_a_paused_route_publishes_nothing_and_loses_nothing(bench: Bench) -> None:
     bench.paused.add("orders")
     bench.put("order-1", T0)
