@@ -17,12 +17,15 @@ So a destination's first message goes alone, through its `Door`, and asks for a 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
 
 from ..base import AdapterError, BackOff, NotConnected, Outcome, Rejected
 from .address import destination
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from ..base import Confirm, Outgoing
     from .frames import Frame
     from .transport import Target, Times
+
+log = structlog.get_logger()
 
 STALL = 5.0
 """Seconds without an answer to a transaction."""
@@ -66,6 +71,7 @@ class _Publisher:
         self._submitted: list[Outgoing] = []
         self._reason: NotConnected | None = None
         self._number = 0
+        self._taken: deque[Outgoing] = deque()  # what is not prepared yet
         self._waiting: deque[Prepared] = deque()
         self._open: deque[Transaction] = deque()  # the first is being committed, the other follows when that has succeeded
         self._doors: dict[str, Door] = {}
@@ -111,11 +117,24 @@ class _Publisher:
     # --- on the publisher's thread ---
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            log.exception("sink_failed", action="all that is under way is due again, over a new connection")
+            reason = NotConnected(f"the sink failed: {error!r}")
+            self._end(reason)
+            self._report()
+            self.link.drop(reason)
+
+    def _serve(self) -> None:
+        looked = time.monotonic()
         while not self._over:
-            try:
+            with contextlib.suppress(queue.Empty):
                 self._calls.get(timeout=_TICK if self._open or self._behind else None)()
-            except queue.Empty:
-                self._look_after(time.monotonic())
+            now = time.monotonic()
+            if now - looked >= _TICK:
+                looked = now
+                self._calls.put(partial(self._look_after, now))  # behind the answers that have come
             self._pump()
             self._report()
 
@@ -126,7 +145,9 @@ class _Publisher:
 
     def _publish(self) -> None:
         now = int(time.time() * 1000)
-        for outgoing in self._take():
+        self._taken.extend(self._take())
+        while self._taken:
+            outgoing = self._taken[0]
             try:
                 name = destination(outgoing.address)
                 lines, body = headers_of(outgoing.message, now, persistent=self._settings.persistent)
@@ -136,6 +157,7 @@ class _Publisher:
                 self._outcomes.append((outgoing.tag, reason))
             else:
                 self._waiting.append(Prepared(outgoing.tag, name, lines, body))
+            self._taken.popleft()
 
     def _pump(self) -> None:
         """Send what may be sent."""
@@ -145,10 +167,10 @@ class _Publisher:
             if batch:
                 self._number += 1
                 transaction = Transaction(self._number, batch, time.monotonic())
-                out.append(transaction.sends())
-                if not self._open:
-                    out.append(transaction.commit())
                 self._open.append(transaction)
+                out.append(transaction.sends())
+                if len(self._open) == 1:
+                    out.append(transaction.commit())
         if out:
             self._write(b"".join(out))
 
@@ -177,6 +199,8 @@ class _Publisher:
 
     def _hear(self, frames: list[Frame]) -> None:
         for each in frames:
+            if self._over:
+                return  # what is told here was reported as unknown
             if each.command == RECEIPT:
                 self._receipt(each.headers[b"receipt-id"])
             elif each.command == ERROR:
@@ -294,7 +318,7 @@ class _Publisher:
         for door in self._doors.values():
             under_way += (*door.flying.values(), *door.waiting)
         self._outcomes.extend((each.tag, reason) for each in (*under_way, *self._waiting))
-        self._outcomes.extend((outgoing.tag, reason) for outgoing in self._take())
+        self._outcomes.extend((outgoing.tag, reason) for outgoing in (*self._taken, *self._take()))
 
 
 class Standing(NamedTuple):
