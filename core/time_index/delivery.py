@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from .state import State, encode, is_carrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from .lanes import Lane
 
@@ -28,7 +30,7 @@ _ASIDE_AT_ONCE = 100
 And at most half as many as it may hand out: else a destination that catches up in the midst of a burst would have more behind it all the time.
 """
 _CURSOR_EVERY = 1_000
-"""A restart walks over the deleted keys of about so many deliveries at most."""
+"""A restart walks over about so many deleted keys, and reads so many held-back records, at most."""
 
 
 class Delivery:
@@ -83,6 +85,7 @@ class Delivery:
         return found, aside, gave_way
 
     def _set_aside(self, lane: Lane, aside: list[tuple[bytes, Record]], now: int) -> None:
+        """Hold records back that the lane's position has passed."""
         held = self._state.held
         change = self._state.change()
         for key, record in aside:
@@ -90,6 +93,7 @@ class Delivery:
                 self._state.bury(change, key, record, now)
             elif held.entry(record.address, key) is None:
                 held.add(change, lane, record.address, key, (0, ""))
+        self._advance(change, lane, len(aside))
         self._state.commit(change)
 
     def due_held(self, lane: Lane, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
@@ -203,15 +207,18 @@ class Delivery:
         elif named:
             state.ids.ended(change, record.id, outcome.event, at)
 
-    def _advance(self, change: Change, lane: Lane, settled: int) -> None:
-        lane.settled += settled
-        if lane.settled >= _CURSOR_EVERY:
-            change.cursors[lane] = self._state.lanes.floor(lane)
+    def _advance(self, change: Change, lane: Lane, passed: int, leaving: AbstractSet[bytes] = frozenset()) -> None:
+        """So many more records of a lane wait no longer, or are held back, once this change is written; of those in flight, `leaving`."""
+        lane.passed += passed
+        if lane.passed >= _CURSOR_EVERY:
+            lane.passed = 0
+            change.cursors[lane] = self._state.lanes.floor(lane, leaving)
 
     def hold(self, failed: Iterable[Held], now: int) -> None:
         """See `Store.hold`. A doomed record ends here."""
         state = self._state
         change = state.change()
+        leaving: defaultdict[Lane, set[bytes]] = defaultdict(set)
         for one in failed:
             record = state.lanes.claimed.get(one.key)
             if record is None:
@@ -221,7 +228,10 @@ class Delivery:
                 state.bury(change, one.key, record, now)
             else:
                 state.held.add(change, lane, record.address, one.key, (one.attempts, one.error))
+            leaving[lane].add(one.key)
             change.then.append(partial(state.lanes.unclaim, one.key))
+        for lane, gone in leaving.items():
+            self._advance(change, lane, len(gone), gone)
         state.commit(change)
 
     def put_back(self, given_back: Iterable[bytes]) -> None:

@@ -8,6 +8,8 @@ from . import keys
 from .database import Database, scan_prefix
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from ..store import Record
     from .held import Behind
 
@@ -16,10 +18,11 @@ class Lane:
     """One lane's place in its range.
 
     `position`: no record that could be handed out lies before it; `exact` says that one lies right at it; at `end` there is none at all.
-    `cursor`: the same, as last written to disk, and there also for records in flight: reading begins there after a restart.
+    `cursor`: the same, as last written to disk, and there also for records in flight: reading begins there after a restart. `passed` counts what
+    it has not followed yet.
     """
 
-    __slots__ = ("base", "cursor", "end", "exact", "name", "number", "position", "settled", "start")
+    __slots__ = ("base", "cursor", "end", "exact", "name", "number", "passed", "position", "start")
 
     def __init__(self, name: str, number: int, cursor: bytes | None) -> None:
         self.name = name
@@ -29,7 +32,7 @@ class Lane:
         self.end = keys.lane_prefix(number + 1)
         self.cursor = self.position = cursor or self.start
         self.exact = False
-        self.settled = 0
+        self.passed = 0
 
     def arrived(self, key: bytes) -> None:
         """A record was put at `key`."""
@@ -97,7 +100,7 @@ class Lanes:
         if behind is not None:
             behind.out -= 1
 
-    def floor(self, lane: Lane) -> bytes:
-        """Nothing of this lane waits or is in flight before this key, other than what is held back."""
-        claimed = (key for key in self.claimed if lane.start <= key < lane.end and key not in self.from_held)
+    def floor(self, lane: Lane, leaving: AbstractSet[bytes] = frozenset()) -> bytes:
+        """Nothing of this lane waits or is in flight before this key, other than what is held back. Those `leaving` count as in flight no more."""
+        claimed = (key for key in self.claimed if lane.start <= key < lane.end and key not in self.from_held and key not in leaving)
         return min(lane.position, min(claimed, default=lane.position))

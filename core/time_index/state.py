@@ -205,7 +205,7 @@ class State:
         for lane, key in change.arrived.items():
             lane.arrived(key)
         for lane, key in change.cursors.items():
-            lane.cursor, lane.settled = key, 0
+            lane.cursor = key
         for effect in change.then:
             effect()
 
