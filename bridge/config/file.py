@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from . import PREFIX, Config, Http, Limits
-from .problems import line, unknown_variables, worded
+from .problems import line, not_json, unknown_variables, worded
 from .sections import StoreLevels
 from .yaml import Document, Problem, read
 
@@ -90,15 +90,22 @@ def _document(file: Path | None) -> Document:
         raise ConfigError([f"{file}: cannot be read: {reason}"]) from error
 
 
+def _overridden(data: Any, overrides: Any) -> Any:
+    """The data as it was validated: with the environment's keys in it."""
+    if not isinstance(data, dict) or not isinstance(overrides, dict):
+        return overrides
+    return data | {key: _overridden(data.get(key), value) for key, value in overrides.items()}
+
+
 def _validated(model: type[_Settings], document: Document, problems: list[Problem], file: Path | None) -> _Settings:
     known = {problem.key for problem in problems}
     try:
         config = model(**document.data)
     except ValidationError as error:
-        found = worded(error.errors(include_url=False), document)
+        found = worded(error.errors(include_url=False), document._replace(data=_overridden(document.data, EnvSettingsSource(model)())))
         problems = problems + [problem for problem in found if problem.key not in known]
     except SettingsError as error:
-        problems = [*problems, Problem(0, (), f"{error}; lists and mappings in the environment are written as JSON")]
+        problems = [*problems, not_json(error, os.environ)]
     else:
         if not problems:
             return config

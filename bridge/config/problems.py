@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
+    from pydantic_settings import SettingsError
 
 _TEXTS = {
     CUSTOM: "{text}",
@@ -75,22 +76,46 @@ def _text(error: ErrorDetails, key: Key, document: Document) -> str:
 def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
     """Variables that look like overrides and are none."""
     names = [name for name in environment if name.startswith(PREFIX)]
-    strays = [name for name in names if name.removeprefix(PREFIX).split("__")[0].lower() not in Config.model_fields]
+    strays = [name for name in names if _path(name)[0] not in Config.model_fields]
     return [Problem(0, (name,), _unknown(name.removeprefix(PREFIX).lower(), Config.model_fields)) for name in strays]
 
 
 def line(problem: Problem, file: Path | None, environment: Mapping[str, str]) -> str:
-    """A problem as a line: `file:line: key: text`, or with the name of the variable that the value came from."""
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem.key).lstrip(".")
-    variable = _variable(problem.key, environment) or (key if key in environment else None)
-    place = variable or (f"{file}:{problem.line}" if file and problem.line else str(file or ""))
-    return ": ".join(part for part in (place, "" if variable else key, problem.text) if part)
+    """A problem as a line: `file:line: key: text`, or with the variable that the value came from, and what of the key is inside of that."""
+    variable = _variable(problem.key, environment)
+    if variable is not None:
+        place, key = variable, _dotted(problem.key[len(_path(variable)) :])
+    elif problem.key and problem.key[0] in environment:
+        place, key = str(problem.key[0]), ""
+    else:
+        place, key = f"{file}:{problem.line}" if file and problem.line else str(file or ""), _dotted(problem.key)
+    return ": ".join(part for part in (place, key, problem.text) if part)
+
+
+def _dotted(key: Key) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).lstrip(".")
+
+
+def not_json(error: SettingsError, environment: Mapping[str, str]) -> Problem:
+    """A list or a mapping in the environment that pydantic-settings cannot read; it names the field only."""
+    text = "is no JSON: a list or a mapping as a whole is written as JSON in the environment"
+    return next(
+        (Problem(0, (name,), text) for name in environment if name.startswith(PREFIX) and f'"{_path(name)[0]}"' in str(error)),
+        Problem(0, (), f"{error}: it {text}"),
+    )
+
+
+def _path(name: str) -> tuple[str, ...]:
+    """The key that a variable overrides."""
+    return tuple(name.removeprefix(PREFIX).lower().split("__"))
 
 
 def _variable(key: Key, environment: Mapping[str, str]) -> str | None:
+    """The variable that the value at `key` came from: it overrides the key, one above it, or one that the value does not have."""
+    parts = tuple(map(str, key))
     for name in environment:
-        path = tuple(name.removeprefix(PREFIX).lower().split("__"))
-        if name.startswith(PREFIX) and path == tuple(str(part) for part in key[: len(path)]):
+        path = _path(name)
+        if name.startswith(PREFIX) and parts and (path == parts[: len(path)] or parts == path[: len(parts)]):
             return name
     return None
 
