@@ -131,6 +131,9 @@ class Daemon:
         except ConfigError as error:
             log.error("reload_refused", error=str(error), action="the old configuration stays in force")  # noqa: TRY400 - likewise
             return
+        except Exception as error:  # a file that nobody thought of must not end a bridge that works
+            log.exception("reload_refused", error=repr(error), action="the old configuration stays in force")
+            return
         reloadable, needs_restart = changes(self.config, config)
         if needs_restart:
             log.error("reload_refused", needs_restart=needs_restart, action="the old configuration stays in force; restart to change these")

@@ -48,6 +48,9 @@ def read(text: str, environment: Mapping[str, str]) -> Document:
     except yaml.YAMLError as error:
         document.problems.append(_not_yaml(error, text))
         return document
+    except RecursionError:
+        document.problems.append(Problem(0, (), "is nested too deep"))
+        return document
     if isinstance(value, dict):
         document.data.update(value)
     else:
@@ -76,13 +79,26 @@ class _Reader:
     def value(self, node: yaml.Node, key: Key) -> Any:
         """The data below a node. Raises yaml.YAMLError for what is no plain data."""
         if isinstance(node, yaml.ScalarNode):
-            return self._filled(node, key) if "${" in node.value else self._loader.construct_object(node)
+            return self._filled(node, key) if "${" in node.value else self._plain(node)
         if any(each is node for each in self._open):
             raise yaml.MarkedYAMLError(problem="an alias stands inside of what it names", problem_mark=node.start_mark)
         self._open.append(node)
         inside = self._mapping(node, key) if isinstance(node, yaml.MappingNode) else self._sequence(node, key)
         self._open.pop()
         return inside
+
+    def _plain(self, node: yaml.ScalarNode) -> Any:
+        try:
+            return self._loader.construct_object(node)
+        except (
+            ValueError,
+            ArithmeticError,
+            LookupError,
+            AttributeError,
+        ) as error:  # whatever PyYAML's conversions meet: 2024-02-30, !!bool maybe
+            kind = str(node.tag).rpartition(":")[2]
+            problem = f"{node.value!r:.80} looks like a value of type {kind} and is none: put it in quotes where text is meant"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
 
     def _sequence(self, node: yaml.Node, key: Key) -> list[Any]:
         return [self._item(item, (*key, index)) for index, item in enumerate(node.value)]

@@ -139,6 +139,15 @@ logs: {level: loud}
         ),
         ("a: &here [*here]", "1: is not YAML: an alias stands inside of what it names"),
         ("? {a: 1}\n: 2", "1: is not YAML: a key must be plain text"),
+        (
+            "logs: {}\nbridge: 2024-02-30",
+            "2: is not YAML: '2024-02-30' looks like a value of type timestamp and is none: put it in quotes where text is meant",
+        ),
+        (
+            "bridge: !!bool maybe",
+            "1: is not YAML: 'maybe' looks like a value of type bool and is none: put it in quotes where text is meant",
+        ),
+        ("a: " + "[" * 5000, " is nested too deep"),
         ("http: {token_file: nowhere}", "1: http.token_file: cannot read the secret: [Errno 2] No such file or directory: 'nowhere'"),
         ("http: {token: short}", "1: http.token: is too short: at least 16 are needed"),
         ("http: {token: a-token-of-length, token_file: x}", "1: http.token_file: token is given as well: keep one of the two"),
@@ -273,6 +282,28 @@ def test_a_problem_in_the_environment_is_told_by_the_variable(file: Path, monkey
 
     assert told[0].startswith("DELAYBRIDGE__HTPP__PORT: unknown key; known here: bridge,")
     assert told[1] == "DELAYBRIDGE__HTTP__PORT: must be a whole number"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("STORE__PTH", "/x", "unknown key; did you mean `path`? known here: kind, path, min_free_disk, memory, broker, prefix, levels"),
+        ("HTTP__PROT", "1", "unknown key; did you mean `port`? known here: bind, port, token"),
+        ("HTTP", '{"prot": 1}', "prot: unknown key; did you mean `port`? known here: bind, port, token"),
+        ("BROKERS__THERE__NMAE", "1", "unknown key; did you mean `name`? known here: name, create_queues, capacity"),
+        ("BROKERS__HERE__NMAE", "1", "unknown key; did you mean `name`? known here: name, create_queues, capacity"),
+        ("HTTP__PORT__X", "1", "must be a whole number"),
+        ("ROUTES__0__NAME", "x", "must be a list: lines that begin with `- `"),
+        ("STORE", "x", "is no JSON: a list or a mapping as a whole is written as JSON in the environment"),
+    ],
+)
+def test_a_typo_in_the_environment_is_told_by_the_variable(
+    file: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS__THERE__TYPE", "memory")
+    monkeypatch.setenv(f"DELAYBRIDGE__{variable}", value)
+
+    assert problems(file, SMALL) == [f"DELAYBRIDGE__{variable}: {told}"]
 
 
 def test_commands_find_the_daemon_whatever_is_wrong_elsewhere(file: Path) -> None:

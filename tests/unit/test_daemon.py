@@ -9,7 +9,8 @@ import pytest
 import structlog
 
 from delaybridge.bridge.config import Config
-from delaybridge.bridge.daemon import run
+from delaybridge.bridge.config import file as configuration_file
+from delaybridge.bridge.daemon import Daemon, run
 from delaybridge.bridge.engine import open_journal
 
 if TYPE_CHECKING:
@@ -46,3 +47,18 @@ def test_an_address_that_is_not_of_this_machine_is_told_with_status_78(tmp_path:
 
     (told,) = [line for line in logs if line["log_level"] == "error"]
     assert "Cannot assign requested address: set another http.bind or http.port" in told["error"]
+
+
+def test_a_reload_that_fails_in_a_way_that_nobody_thought_of_leaves_the_bridge_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path | None) -> Config:
+        raise RuntimeError("of all things")
+
+    monkeypatch.setattr(configuration_file, "load", fail)
+    daemon = Daemon(_config(tmp_path, {}))
+    with structlog.testing.capture_logs() as logs:
+        daemon._load_again()
+
+    assert [(line["event"], line["error"]) for line in logs] == [("reload_refused", "RuntimeError('of all things')")]
+    assert daemon.exit_code == 0
