@@ -60,8 +60,12 @@ class Inbox:
             self._bytes += sum(chunk.sizes)
             self._changed.notify_all()
 
-    def take(self, limit: int, timeout: float, give: Callable[[dict[TopicPartition, int]], Any] = dict) -> tuple[list[Received], Any]:
-        """At most `limit` records, waiting for the first, and what `give` makes of the offsets behind the last ones. Raises NotConnected.
+    def take(
+        self, limit: int, timeout: float, give: Callable[[dict[TopicPartition, int], int], Any] = lambda ends, _: ends
+    ) -> tuple[list[Received], Any]:
+        """At most `limit` records, waiting for the first, and what `give` makes of the offsets behind the last ones, and of their number.
+
+        Raises NotConnected.
 
         `drop` comes before both or after both.
         """
@@ -86,7 +90,7 @@ class Inbox:
             self._count -= len(taken)
             self._bytes -= size
             self._changed.notify_all()
-            return taken, give(ends) if taken else None
+            return taken, give(ends, len(taken)) if taken else None
 
     def drop(self, partitions: AbstractSet[TopicPartition]) -> None:
         """Forget what is here of these."""

@@ -152,6 +152,9 @@ class LevelInbox:
     def _position(finished: Finished) -> OffsetAndMetadata:
         return OffsetAndMetadata(finished.base, finished.text(), -1)
 
+    def committed(self, positions: Iterable[TopicPartition]) -> None:
+        """These are committed. Nothing is kept of that."""
+
     def give_back(self, positions: Iterable[TopicPartition]) -> None:
         """These could not be committed."""
         with self._lock:

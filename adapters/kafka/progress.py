@@ -1,4 +1,4 @@
-"""Which offsets may be committed: those behind everything that is stored, and only for partitions that are ours."""
+"""Which offsets may be committed: those behind everything that is stored, and only for partitions that are ours. And how much is not committed yet."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ if TYPE_CHECKING:
     from kafka import TopicPartition
 
 
+MOST = 9000
+"""Records that are given out and not committed, at most: after a crash they come again, and the bridge recognises its latest 10,000."""
+
+
 class Given:
-    """A batch that was given out: the offset behind its last record, for each partition.
+    """A batch of `count` records that was given out: the offset behind its last record, for each partition.
 
     `committed`: by a transaction. `whole`: none of its partitions has gone to another bridge.
     """
 
-    __slots__ = ("acked", "committed", "ends", "token", "whole")
+    __slots__ = ("acked", "committed", "count", "ends", "token", "whole")
 
-    def __init__(self, ends: dict[TopicPartition, int], token: bytes) -> None:
+    def __init__(self, ends: dict[TopicPartition, int], count: int, token: bytes) -> None:
         self.ends = ends
+        self.count = count
         self.token = token
         self.acked = False
         self.committed = False
@@ -38,16 +43,28 @@ class Progress:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._less = threading.Condition(self._lock)  # records that are not committed
         self._open: deque[Given] = deque()
         self._ready: dict[TopicPartition, int] = {}
         self._taken: dict[TopicPartition, int] = {}  # last, of the partitions that are ours
+        self._committed: dict[TopicPartition, int] = {}  # as far as is known
+        self._uncommitted: deque[Given] = deque()
+        self._count = 0  # of their records
         self._numbers = itertools.count()
 
-    def give(self, ends: dict[TopicPartition, int]) -> Given:
+    def room(self, timeout: float) -> int:
+        """How many more records may be given out, waiting up to `timeout` seconds for a first one."""
+        with self._lock:
+            self._less.wait_for(lambda: self._count < MOST, timeout)
+            return max(0, MOST - self._count)
+
+    def give(self, ends: dict[TopicPartition, int], count: int) -> Given:
         """A batch goes out."""
-        batch = Given(ends, next(self._numbers).to_bytes(8, "big"))
+        batch = Given(ends, count, next(self._numbers).to_bytes(8, "big"))
         with self._lock:
             self._open.append(batch)
+            self._uncommitted.append(batch)
+            self._count += count
         return batch
 
     def ack(self, batch: Given) -> None:
@@ -79,6 +96,7 @@ class Progress:
         with self._lock:
             for batch in batches:
                 batch.committed = True
+            self._shorten()
 
     def take(self) -> dict[TopicPartition, int]:
         """What is to be committed now; the caller does it, or gives it back."""
@@ -86,6 +104,23 @@ class Progress:
             ready, self._ready = self._ready, {}
             self._taken |= ready
             return ready
+
+    def committed(self, offsets: dict[TopicPartition, int]) -> None:
+        """What was taken has been committed."""
+        with self._lock:
+            self._committed |= {each: offset for each, offset in offsets.items() if self._taken.get(each, -1) >= offset}
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Let go of what comes no more: committed, or of partitions that are not ours."""
+        behind = self._committed
+        while self._uncommitted:
+            first = self._uncommitted[0]
+            if not first.committed and any(behind.get(each, -1) < end for each, end in first.ends.items()):
+                break
+            self._uncommitted.popleft()
+            self._count -= first.count
+        self._less.notify_all()
 
     def give_back(self, offsets: dict[TopicPartition, int]) -> None:
         """These could not be committed. What was acknowledged or taken since goes further, and what was forgotten since is left to its next owner."""
@@ -103,5 +138,7 @@ class Progress:
             for partition in partitions:
                 self._ready.pop(partition, None)
                 self._taken.pop(partition, None)
-                for batch in self._open:
+                self._committed.pop(partition, None)
+                for batch in (*self._open, *self._uncommitted):
                     batch.whole &= batch.ends.pop(partition, None) is None
+            self._shorten()

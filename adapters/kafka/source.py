@@ -16,12 +16,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition, errors
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import MemberState
 
 from ..base import Batch, NotConnected
+from .commits import REBALANCING, Commits
 from .fetched import PartitionRecords, Suspects
 from .inbox import Inbox
 from .link import Caught, Pulse, not_connected
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 _POLL = 200  # ms; so long may a commit wait
 _HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored
 _CLOSING = 5000  # ms
-_REBALANCING = (errors.RebalanceInProgressError, errors.CommitFailedError)
 _OF = "of topic "  # before its id, in what is committed: anything else is not ours
 _ASKING = 30_000  # ms, in which the cluster tells what was committed
 
@@ -87,6 +87,7 @@ class Poller:
         self._returning = returning
         self._pulse = Pulse(consumer._client, patience)  # noqa: SLF001 - see Pulse
         self._commit: Any = None
+        self._commits = Commits(consumer.config["group_id"])
         self._met: set[TopicPartition] = set()
         self._member: str | None = None  # who fetched what is here; None while nothing is
         self._grouped = consumer.config["group_id"] is not None
@@ -173,7 +174,16 @@ class Poller:
         offsets = self.progress.take()
         if offsets:
             self._commit = self._committing(offsets)
-            self._commit.add_errback(lambda _: self.progress.give_back(offsets))
+            self._commit.add_callback(lambda _: self._committed(offsets))
+            self._commit.add_errback(partial(self._not_committed, offsets))
+
+    def _committed(self, offsets: dict[TopicPartition, Any]) -> None:
+        self.progress.committed(offsets)
+        self._commits.made()
+
+    def _not_committed(self, offsets: dict[TopicPartition, Any], error: BaseException) -> None:
+        self.progress.give_back(offsets)
+        self._commits.failed(error)
 
     def _committing(self, offsets: dict[TopicPartition, int]) -> Any:
         """The future of one request. It fails where the coordinator is not known; the next poll asks for it."""
@@ -250,7 +260,7 @@ class Poller:
                 self.consumer.commit(self._positions(offsets), timeout_ms=_CLOSING)
             except Exception as error:
                 self.progress.give_back(offsets)
-                if not isinstance(error, _REBALANCING) or time.monotonic() > deadline:
+                if not isinstance(error, REBALANCING) or time.monotonic() > deadline:
                     raise
                 self.consumer.poll(timeout_ms=_POLL)
 
@@ -345,7 +355,8 @@ class KafkaSource:
         if isinstance(self.subscription, Tap):  # without a group there is nothing to commit
             records, _ = self._poller.inbox.take(limit, timeout)
             return Batch(records, nothing) if records else None
-        records, given = self._poller.inbox.take(limit, timeout, self._poller.progress.give)
+        room = self._poller.progress.room(timeout)
+        records, given = self._poller.inbox.take(min(limit, room), timeout if room else 0, self._poller.progress.give)
         return self._batch(self._poller, records, given) if records else None
 
     def _batch(self, poller: Poller, records: Sequence[Received], given: Given) -> Batch:

@@ -45,7 +45,7 @@ def poller(consumer: Consumer) -> Poller:
     topics: Any = SimpleNamespace(identity=lambda _: "id", check=lambda: None)
     made = Poller(consumer, Inbox(10), 1.0, topics, returning=False)
     made._thread = SimpleNamespace(join=lambda: None)  # type: ignore[assignment]
-    made.progress.ack(made.progress.give({PARTITION: 7}))
+    made.progress.ack(made.progress.give({PARTITION: 7}, 1))
     return made
 
 

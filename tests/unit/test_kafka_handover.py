@@ -58,7 +58,7 @@ class Group:
     def store(self, **ends: int) -> None:
         """A batch is given out, stored and acknowledged."""
         progress = self.poller.progress
-        progress.ack(progress.give({{"goes": GOES, "stays": STAYS}[name]: end for name, end in ends.items()}))
+        progress.ack(progress.give({{"goes": GOES, "stays": STAYS}[name]: end for name, end in ends.items()}, 1))
 
     def levels(self, inbox: LevelInbox) -> LevelPoller:
         """The same member, of levels."""

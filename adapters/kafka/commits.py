@@ -1,0 +1,48 @@
+"""What is told of offsets that cannot be committed: the first failure of a run of them, and its end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import structlog
+from kafka import errors
+
+from .link import not_connected
+from .progress import MOST
+
+log = structlog.get_logger()
+
+REBALANCING = (errors.RebalanceInProgressError, errors.CommitFailedError)
+"""What Kafka answers while partitions go from one bridge to another. It passes."""
+
+_PASSING = 30.0
+"""Seconds after which it has not."""
+
+
+class Commits:
+    """Those of one consumer group. One thread at a time."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self._since: float | None = None
+        self._told = False
+
+    def failed(self, error: BaseException) -> None:
+        """One was not made; it will be tried again."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if not self._told and (not isinstance(error, REBALANCING) or now - self._since > _PASSING):
+            self._told = True
+            log.warning(
+                "commit_failed",
+                group=self._group,
+                error=str(not_connected(error)),
+                action=f"tried again; a source takes no more than {MOST} messages until it succeeds",
+            )
+
+    def made(self) -> None:
+        """One was."""
+        if self._told:
+            log.info("commits_again", group=self._group)
+        self._since, self._told = None, False

@@ -1,0 +1,107 @@
+"""A Kafka source whose offsets are not committed: it says so, and takes no more than the bridge recognises when it comes again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import TopicPartition, errors
+from kafka.future import Future
+from structlog.testing import capture_logs
+
+from delaybridge.adapters.base import NotConnected, Received
+from delaybridge.adapters.kafka import Kafka, commits
+from delaybridge.adapters.kafka.inbox import Inbox
+from delaybridge.adapters.kafka.progress import MOST
+from delaybridge.adapters.kafka.records import Origin
+from delaybridge.adapters.kafka.source import KafkaSource, Poller, Subscription
+from delaybridge.core.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PARTITION = TopicPartition("t", 0)
+ORIGIN = Origin("t", 0, b"i" * 16, "", False)
+REFUSED, REBALANCING = errors.NotEnoughReplicasError(), errors.RebalanceInProgressError()
+
+
+class Source:
+    """A source that has fetched much; its commits are answered by the script."""
+
+    def __init__(self) -> None:
+        self._asked: list[Any] = []
+        coordinator = SimpleNamespace(_do_commit_offsets_async=self._commit)
+        consumer = SimpleNamespace(
+            config={"group_id": "g"}, _client=SimpleNamespace(_manager=SimpleNamespace(_conns={})), _coordinator=coordinator
+        )
+        topics: Any = SimpleNamespace(identity=lambda _: "id")
+        self.poller = Poller(consumer, Inbox(10), 1.0, topics, returning=False)
+        self.poller.inbox.put(
+            PARTITION, [Received(Message(b""), "", ORIGIN.token(number, 0), redelivered=True) for number in range(2 * MOST)]
+        )
+        self.source = KafkaSource(Kafka(bootstrap_servers="127.0.0.1:9092"), Subscription(("t",), None, "g", None))
+        self.source._poller = self.poller
+
+    def _commit(self, _: object) -> Any:
+        self._asked.append(Future())
+        return self._asked[-1]
+
+    def store(self) -> int:
+        """Receive and acknowledge what there is; how many messages that was."""
+        count = 0
+        while (batch := self.source.receive(500, 0)) is not None:
+            batch.ack()
+            count += len(batch.messages)
+        return count
+
+    def commit(self, *answers: Exception | None) -> Sequence[Any]:
+        """Commit as often, with these answers; what is told of it."""
+        with capture_logs() as told:
+            for answer in answers:
+                self.poller._commit_some()
+                if answer is None:
+                    self._asked.pop(0).success(None)
+                else:
+                    self._asked.pop(0).failure(answer)
+        return [(each["event"], each["log_level"]) for each in told]
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+def test_no_more_is_taken_than_the_bridge_recognises_until_it_is_committed(source: Source) -> None:
+    assert source.store() == MOST
+    source.commit(REFUSED)
+    assert source.store() == 0
+    source.commit(None)
+    assert source.store() == MOST
+
+
+def test_a_source_that_waits_for_a_commit_notices_that_its_connection_is_gone(source: Source) -> None:
+    source.store()
+    source.poller.fail(NotConnected("gone"))
+    with pytest.raises(NotConnected):
+        source.source.receive(500, 0)
+
+
+def test_of_commits_that_fail_the_first_is_told_and_that_they_succeed_again(source: Source) -> None:
+    source.store()
+    assert source.commit(REFUSED, REFUSED, REFUSED) == [("commit_failed", "warning")]
+    assert source.commit(None) == [("commits_again", "info")]
+    source.store()
+    assert source.commit(REFUSED) == [("commit_failed", "warning")]
+
+
+def test_a_commit_in_the_middle_of_a_rebalance_is_told_only_where_that_does_not_end(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(commits, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    source.store()
+    assert source.commit(REBALANCING, REBALANCING) == []
+    now[0] += 31
+    assert source.commit(REBALANCING, REBALANCING) == [("commit_failed", "warning")]
+    assert source.commit(None) == [("commits_again", "info")]
