@@ -27,7 +27,7 @@ class _Topic(NamedTuple):
 
 
 class Topics:
-    """Asked by the thread that drives the consumer only. Each topic is looked up once.
+    """Asked by the thread that drives the consumer only. Each topic is looked up once, a destination of which nothing is told once a second.
 
     A topic that is read must be ours to describe. A destination need not: it may be on another broker, and whoever delivers there is told what is not allowed.
     """
@@ -37,7 +37,7 @@ class Topics:
         self._suffix = suffix
         self._timeout = timeout
         self._known: dict[str, _Topic] = {}
-        self._refused: set[str] = set()  # destinations, since the last check
+        self._untold: set[str] = set()  # destinations that are missing, or not to be described, since the last check
         self._looked = time.monotonic()
 
     def require(self, topics: Sequence[str], remedy: str = "create it, and the bridge will read it") -> None:
@@ -63,7 +63,7 @@ class Topics:
         name, number = partition
         address = name.removesuffix(self._suffix) if self._suffix and name != self._suffix and name.endswith(self._suffix) else ""
         own = (name,) if name not in self._known else ()
-        other = (address,) if address and address not in self._known and address not in self._refused else ()
+        other = (address,) if address and address not in self._known and address not in self._untold else ()
         if own or other:
             self._look_up(own, other)
         topic, destination = self._known.get(name), self._known.get(address)
@@ -76,7 +76,7 @@ class Topics:
         if now - self._looked < _LOOK_EVERY:
             return
         self._looked = now
-        self._refused.clear()
+        self._untold.clear()
         for name, topic in self._known.items():
             identity = _identity(self._consumer._cluster.topic_id(name))  # noqa: SLF001 - nothing public says it
             if identity and topic.identity and identity != topic.identity:
@@ -95,8 +95,8 @@ class Topics:
         for topic in answer.topics:
             if topic.error_code == errors.NoError.errno:
                 self._known[topic.name] = _Topic(_identity(topic.topic_id), sorted(each.partition_index for each in topic.partitions))
-            elif topic.error_code == errors.TopicAuthorizationFailedError.errno and topic.name in others:
-                self._refused.add(topic.name)
+            elif topic.name in others:
+                self._untold.add(topic.name)
             elif topic.error_code == errors.TopicAuthorizationFailedError.errno:
                 raise NotConnected(f"the bridge may not describe topic {topic.name}")
 

@@ -56,12 +56,14 @@ def test_a_destination_that_may_not_be_described_is_unknown_and_its_topic_is_rea
     assert (origin.topic, origin.address, origin.keeps_partition) == ("orders.delayed", "orders", False)
 
 
-def test_a_destination_that_may_not_be_described_is_asked_for_again_after_a_while(cluster: Cluster) -> None:
-    cluster.refused = {"orders"}
+@pytest.mark.parametrize("why", ["refused", "on another broker"])
+def test_a_destination_of_which_nothing_is_told_is_asked_for_again_after_a_while_and_not_before(cluster: Cluster, why: str) -> None:
+    cluster.refused = {"orders"} if why == "refused" else set()
+    cluster.there = {"orders.delayed": 3}
     for _ in range(3):
         cluster.topics.origin(TopicPartition("orders.delayed", 2))
     assert cluster.asked == [["orders.delayed", "orders"]]
-    cluster.refused = set()
+    cluster.refused, cluster.there["orders"] = set(), 3
     cluster.topics._looked = float("-inf")
     cluster.topics.check()
     assert cluster.topics.origin(TopicPartition("orders.delayed", 2)).keeps_partition
