@@ -44,8 +44,8 @@ def demo(*, faults: bool = False) -> int:
         if why_not:
             console.print(f"[yellow]-[/] the audit was left out: {why_not}", soft_wrap=True)
         elif run.ended:
-            keep = proof.prove(folder, run.window, run.planted, console)
-            sound = sound and keep
+            audit = proof.prove(folder, run.window, run.planted, console)
+            sound, keep = sound and audit.sound, audit.report
         return 0 if sound else 1
     finally:
         shutil.rmtree(folder if not keep else folder / "store")

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -55,19 +55,26 @@ def _version(java: str) -> str:
         return ""
 
 
-def prove(folder: Path, window: tuple[int, int], planted: Sequence[Planted] | None, console: Console) -> bool:
-    """Audit `folder` and say what came out; whether that is nothing, or exactly what was planted."""
+class Proof(NamedTuple):
+    """What came of an audit: whether it is `sound`, that is, finds nothing, or exactly what was planted; and whether a `report` of it was named."""
+
+    sound: bool
+    report: bool
+
+
+def prove(folder: Path, window: tuple[int, int], planted: Sequence[Planted] | None, console: Console) -> Proof:
+    """Audit `folder` and say what came out."""
     console.print("\nNow Spark compares the ledger with what arrived.")
     done = _audit(folder, window, console)
     if not done.stdout or done.returncode == CANNOT_SAY:
         told = _why(done)
         console.print(f"[red]✗ the audit says nothing certain: {told}", soft_wrap=True, highlight=False)
-        return False
+        return Proof(sound=False, report=False)
     report = json.loads(done.stdout)
     found = _findings(report)
-    as_it_should = _nothing(report, found, console) if planted is None else _exactly(planted, found, console)
+    sound = _nothing(report, found, console) if planted is None else _exactly(planted, found, console)
     console.print(f"Report: {_local(report['html'])}", soft_wrap=True, highlight=False)
-    return as_it_should
+    return Proof(sound, report=True)
 
 
 def _why(done: subprocess.CompletedProcess[str]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import tempfile
 from collections import Counter
 from io import StringIO
 from pathlib import Path
@@ -98,3 +101,34 @@ def test_without_java_the_faults_are_refused_before_anything_is_sent(
 
     assert demo.demo(faults=True) == 1
     assert "there is no Java in JAVA_HOME" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("verdict", "exit_code"), [("clean", 0), ("discrepancies", 1)])
+def test_a_report_that_was_named_stays_also_where_the_audit_found_what_it_should_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, exit_code: int
+) -> None:
+    class Run:
+        ended, window, planted = True, (0, 1), None
+
+        def __init__(self, folder: Path, *_: object) -> None:
+            (folder / "store").mkdir()
+
+        def run(self) -> bool:
+            return True
+
+    def audit(folder: Path, *_: object) -> subprocess.CompletedProcess[str]:
+        page = folder / "audit" / "report.html"
+        page.parent.mkdir()
+        page.touch()
+        totals = dict.fromkeys(("scheduled", "delivered", "observed"), 1)
+        return subprocess.CompletedProcess([], exit_code, json.dumps({"verdict": verdict, "totals": totals, "html": page.as_uri()}))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(demo, "Demo", Run)
+    monkeypatch.setattr(proof, "unavailable", lambda: None)
+    monkeypatch.setattr(proof, "_audit", audit)
+    monkeypatch.setattr(proof, "_findings", lambda _: Counter())
+
+    assert demo.demo() == exit_code
+    assert [page.name for page in tmp_path.glob("*/audit/*")] == ["report.html"]
+    assert list(tmp_path.glob("*/store")) == []
