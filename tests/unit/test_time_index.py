@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from delaybridge.core.schedule import Schedule
 from delaybridge.core.store import Change, Due, Held, Page, Put, Query, Refuse, Settled, StoreError, Withdraw
-from delaybridge.core.time_index import TimeIndex, delivery, keys, listing
+from delaybridge.core.time_index import TimeIndex, database, delivery, keys, listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,7 +139,7 @@ def test_a_restart_reads_little_of_what_is_held_back_and_loses_none_of_it(
     """Else the time from start to ready would grow with what waits for a destination that is gone."""
     monkeypatch.setattr(delivery, "_CURSOR_EVERY", 10)
     read: list[bytes] = []
-    look = delivery.scan
+    look = database.scan
 
     def noting(*arguments: Any, **more: Any) -> Iterator[tuple[bytes, bytes]]:
         for key, value in look(*arguments, **more):
