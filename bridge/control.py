@@ -185,7 +185,7 @@ class Control:
     def retry_dead_letter(self, number: int) -> bool:
         """Schedule a shelved message again: due now, or, where it was refused as it came, as its headers say under the rules of today.
 
-        Raises NotPossibleError where it would be refused again.
+        Raises NotPossibleError where it would be refused again, or where nothing is delivered to its broker any more.
         """
         letter = next(iter(self._store.dead_letters(1, number - 1)), None)
         if letter is None or letter.number != number:
@@ -194,22 +194,29 @@ class Control:
         if letter.record.kind != "refused" or (
             worker is not None and letter.record.address == worker.intake.planner.route.dead_letter != ""
         ):
-            self._store.retry_dead_letter(number, self._clock())
+            done = self._schedule_again(letter)
         elif worker is None:
             raise NotPossibleError(f"its route {letter.record.route!r} is no longer configured")
         else:
-            self._plan_again(worker.intake.planner, letter)
+            done = self._plan_again(worker.intake.planner, letter)
         for lane in self._lanes.values():
             lane.poke()
-        return True
+        return done
 
-    def _plan_again(self, planner: Planner, letter: DeadLetter) -> None:
+    def _schedule_again(self, letter: DeadLetter) -> bool:
+        broker = letter.record.lane
+        if broker not in self._lanes:
+            raise NotPossibleError(f"no route leads to its broker {broker!r} any more: configure one and restart the bridge")
+        return self._store.retry_dead_letter(letter.number, self._clock())
+
+    def _plan_again(self, planner: Planner, letter: DeadLetter) -> bool:
         """Stored first and dropped then: a crash in between leaves it on the shelf as well."""
         change = planner.plan_again(letter.record, self._clock())
         if isinstance(change, Refuse):
             raise NotPossibleError(f"it would be refused again: {change.reason}: {change.detail}")
         self._store.put([change], self._clock())
         self._store.drop_dead_letter(letter.number, self._clock())
+        return True
 
     def drop_dead_letter(self, number: int) -> bool:
         """Forget a shelved message."""

@@ -30,6 +30,9 @@ FORMAT = 1
 INSTANT_LIMIT = 1 << 48
 """Instants are 48 bits of milliseconds: the year 10889."""
 
+NUMBER_LIMIT = 1 << 64
+"""What is numbered has less."""
+
 due_key = struct.Struct(">QQ").pack
 """A due key from `lane base | instant` and the arrival number."""
 pack64 = struct.Struct(">Q").pack

@@ -30,8 +30,8 @@ class Shelf:
         change.totals["shelved"] += 1
 
     def get(self, number: int) -> DeadLetter | None:
-        """One of them."""
-        raw = self._db.meta.get(keys.shelf_key(number))
+        """One of them; None for a number that none has, or can have."""
+        raw = self._db.meta.get(keys.shelf_key(number)) if 0 <= number < keys.NUMBER_LIMIT else None
         return DeadLetter(number, *_decode(raw)) if raw else None
 
     def remove(self, change: Change, number: int) -> None:
@@ -41,7 +41,7 @@ class Shelf:
 
     def page(self, limit: int, after: int) -> list[DeadLetter]:
         """At most `limit`, oldest first, from behind number `after`."""
-        start = keys.shelf_key(after + 1)
+        start = keys.shelf_key(min(max(after + 1, 0), keys.NUMBER_LIMIT - 1))
         found: list[DeadLetter] = []
         for key, value in scan(self._db.meta, start, keys.after(keys.SHELF)):
             if len(found) == limit:

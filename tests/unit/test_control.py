@@ -66,6 +66,26 @@ def test_a_message_that_could_not_be_delivered_is_scheduled_again_at_once(engine
     assert engine.store.counts().pending == 1
 
 
+def test_a_message_for_a_broker_to_which_no_route_leads_any_more_stays_on_the_shelf(engine: Engine) -> None:
+    """Nothing would deliver it; "scheduled again" would be a promise that nobody keeps."""
+    engine.store.put([Put(record("a", address="orders", lane="gone"))], T0)
+    (due,) = engine.store.due("gone", T0, 1, 1 << 20)
+    engine.store.settle([Settled(due.key, "dead_lettered", T0, "too_large")], T0)
+
+    with pytest.raises(NotPossibleError, match="no route leads to its broker 'gone' any more"):
+        engine.control.retry_dead_letter(1)
+
+    assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["too_large"]
+    assert engine.store.counts().pending == 0
+
+
+def test_no_number_of_a_dead_letter_is_too_large_to_be_unknown(engine: Engine) -> None:
+    for number in (10**20, 2**64, 2**64 - 1):
+        assert not engine.control.retry_dead_letter(number)
+        assert not engine.control.drop_dead_letter(number)
+        assert engine.control.dead_letters(10, number) == []
+
+
 def test_a_destination_that_waits_for_resume_has_no_next_try(engine: Engine) -> None:
     (lane,) = engine.lanes.values()
     lane.lane.holds.pause("orders")
