@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import NoDecode
 
 from ...core import schedule
@@ -14,6 +14,7 @@ from ..loopback import is_loopback
 from .checks import refuse, with_secret_files
 
 _HOUR = 3_600_000
+_YEAR = 366 * 24 * _HOUR
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -25,8 +26,20 @@ def _levels(value: object) -> object:
     return parse_levels(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
 
 
-Duration = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0)]
-"""Milliseconds, written as such or as text: `90s`, `PT15M`, `1d12h`."""
+def _at_most(years: int) -> AfterValidator:
+    def checked(value: int) -> int:
+        if value > years * _YEAR:
+            raise ValueError(f"must be at most {years} years")
+        return value
+
+    return AfterValidator(checked)
+
+
+_Duration = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0)]
+Duration = Annotated[_Duration, _at_most(100)]
+"""Milliseconds, written as such or as text: `90s`, `PT15M`, `1d12h`. At most what a thread can wait for, by far."""
+LongDuration = Annotated[_Duration, _at_most(1000)]
+"""As long as a message may wait: a due time must fit the time index, which ends in the year 10889."""
 
 Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
 """A name that can stand in a URL, a metric and a file name."""
@@ -78,7 +91,7 @@ class StoreLevels(BaseModel):
 class Limits(Section):
     """What producers may ask for. `levels` is RocketMQ's table of delay levels."""
 
-    max_delay: Duration = 10 * 366 * 24 * _HOUR
+    max_delay: LongDuration = 10 * _YEAR
     min_period: Duration = 1_000
     max_repeat: int = Field(default=10_000, ge=0)
     levels: Table = parse_levels(DEFAULT_LEVELS)

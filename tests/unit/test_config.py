@@ -123,6 +123,8 @@ logs: {level: loud}
         ("brokers: {here: {type: memory}}", "1: routes: is missing: add it"),
         ("brokers: {here: {type: memory}}\nroutes: []", "2: routes: is empty: add a route"),
         ("store: {memory: 5x}", "1: store.memory: '5x' is no duration such as 90s, 1d12h or PT15M"),
+        ("limits: {max_delay: 999999w}", "1: limits.max_delay: must be at most 1000 years"),
+        ("shutdown_timeout: 6000w", "1: shutdown_timeout: must be at most 100 years"),
         ("limits: {max_delay: -1}", "1: limits.max_delay: must be at least 0"),
         ("- 1", "1: must be a mapping of `key: value` lines"),
         ("store: 3", "1: store: must be a mapping of `key: value` lines"),
