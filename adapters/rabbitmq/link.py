@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import structlog
 from pika.adapters.select_connection import IOLoop
 from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException, AMQPConnectorPhaseErrorBase
 from pika.exceptions import AMQPError, ChannelClosed, ChannelError, ConnectionClosed, ReentrancyError
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 # pika writes each failure to the log several times, with tracebacks; we raise it once.
 logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+log = structlog.get_logger()
 
 _GRACE = 1.0  # seconds that pika, which has the same time-out, may be late
 FOREIGN = (AMQPError, AMQPConnectorException, ChannelError, ReentrancyError, OSError)
@@ -99,8 +103,18 @@ class Link:
             raise self._reason
 
     def post(self, call: Callable[[], None]) -> None:
-        """Run `call` on the link's thread soon; it is dropped where the connection is gone."""
-        self._loop.add_callback_threadsafe(call)
+        """Run `call` on the link's thread soon; it is dropped where the connection is gone, and whatever it raises ends the connection."""
+        self._loop.add_callback_threadsafe(partial(self._guarded, call))
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Where a callback raises, pika leaves its loop, with the socket open."""
+        try:
+            call()
+        except Exception as error:
+            if not isinstance(error, (*FOREIGN, NotConnected)):
+                log.exception("connection_failed", thread=self._thread.name)
+            self._reason = self._reason or not_connected(error)
+            self._abandon()
 
     def close(self) -> None:
         """Say goodbye and disconnect; after `timeout` without an answer the connection is dropped. Idempotent."""
@@ -138,7 +152,7 @@ class Link:
         self._wire = outcome
         outcome.listener = self._session.heard
         outcome.add_on_close_callback(self._gone)
-        self._session.opened(self, outcome)
+        self._guarded(partial(self._session.opened, self, outcome))
 
     def _gone(self, _: Any, reason: BaseException) -> None:
         self._reason = self._reason or not_connected(reason)

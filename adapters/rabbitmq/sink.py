@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels
@@ -212,6 +213,8 @@ class _Publisher:
         self._outcomes: list[Outcome] = []
         self._lock = threading.Lock()
         self._submitted: list[Outgoing] = []
+        self._taken: deque[Outgoing] = deque()  # of these, what is not prepared yet
+        self._sorted: dict[bytes, list[_Prepared]] = {}  # by exchange, what no outlet has yet
         self._reason: NotConnected | None = None
         self.channels: dict[int, _Outlet] = {}
         self.wire: Wire
@@ -239,17 +242,21 @@ class _Publisher:
     def _publish(self) -> None:
         if not self.wire.is_open:
             return  # `lost` is on its way, and reports them
-        by_exchange: dict[bytes, list[_Prepared]] = {}
-        for outgoing in self._take():
+        self._taken.extend(self._take())
+        while self._taken:
+            outgoing = self._taken[0]
             try:
                 target = parse(outgoing.address)
                 prepared = self._prepared(outgoing, target)
             except Rejected as reason:
                 self._outcomes.append((outgoing.tag, reason))
             else:
-                by_exchange.setdefault(target.exchange, []).append(prepared)
-        for exchange, messages in by_exchange.items():
-            self._outlet(exchange).send(messages)
+                self._sorted.setdefault(target.exchange, []).append(prepared)
+            self._taken.popleft()
+        while self._sorted:
+            exchange = next(iter(self._sorted))
+            outlet = self._outlet(exchange)
+            outlet.send(self._sorted.pop(exchange))
         self.report()
 
     def _prepared(self, outgoing: Outgoing, target: Target) -> _Prepared:
@@ -315,7 +322,8 @@ class _Publisher:
             self._reason = reason
         for outlet in list(self._outlets.values()):
             self.give_up(outlet, reason)
-        self._outcomes.extend((outgoing.tag, reason) for outgoing in self._take())
+        self._outcomes.extend((outgoing.tag, reason) for outgoing in (*self._taken, *self._take()))
+        self._outcomes.extend((message.tag, reason) for message in chain(*self._sorted.values()))
         self.report()
 
 

@@ -14,10 +14,12 @@ from pydantic import ValidationError
 
 from delaybridge.adapters.base import NotConnected, Rejected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
-from delaybridge.adapters.rabbitmq.link import not_connected, translated
+from delaybridge.adapters.rabbitmq.link import Link, not_connected, translated
+from delaybridge.adapters.rabbitmq.wire import Wire
 from delaybridge.adapters.tls import Tls
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -87,6 +89,70 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up_after_the_timeout() 
         options = rabbit(url=f"amqp://127.0.0.1:{silent.getsockname()[1]}", connection_timeout=0.3)
         with pytest.raises(NotConnected):
             adapter.sink(options).connect(lambda _: None)
+
+
+class Open(Wire):
+    """A connection that is open, without a broker."""
+
+    is_open, is_closed = True, False
+
+    def __init__(self) -> None:
+        self.aborted = False
+        self._told: Callable[[Any, Exception], object] = lambda *_: None
+
+    def add_on_close_callback(self, callback: Callable[[Any, Exception], object]) -> None:
+        self._told = callback
+
+    def abort(self) -> None:
+        self.aborted = True
+        self._told(self, exceptions.StreamLostError("given up"))
+
+
+class Told:
+    """A session that is ready at once, unless it `breaks`, and notes why it ended."""
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self.breaks = breaks
+        self.reasons: list[str] = []
+
+    def opened(self, link: Link, _: Wire) -> None:
+        if self.breaks:
+            raise RuntimeError("nobody foresaw this")
+        link.ready()
+
+    def heard(self, _: object) -> None: ...
+
+    def closing(self, _: object, then: Callable[[], None]) -> None:
+        then()
+
+    def lost(self, reason: NotConnected) -> None:
+        self.reasons.append(str(reason))
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Open:
+    """What every link opens."""
+    one = Open()
+    monkeypatch.setattr(Wire, "create_connection", lambda _, done, custom_ioloop: custom_ioloop.add_callback(lambda: done(one)))
+    return one
+
+
+def test_whatever_a_call_raises_ends_the_connection_and_says_so(wire: Open) -> None:
+    session = Told()
+    link = Link([], session, 5, "test")
+    link.start()
+    link.post([].pop)
+    link.close()
+    assert session.reasons == ["RabbitMQ: IndexError('pop from empty list')"]
+    assert wire.aborted, "its socket stays open"
+
+
+def test_whatever_is_raised_while_a_session_opens_ends_the_connection_and_says_so(wire: Open) -> None:
+    session = Told(breaks=True)
+    with pytest.raises(NotConnected, match="nobody foresaw this"):
+        Link([], session, 5, "test").start()
+    assert len(session.reasons) == 1
+    assert wire.aborted, "its socket stays open"
 
 
 # --- options ---

@@ -259,6 +259,27 @@ def test_what_was_handed_over_and_not_published_yet_is_unknown_as_well(stage: St
     assert stage.outcomes == {"a": "NotConnected"}
 
 
+@pytest.mark.parametrize("breaks", ["_prepared", "_outlet"])
+def test_what_nobody_foresaw_leaves_no_message_without_its_outcome(stage: Stage, breaks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.publish("sent", "sent too")
+    works = getattr(stage.session, breaks)
+    calls: list[object] = []
+
+    def breaks_later(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) > 1:
+            raise RuntimeError("nobody foresaw this")
+        return works(*given)
+
+    monkeypatch.setattr(stage.session, breaks, breaks_later)
+    for tag in "abc":
+        stage.session.submit([Outgoing(tag.encode(), f"/exchanges/{tag}/k", message(b""))])
+    with pytest.raises(RuntimeError):
+        stage.run()
+    stage.session.lost(NotConnected("gone"))
+    assert Counter(tag.decode() for tag, _ in stage.heard) == Counter(["sent", "sent too", *"abc"])
+
+
 def test_without_a_free_channel_the_destination_is_held_back(stage: Stage) -> None:
     stage.wire.channels_left = 1
     stage.publish("a")
