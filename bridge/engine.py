@@ -110,7 +110,7 @@ class Engine:
             self.metrics,
             self.sync.ask,
         )
-        return LaneWorker(lane, self._sink(name), self._clock, self.metrics, failed, drain_for=config.shutdown_timeout / 1000 / 2)
+        return LaneWorker(lane, self._sink(name), self._clock, self.metrics, failed, drain_for=drain_seconds(config))
 
     def _sink(self, broker: str) -> Sink:
         if self._queues is not None and broker in self._queues.sinks:
@@ -164,6 +164,7 @@ class Engine:
             self.intakes[route.name].intake.planner = self._planner(route)
         for name, worker in self.lanes.items():
             worker.lane.settings = lane_settings(config)
+            worker.drain_for = drain_seconds(config)
             self._holds[name].backoff = Backoff(config.retry.first / 1000, config.retry.cap / 1000)
 
     def drain(self, timeout: float) -> bool:
@@ -200,6 +201,11 @@ def planned(route: configuration.Route) -> Route:
 def lane_settings(config: configuration.Config) -> LaneSettings:
     """The bounds of every lane."""
     return LaneSettings(window=config.lane.window, share=max(1, config.lane.window // 2), give_up_after=config.retry.give_up_after)
+
+
+def drain_seconds(config: configuration.Config) -> float:
+    """For how long a lane waits for its last answers: what ends after the lanes needs time as well."""
+    return config.shutdown_timeout / 1000 / 2
 
 
 def open_journal(config: configuration.Config) -> TimeIndex:

@@ -223,7 +223,7 @@ class SyncWorker(Worker):
 
 
 class LaneWorker(Worker):
-    """Drives one lane and its sink: connected, it ticks; what came in late or early wakes it."""
+    """Drives one lane and its sink: connected, it ticks; what came in late or early wakes it. At its end it drains for up to `drain_for` seconds."""
 
     def __init__(
         self, lane: Lane, sink: Sink, clock: Clock, metrics: Metrics, failed: Callable[[str, BaseException], None], drain_for: float
@@ -233,7 +233,7 @@ class LaneWorker(Worker):
         self._sink = sink
         self._clock = clock
         self._metrics = metrics
-        self._drain_for = drain_for
+        self.drain_for = drain_for
         self._wake = threading.Event()
         self._until = NEVER
 
@@ -288,7 +288,7 @@ class LaneWorker(Worker):
 
     def _drain(self) -> None:
         """Wait, for a while, for the answers to what is in flight. Raises NotConnected where none will come."""
-        deadline = time.monotonic() + self._drain_for
+        deadline = time.monotonic() + self.drain_for
         while not self.lane.drain(self._clock()) and (left := deadline - time.monotonic()) > 0:
             self._wake.clear()
             if not self._wake.wait(min(left, LOOK)):

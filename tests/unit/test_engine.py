@@ -53,6 +53,14 @@ def test_an_engine_that_was_never_started_can_be_drained(config: Config) -> None
     open_journal(config).close()  # nobody has it open
 
 
+def test_a_reload_gives_the_lanes_the_new_time_to_drain(config: Config) -> None:
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    engine.reload(config.model_copy(update={"shutdown_timeout": 4000}))
+    engine.store.close()
+
+    assert [lane.drain_for for lane in engine.lanes.values()] == [2.0]
+
+
 def _on_level_queues(config: Config) -> Config:
     data = config.model_dump(exclude={"brokers", "routes"})
     store = data["store"] | {"kind": "level_queues", "broker": "here"}
