@@ -116,7 +116,7 @@ class LedgerFiles:
             return
         folder = self.root / "_reach"
         unfinished = folder / f".{self._bridge}.tmp"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)  # the ledger may have been moved away, or be another one now
         unfinished.write_text(json.dumps({"bridge": self._bridge, "sequence": last, "at_ms": at}))
         put_in_place(unfinished, folder / f"{self._bridge}.json")
 

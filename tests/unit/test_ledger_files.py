@@ -185,3 +185,13 @@ def test_a_bridge_marks_how_far_its_files_reach_and_goes_on_when_nothing_happens
     restarted.flush_all()
     restarted.mark(T0 + 3)
     assert json.loads(mark.read_text()) == {"bridge": "b", "sequence": 2, "at_ms": T0 + 3}
+
+
+def test_an_idle_bridge_whose_ledger_was_moved_away_marks_its_reach_where_it_was(tmp_path: Path) -> None:
+    files = LedgerFiles(tmp_path / "ledger", Outbox([_row(1, T0)]), "b")
+    files.flush_all()
+    (tmp_path / "ledger").rename(tmp_path / "archived")
+
+    files.mark(T0 + 1)
+
+    assert json.loads((tmp_path / "ledger" / "_reach" / "b.json").read_text()) == {"bridge": "b", "sequence": 1, "at_ms": T0 + 1}
