@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from kafka import TopicPartition
 from kafka.partitioner.default import murmur2
 from kafka.util import ensure_valid_topic_name
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from ...core.message import Message
     from ..base import Confirm, Outcome, Outgoing
     from .batches import Prepared
+
+log = structlog.get_logger()
 
 _LARGEST = 96 << 20  # a broker closes the connection of a request of 100 MiB
 _REQUEST = 16 << 20  # batches for one broker that share a request
@@ -62,6 +65,7 @@ class Publisher:
         self._lock = threading.Lock()
         self._unknown: dict[str, _Unknown] = {}
         self._used: dict[str, float] = {}
+        self._failed: NotConnected | None = None
         self._idle = max(_IDLE, 2 * delivery_timeout)  # by then nothing is under way
         caught = Caught(lost)
         with caught.opening():
@@ -95,6 +99,8 @@ class Publisher:
 
     def check(self) -> None:
         """Raises NotConnected where nothing can be sent any more."""
+        if self._failed is not None:
+            raise self._failed
         if not self._sender.is_alive():
             raise NotConnected("the sender has stopped")
         if self._numbers.has_fatal_error():
@@ -155,30 +161,40 @@ class Publisher:
         self._accumulator.enqueue(partition, prepared)
 
     def _heard(self, cluster: Any) -> None:
-        """The cluster's state has come: release what waited for it. The sender's thread."""
+        """The cluster's state has come. The sender's thread, on which kafka-python would say nothing of what this raises."""
         outcomes: list[Outcome] = []
         with self._lock:
-            for topic in self._accumulator.waiting():
-                if topic not in cluster._partitions:  # noqa: SLF001 - without a copy
-                    self._unknown.setdefault(topic, _Unknown())
-            for topic, unknown in list(self._unknown.items()):
-                partitions = cluster._partitions.get(topic)  # noqa: SLF001 - without a copy
-                asked = topic in cluster._topics  # noqa: SLF001 - kafka-python takes an impossible name off
-                unknown.answers += asked
-                if partitions:
-                    self._enqueue(topic, sorted(partitions), unknown.messages, outcomes)
-                elif topic in cluster.unauthorized_topics or unknown.answers > _VERDICT or (unknown.answers and not asked):
-                    missing = _missing(topic, cluster)
-                    self._accumulator.abandon(topic, missing)
-                    outcomes += ((outgoing.tag, missing) for outgoing in unknown.messages)
-                    cluster._topics.discard(topic)  # noqa: SLF001 - else it is asked for ten times a second, for ever
-                else:
-                    cluster.request_update()
-                    continue
-                del self._unknown[topic]
-            self._forget_idle(cluster)
+            try:
+                self._release(cluster, outcomes)
+            except Exception as error:
+                log.exception("sink_failed", action="all that is under way is due again, over a new connection")
+                self._failed = NotConnected(f"the sink failed: {error!r}")
         if outcomes:
             self._confirm(outcomes)
+
+    def _release(self, cluster: Any, outcomes: list[Outcome]) -> None:
+        """Hand over what waited to hear of its topic."""
+        for topic in self._accumulator.waiting():
+            if topic not in cluster._partitions:  # noqa: SLF001 - without a copy
+                self._unknown.setdefault(topic, _Unknown())
+        for topic, unknown in list(self._unknown.items()):
+            refused: list[Outcome] = []
+            partitions = cluster._partitions.get(topic)  # noqa: SLF001 - without a copy
+            asked = topic in cluster._topics  # noqa: SLF001 - kafka-python takes an impossible name off
+            unknown.answers += asked
+            if partitions:
+                self._enqueue(topic, sorted(partitions), unknown.messages, refused)
+            elif topic in cluster.unauthorized_topics or unknown.answers > _VERDICT or (unknown.answers and not asked):
+                missing = _missing(topic, cluster)
+                self._accumulator.abandon(topic, missing)
+                refused += ((outgoing.tag, missing) for outgoing in unknown.messages)
+                cluster._topics.discard(topic)  # noqa: SLF001 - else it is asked for ten times a second, for ever
+            else:
+                cluster.request_update()
+                continue
+            del self._unknown[topic]
+            outcomes += refused
+        self._forget_idle(cluster)
 
     def _forget_idle(self, cluster: Any) -> None:
         """Let go of topics to which nothing was sent for long: kafka-python asks about all that it ever heard of, each time."""

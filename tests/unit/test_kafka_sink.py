@@ -1,0 +1,105 @@
+"""The sink's bookkeeping of topics that it does not know yet, against a scripted cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing
+from delaybridge.adapters.kafka import sink as module
+from delaybridge.adapters.kafka.headers import tail
+from delaybridge.adapters.kafka.sender import Accumulator
+from delaybridge.adapters.kafka.sink import Publisher
+from delaybridge.core.message import message
+
+if TYPE_CHECKING:
+    from kafka import TopicPartition
+
+    from delaybridge.adapters.kafka.batches import Prepared
+
+
+class Cluster:
+    """What kafka-python knows; `there`: the topics that the cluster tells of when it answers next."""
+
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+        self.unauthorized_topics: set[str] = set()
+        self._topics: set[str] = set()
+        self._partitions: dict[str, set[int]] = {}
+
+    def request_update(self) -> None: ...
+
+    def remove_listener(self, _: object) -> None: ...
+
+
+class Publishing(Publisher):
+    """With no broker: what gets a place is confirmed at once."""
+
+    def _open(self, *_: Any) -> None:
+        self.cluster: Any = Cluster()
+        self._cluster = self.cluster
+        self._accumulator = Accumulator(self._confirm)
+        self._sender: Any = SimpleNamespace(
+            add_topic=self.cluster._topics.add, wakeup=_nothing, force_close=_nothing, join=_nothing, is_alive=lambda: True
+        )
+        self._numbers: Any = SimpleNamespace(has_fatal_error=lambda: False)
+        self._pulse: Any = SimpleNamespace(check=_nothing)
+
+    def _to_partition(self, _: TopicPartition, prepared: list[Prepared]) -> None:
+        self._confirm([(tag, None) for tag, _, _ in prepared])
+
+    def answer(self, *there: str) -> None:
+        """The cluster tells of these topics, as often as it takes to believe that others are missing."""
+        self.cluster._partitions = {topic: {0} for topic in there}
+        for _ in range(3):
+            self._heard(self.cluster)
+
+
+def _nothing(*_: object) -> None: ...
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.heard: list[Outcome] = []
+        self.publisher = Publishing({}, self.heard.extend, 1, 1)
+
+    def publish(self, *tags: str, to: str) -> None:
+        self.publisher.submit([Outgoing(tag.encode(), to, message(tag.encode())) for tag in tags])
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        return Counter(tag.decode() for tag, _ in self.heard)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_messages_wait_until_the_cluster_has_told_of_their_topic(stage: Stage) -> None:
+    stage.publish("a", to="orders")
+    stage.publish("b", to="missing")
+    assert not stage.heard
+    stage.publisher.answer("orders")
+    assert stage.outcomes == Counter("ab")
+    assert [type(error) for tag, error in stage.heard if tag == b"b"] == [BackOff]
+
+
+def test_what_nobody_foresaw_leaves_no_message_without_its_outcome(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(given: Any) -> bytes:
+        if given.body == b"b":
+            raise RuntimeError("nobody foresaw this")
+        return tail(given)
+
+    monkeypatch.setattr(module, "tail", breaks)
+    stage.publish("early", to="a/b")
+    for tag, topic in (("missing", "missing"), ("a", "first"), ("b", "second"), ("c", "third")):
+        stage.publish(tag, to=topic)
+    stage.publisher.answer("first", "second", "third")
+    with pytest.raises(NotConnected, match="nobody foresaw this"):
+        stage.publisher.check()
+    stage.publisher.close()
+    assert stage.outcomes == Counter(["early", "missing", *"abc"])
