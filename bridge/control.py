@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .level_queues.store import LevelQueues
     from .pauses import Pauses
     from .planner import Planner
-    from .workers import IntakeWorker, LaneWorker
+    from .workers import IntakeWorker, LaneWorker, Worker
 
 IN_FLIGHT_PATIENCE = 5.0
 """Seconds that a request waits for a message that is being published, before it answers `in_flight`."""
@@ -60,6 +60,7 @@ class Control:
         clock: Clock,
         started: int,
         stopping: Callable[[], bool],
+        workers: Callable[[], Sequence[Worker]],
         levels: Callable[[], list[LevelStatus]] = list,
         more_checks: Callable[[], list[Check]] = list,
     ) -> None:
@@ -71,6 +72,7 @@ class Control:
         self._clock = clock
         self._started = started
         self._stopping = stopping
+        self._workers = workers
         self._levels = levels
         self._more_checks = more_checks
 
@@ -121,8 +123,8 @@ class Control:
         return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held)
 
     def alive(self) -> bool:
-        """Every thread runs. A thread that dies ends the daemon, so this is false only for a moment."""
-        return all(worker.alive for worker in (*self._intakes.values(), *self._lanes.values()))
+        """Every thread runs, or is on its way to an orderly end. A thread that dies ends the daemon, so this is false only for a moment."""
+        return self._stopping() or all(worker.alive for worker in self._workers())
 
     def checks(self) -> Sequence[Check]:
         """What readiness depends on."""

@@ -71,6 +71,7 @@ class Engine:
             clock,
             self.started,
             stopping=lambda: self._stopping,
+            workers=lambda: self.workers,
             levels=self._queues.status if self._queues else list,
             more_checks=self._queues.checks if self._queues else list,
         )

@@ -127,7 +127,7 @@ class ControlPort(Protocol):
         ...
 
     def alive(self) -> bool:
-        """The loops tick and the disk can be written. Never tells of brokers: a restart of the bridge would not mend those."""
+        """All threads run. Never tells of brokers or of the disk: a restart of the bridge would mend neither."""
         ...
 
     def checks(self) -> Sequence[Check]:

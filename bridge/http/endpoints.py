@@ -71,7 +71,7 @@ class Endpoint:
 
 
 def livez(api: Api) -> Response:
-    """Whether the process works: its loops tick and its disk can be written. Never tells of brokers."""
+    """Whether the process works: it answers, and all its threads run. Never tells of brokers or of the disk: a restart would mend neither."""
     alive = api.control.alive()
     return _json(shapes.Alive(alive), 200 if alive else 503)
 

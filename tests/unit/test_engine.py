@@ -61,6 +61,21 @@ def test_a_reload_gives_the_lanes_the_new_time_to_drain(config: Config) -> None:
     assert [lane.drain_for for lane in engine.lanes.values()] == [2.0]
 
 
+def test_an_engine_is_alive_while_all_its_threads_run_and_while_it_stops(config: Config) -> None:
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    assert not engine.control.alive()
+
+    engine.start()
+    try:
+        assert engine.control.alive()
+        engine.ledger.stop()
+        assert engine.ledger.join(10)
+        assert not engine.control.alive()
+    finally:
+        assert engine.drain(10)
+    assert engine.control.alive()
+
+
 def _on_level_queues(config: Config) -> Config:
     data = config.model_dump(exclude={"brokers", "routes"})
     store = data["store"] | {"kind": "level_queues", "broker": "here"}
