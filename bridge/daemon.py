@@ -156,6 +156,7 @@ class Daemon:
             store_bytes=store.size_bytes(),
             store_free_bytes=store.free_bytes(),
             store_room=store.room(),
+            ledger_backlog_rows=self.engine.journal.outbox_backlog(),
         )
 
 

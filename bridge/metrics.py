@@ -57,6 +57,7 @@ TABLE: tuple[Metric, ...] = (
     Metric("store_bytes", "gauge", (), "Bytes of the store on disk."),
     Metric("store_free_bytes", "gauge", (), "Free bytes on the store's file system."),
     Metric("store_room", "gauge", (), "1 while the store takes messages in, 0 while intake stands still for want of disk."),
+    Metric("ledger_backlog_rows", "gauge", (), "Rows of the ledger that are in no ledger file yet; they wait in the store."),
     Metric("ingest_batch_size", "histogram", (), "Messages in one intake batch.", _BATCH),
     Metric("publish_retries_total", "counter", (), "Messages published again after a failed attempt."),
     Metric("dead_letters_total", "counter", ("reason",), "Messages dead-lettered, by reason code (docs/headers.md)."),
@@ -80,6 +81,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     store_bytes: int
     store_free_bytes: int
     store_room: bool
+    ledger_backlog_rows: int
 
 
 class BatchHistogram:

@@ -44,9 +44,9 @@ class TimeIndex:
         path: Path | str,
         *,
         bridge: str,
+        min_free_disk: int,
         memory_ms: int = 86_400_000,
         recent_tokens: int = 10_000,
-        min_free_disk: int = 1024 * _MIB,
         reserve_bytes: int = 64 * _MIB,
         free_bytes: Callable[[], int] | None = None,
     ) -> None:
@@ -55,7 +55,6 @@ class TimeIndex:
         self._failure: StoreError | None = None
         self._closed = False
         self._db = Database(self.path / "db")
-        self._free_bytes = free_bytes or (lambda: shutil.disk_usage(self.path).free)
         self._disk = Disk(self.path / "reserve", reserve_bytes, min_free_disk, free_bytes or (lambda: shutil.disk_usage(self.path).free))
         try:
             with told():
@@ -333,7 +332,7 @@ class TimeIndex:
 
     def free_bytes(self) -> int:
         """Free bytes on the disk."""
-        return self._free_bytes()
+        return self._disk.free_bytes()
 
     def size_bytes(self) -> int:
         """Bytes of the store's files, without the reserve."""

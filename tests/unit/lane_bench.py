@@ -25,7 +25,7 @@ class Bench:
     """A lane with its store, and a sink that keeps what was published until the test answers."""
 
     def __init__(self, path: Path, settings: LaneSettings, dead_letter: str = "") -> None:
-        self.store = TimeIndex(path, bridge="test")
+        self.store = TimeIndex(path, bridge="test", min_free_disk=0, reserve_bytes=0)
         self.holds = Holds(Backoff(first=1.0, cap=1.0))
         self.dead_letter = dead_letter
         self.settings = settings

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from contract.stores import T0, record
 
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config import file as configuration_file
 from delaybridge.bridge.daemon import Daemon, run
-from delaybridge.bridge.engine import open_journal
+from delaybridge.bridge.engine import Engine, open_journal
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.store import Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,3 +65,14 @@ def test_a_reload_that_fails_in_a_way_that_nobody_thought_of_leaves_the_bridge_r
 
     assert [(line["event"], line["error"]) for line in logs] == [("reload_refused", "RuntimeError('of all things')")]
     assert daemon.exit_code == 0
+
+
+def test_what_no_ledger_file_has_yet_is_counted(tmp_path: Path) -> None:
+    """An operator must see a ledger that cannot be written before its rows have filled the store's disk."""
+    config = _config(tmp_path, {})
+    daemon = Daemon(config)
+    daemon.engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    daemon.engine.store.put([Put(record("a")), Put(record("b"))], T0)
+
+    assert daemon._gauges().ledger_backlog_rows == 2
+    daemon.engine.store.close()

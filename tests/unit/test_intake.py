@@ -54,7 +54,7 @@ def _delayed(name: str, *, redelivered: bool = False) -> Received:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TimeIndex]:
-    store = TimeIndex(tmp_path / "store", bridge="test")
+    store = TimeIndex(tmp_path / "store", bridge="test", min_free_disk=0, reserve_bytes=0)
     yield store
     store.close()
 

@@ -24,6 +24,7 @@ GAUGES = Gauges(
     store_bytes=4096,
     store_free_bytes=10**12,
     store_room=False,
+    ledger_backlog_rows=3,
 )
 
 
