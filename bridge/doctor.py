@@ -167,8 +167,11 @@ def _told(broker: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Findi
     try:
         for finding in found():
             yield Finding(finding.ok, f"{broker}: {finding.what}", finding.fix)
-    except (AdapterError, plugins.UnusableAdapter) as error:
-        yield Finding(False, f"{broker}: {error}")
+    except AdapterError as error:
+        fix = f"the broker answers, but not to this: see that the user of brokers.{broker} may do it, and look into the broker's own log"
+        yield Finding(False, f"{broker}: {error}", fix)
+    except plugins.UnusableAdapter as error:
+        yield Finding(False, f"{broker}: {error}")  # it says what to do
 
 
 def _daemon(client: Client) -> Iterator[Finding]:

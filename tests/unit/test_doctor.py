@@ -94,12 +94,14 @@ def test_levels_are_looked_at_on_their_own_broker(asked: Asked, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_look_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_fails_is_a_finding_that_says_where_to_look_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> list[Finding]:
         raise NotConnected("gone")
 
     monkeypatch.setattr(KafkaAdapter, "standstills", fails)
-    assert Finding(False, "one: gone") in findings(config(tmp_path))
+    (found,) = [each for each in findings(config(tmp_path)) if each.what == "one: gone"]
+    assert not found.ok
+    assert found.fix.endswith("see that the user of brokers.one may do it, and look into the broker's own log")
 
 
 @pytest.mark.usefixtures("asked")
