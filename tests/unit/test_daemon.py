@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 import structlog
 from contract.stores import T0, record
 
+from delaybridge.bridge import daemon as daemon_module
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config import file as configuration_file
 from delaybridge.bridge.daemon import Daemon, run
@@ -76,3 +78,32 @@ def test_what_no_ledger_file_has_yet_is_counted(tmp_path: Path) -> None:
 
     assert daemon._gauges().ledger_backlog_rows == 2
     daemon.engine.store.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "environment", "warned"),
+    [
+        ({}, {}, False),
+        ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, True),
+        ({"bridge": "b1"}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, False),
+        ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "DELAYBRIDGE__BRIDGE": "b1"}, False),
+        ({"store": {"kind": "level_queues", "broker": "memory"}}, {}, True),
+        ({"store": {"kind": "level_queues", "broker": "memory"}, "bridge": "b1"}, {}, False),
+    ],
+)
+def test_a_name_that_nobody_chose_is_warned_of_where_it_may_not_last(
+    monkeypatch: pytest.MonkeyPatch, data: dict[str, Any], environment: dict[str, str], warned: bool
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(daemon_module, "CONTAINER", re.compile("no host name"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with structlog.testing.capture_logs() as logs:
+        Daemon(Config.model_validate(data))._tell_of_name()
+
+    assert [line["event"] for line in logs] == ["bridge_name_is_host_name"] * warned
+
+
+@pytest.mark.parametrize(("name", "made"), [("3f2a9c0b1d4e", True), ("delaybridge", False), ("delaybridge-0", False), ("deadbeef", False)])
+def test_the_host_name_that_a_container_gets_is_its_id(name: str, made: bool) -> None:
+    assert bool(daemon_module.CONTAINER.fullmatch(name)) is made
