@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .records import offset_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from collections.abc import Set as AbstractSet
 
     from kafka import TopicPartition
@@ -51,10 +51,14 @@ class Inbox:
                 self._changed.wait_for(lambda: self._reason or (self._count < self.prefetch and self._bytes < _BYTES), timeout) is not False
             )
 
-    def put(self, partition: TopicPartition, records: Sequence[Received]) -> None:
-        """Append what was fetched."""
+    def put(
+        self, partition: TopicPartition, records: Sequence[Received], ours: Callable[[], Collection[TopicPartition]] | None = None
+    ) -> None:
+        """Append what was fetched; what is not `ours` any more is left to its next owner. `drop` comes before both or after both."""
         chunk = _Chunk(partition, records)
         with self._changed:
+            if ours is not None and partition not in ours():
+                return
             self._chunks.append(chunk)
             self._count += len(records)
             self._bytes += sum(chunk.sizes)

@@ -13,7 +13,7 @@ from .gate import Gate, Held
 from .records import offset_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kafka import TopicPartition
 
@@ -170,9 +170,10 @@ class LevelInbox:
         with self._lock:
             return self.holds([each for each in self._finished if each.topic == topic])
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
         """These are not ours any more."""
         with self._lock:
+            self._gate.drop(partitions)  # once more: some may have been fetched since
             for each in partitions:
                 self._finished.pop(each, None)
                 self._uncommitted.discard(each)

@@ -7,7 +7,6 @@ is finished, so that the next owner of a partition takes up exactly what is not.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -63,10 +62,8 @@ class LevelPoller(Poller):
 
     def _pause(self, unwanted: set[TopicPartition]) -> None:
         paused = self.consumer.paused()
-        for change, partitions in ((self.consumer.pause, unwanted - paused), (self.consumer.resume, paused - unwanted)):
-            for each in partitions:
-                with contextlib.suppress(KeyError):  # it has just gone to another bridge
-                    change(each)
+        self._each(self.consumer.pause, unwanted - paused)
+        self._each(self.consumer.resume, paused - unwanted)
 
     def _open(self, unknown: set[TopicPartition]) -> None:
         if unknown:

@@ -30,7 +30,7 @@ from .progress import Progress
 from .topics import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..base import Received
     from . import Kafka
@@ -116,13 +116,19 @@ class Poller:
             fetched = self.consumer.poll(timeout_ms=_POLL, max_records=self.inbox.prefetch)
         else:
             paused = self.consumer.assignment()
-            self.consumer.pause(*paused)
+            self._each(self.consumer.pause, paused)
             fetched = self.consumer.poll(timeout_ms=_POLL)
-            self.consumer.resume(*(paused & self.consumer.assignment()))
+            self._each(self.consumer.resume, paused)
         created_again = self._meet(self.consumer.assignment() - self._met)
         for partition, records in fetched.items():
             if partition not in created_again:
-                self.inbox.put(partition, records)
+                self.inbox.put(partition, records, self.consumer.assignment)
+
+    @staticmethod
+    def _each(change: Callable[[TopicPartition], None], partitions: Iterable[TopicPartition]) -> None:
+        for each in partitions:
+            with contextlib.suppress(KeyError):  # it has gone to another bridge
+                change(each)
 
     def _meet(self, come: set[TopicPartition]) -> set[TopicPartition]:
         """Those of these partitions of which an offset of an earlier topic was committed: they are read from their beginning."""
@@ -249,7 +255,14 @@ class Poller:
         except Exception:  # noqa: BLE001, S110 - the broker gives these again, and their tokens are known
             pass
         finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Where kafka-python's own thread has died it cannot leave the group, and closes nothing."""
+        try:
             self.consumer.close(autocommit=False, timeout_ms=_CLOSING)
+        except Exception:  # noqa: BLE001 - the group misses this member soon
+            self.consumer._client.close()  # noqa: SLF001 - as KafkaConsumer.close does
 
     def _commit_rest(self, deadline: float) -> None:
         """All that was acknowledged. In the middle of a rebalance Kafka takes no commit: polling brings that to its end first."""

@@ -74,3 +74,15 @@ def test_where_nobody_takes_it_the_source_is_closed_all_the_same(monkeypatch: py
     consumer = Consumer(errors.RebalanceInProgressError())
     poller(consumer).close()
     assert consumer.done == ["commit 7", "close"]
+
+
+def test_where_it_cannot_leave_its_group_it_leaves_no_connection_behind_all_the_same() -> None:
+    consumer = Consumer()
+
+    def dead(**_: Any) -> None:
+        raise errors.KafkaConnectionError("Event loop stopped")
+
+    consumer.close = dead  # type: ignore[method-assign]
+    consumer._client.close = lambda: consumer.done.append("let go")
+    poller(consumer).close()
+    assert consumer.done == ["commit 7", "let go"]

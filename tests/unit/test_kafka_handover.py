@@ -136,3 +136,59 @@ def test_the_partitions_of_levels_that_stay_are_committed_again_too() -> None:
     ended(handing_over)
     poller._commit_some()
     assert group.coordinator.asked == [{GOES: 1, STAYS: 1}, {STAYS: 1}]
+
+
+def record(partition: TopicPartition, offset: int) -> Received:
+    return Received(Message(b""), "", Origin("t", partition.partition, b"i" * 16, "", False).token(offset, 0), True, 0)
+
+
+class Fetching(Group):
+    """It fetches one record of each partition, and one of them goes while it does."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        super().__init__()
+        self.assigned = {GOES, STAYS}
+        self._consumer.assignment = lambda: set(self.assigned)
+        self._consumer.pause = self._consumer.resume = self._touch
+        self._consumer.poll = self._fetch
+        self._consumer._coordinator._join_task = None
+        self.touched: list[TopicPartition] = []
+        self.poller._met = {GOES, STAYS}
+        self._full = full
+
+    def _touch(self, *partitions: TopicPartition) -> None:
+        for each in partitions:
+            if each == STAYS and self._full:
+                self.assigned.discard(GOES)  # kafka-python's thread is quicker
+            if each not in self.assigned:
+                raise KeyError(each)
+            self.touched.append(each)
+
+    def _fetch(self, **_: Any) -> dict[TopicPartition, list[Received]]:
+        self.assigned.discard(GOES)
+        ended(Handover(self.poller).on_partitions_revoked([GOES]))
+        return {each: [record(each, 0)] for each in (GOES, STAYS)}
+
+
+def test_what_was_fetched_of_a_partition_that_has_gone_is_left_to_its_next_owner() -> None:
+    group = Fetching()
+    group.poller._poll()
+    _, ends = group.poller.inbox.take(10, 0)
+    assert ends == {STAYS: 1}
+
+
+def test_a_partition_that_goes_while_nobody_receives_ends_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Fetching(full=True)
+    monkeypatch.setattr(group.poller.inbox, "wait_for_room", lambda _: False)
+    group.poller._poll()
+    assert group.touched.count(STAYS) == 2
+
+
+def test_what_is_fetched_of_a_level_while_its_partition_goes_is_left_to_its_next_owner() -> None:
+    inbox = LevelInbox([Level("t", 0)])
+    for each in (GOES, STAYS):
+        inbox.open(each, None)
+    inbox.drop([GOES])
+    inbox.put({each: [record(each, 0)] for each in (GOES, STAYS)}, lambda: dict.fromkeys((GOES, STAYS), 0))
+    inbox.forget([GOES])
+    assert [held.partition for held in inbox.leaving("t", 10, 0)] == [STAYS]
