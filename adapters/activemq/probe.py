@@ -52,7 +52,11 @@ class _Post:
         self.link.start()
         own = b"%b = '%b'" % (_OWN, self.id)
         headers = [(b"id", self.link.mark.encode()), (b"destination", self.destination.encode()), (b"ack", b"auto"), (b"selector", own)]
-        self._ask(b"SUBSCRIBE", *headers)
+        try:
+            self._ask(b"SUBSCRIBE", *headers)
+        except AdapterError:
+            self.link.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

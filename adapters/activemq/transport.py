@@ -103,6 +103,11 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
         self.sel.register(opened, selectors.EVENT_READ)
         self.blocking = False
 
+    def shutdown_queue(self) -> None:
+        """What stomp.py does at the end, over TLS. It leaves the selector, and its file, to the garbage collector."""
+        with contextlib.closing(self.sel):
+            super().shutdown_queue()
+
     def _BaseTransport__read_frames(self) -> None:  # noqa: N802 - stomp.py's own name, mangled
         while True:
             try:

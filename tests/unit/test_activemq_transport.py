@@ -65,3 +65,16 @@ def test_a_refused_connection_says_so() -> None:
     transport = QuietTransport(Target("127.0.0.1", port, None, None, None), Times(1, 0, 1), Reader(b"mark"), lambda _: None)
     with pytest.raises(ConnectionRefusedError):
         transport.start()
+
+
+def test_at_the_end_of_a_connection_over_tls_no_file_stays_open() -> None:
+    transport = QuietTransport(Target("127.0.0.1", 0, None, None, None), Times(1, 0, 1), Reader(b"mark"), lambda _: None)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        transport.socket = ours
+        transport._serve_from_reading_thread(ours)
+        files = [transport.send_queue._putsocket, transport.send_queue._getsocket, ours]
+        selector = transport.sel
+        transport.cleanup()
+    assert selector.get_map() is None, "the selector is open"
+    assert [each.fileno() for each in files] == [-1] * 3
