@@ -245,7 +245,7 @@ class Asked(msgspec.Struct, frozen=True):
     ack: Callable[[], None]
 
 
-class Management(Protocol):
+class SchedulerRequests(Protocol):
     """Where a broker's own clients ask its scheduler what is scheduled, and withdraw it. One thread drives it."""
 
     def connect(self) -> None:
@@ -279,7 +279,7 @@ SINCE = b"delaybridge-since"
 """The header that tells since when a message waits at its level (epoch ms), for a source that keeps it back itself."""
 
 
-class LevelQueues(Protocol):
+class LevelDeclaration(Protocol):
     """The level queues on one broker, to be declared and counted. Every method connects anew, and raises AdapterError.
 
     `counts_taken` says whether `depths` counts what bridges have taken and not acknowledged.
@@ -305,7 +305,7 @@ class LevelQueues(Protocol):
 
 
 @runtime_checkable
-class Trimmable(LevelQueues, Protocol):
+class Trimmable(LevelDeclaration, Protocol):
     """Level queues of a broker that keeps what is finished until it is told to delete it."""
 
     def trim(self) -> None:
@@ -337,7 +337,7 @@ class Levelled(Adapter, Protocol):
         """
         ...
 
-    def level_queues(self, options: Any, levels: Sequence[Level]) -> LevelQueues:
+    def level_queues(self, options: Any, levels: Sequence[Level]) -> LevelDeclaration:
         """The queues themselves."""
         ...
 
@@ -365,6 +365,6 @@ class Examinable(Protocol):
 class Manageable(Protocol):
     """An adapter of a broker with a scheduler of its own, whose management messages the bridge answers in its place."""
 
-    def management(self, options: Any) -> Sequence[Management]:
+    def management(self, options: Any) -> Sequence[SchedulerRequests]:
         """One for each destination at which such messages come in; not connected yet. Empty where it is switched off."""
         ...

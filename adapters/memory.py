@@ -218,13 +218,13 @@ class MemoryLevels:
         self._levels = levels
 
     def plan(self) -> list[Step]:
-        """See base.LevelQueues."""
+        """See base.LevelDeclaration."""
         return []
 
     apply = undo = plan
 
     def depths(self) -> list[int]:
-        """See base.LevelQueues."""
+        """See base.LevelDeclaration."""
         return [len(self._broker.queue(level.name)) for level in self._levels]
 
 

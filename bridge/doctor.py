@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ..adapters.base import Interception, LevelQueues, Outcome
+    from ..adapters.base import Interception, LevelDeclaration, Outcome
     from .client import Client
     from .config import Config, Route
 
@@ -63,12 +63,12 @@ def _read(routes: Sequence[Route], broker: str) -> list[Any]:
     return [route.source.endpoint for route in routes if route.source.broker == broker]
 
 
-def preparations(config: Config, broker: str, only: str | None = None) -> list[Interception | LevelQueues]:
+def preparations(config: Config, broker: str, only: str | None = None) -> list[Interception | LevelDeclaration]:
     """All that this broker is prepared with: `interception`, and `level_queues` where it holds them; or `only` one of these.
 
     Raises AdapterError and plugins.UnusableAdapter.
     """
-    parts: list[Interception | LevelQueues | None] = []
+    parts: list[Interception | LevelDeclaration | None] = []
     if only != "level_queues":
         parts.append(interception(config, broker, config.routes))
     if only != "interception" and config.store.broker == broker:

@@ -14,7 +14,7 @@ from .workers import RECEIVE_TIMEOUT, Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ..adapters.base import Asked, Management
+    from ..adapters.base import Asked, SchedulerRequests
     from ..core.store import Record, Store
     from .clock import Clock
     from .config import Config
@@ -42,7 +42,7 @@ class Manager:
         self._stopping = stopping
 
     def do(self, asked: Asked, answer: AnswerBy) -> None:
-        """Do it, then acknowledge; `answer` is `Management.answer`. Interrupted by the daemon's end it is not acknowledged.
+        """Do it, then acknowledge; `answer` is `SchedulerRequests.answer`. Interrupted by the daemon's end it is not acknowledged.
 
         Raises NotConnected: the request comes again.
         """
@@ -107,7 +107,7 @@ class ManagementWorker(Worker):
         self,
         name: str,
         broker: str,
-        management: Management,
+        management: SchedulerRequests,
         manager: Manager,
         metrics: Metrics,
         failed: Callable[[str, BaseException], None],

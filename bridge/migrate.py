@@ -105,7 +105,7 @@ class Place(NamedTuple):
         return [next(left) if wanted else None for wanted in found]
 
     def depths(self) -> list[int] | None:
-        """See base.LevelQueues; None where the broker does not say. Raises NotConnected."""
+        """See base.LevelDeclaration; None where the broker does not say. Raises NotConnected."""
         try:
             return self.adapter.level_queues(self.options, self.queues).depths()
         except NotConnected:

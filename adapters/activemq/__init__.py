@@ -29,7 +29,7 @@ from .transport import Target, Times
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base import Interception, Level, LevelQueues, Management
+    from ..base import Interception, Level, LevelDeclaration, SchedulerRequests
     from .level_source import LevelSource
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
@@ -169,7 +169,7 @@ class ActiveAdapter:
 
         return Composite(options, routes)
 
-    def management(self, options: ActiveMQ) -> Sequence[Management]:
+    def management(self, options: ActiveMQ) -> Sequence[SchedulerRequests]:
         """See base.Manageable."""
         from .scheduler import DESTINATIONS, Scheduler  # noqa: PLC0415 - imports the other way round for the types
 
@@ -193,7 +193,7 @@ class ActiveAdapter:
         """See base.Levelled."""
         return [self._source(options, self.level_address(options, level))]
 
-    def level_queues(self, options: ActiveMQ, levels: Sequence[Level]) -> LevelQueues:
+    def level_queues(self, options: ActiveMQ, levels: Sequence[Level]) -> LevelDeclaration:
         """See base.Levelled."""
         from .levels import ActiveLevels  # noqa: PLC0415 - only level queues need it
 

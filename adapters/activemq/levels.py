@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ActiveLevels:
-    """See base.LevelQueues. There is nothing to declare; what a level holds the statistics plug-in knows."""
+    """See base.LevelDeclaration. There is nothing to declare; what a level holds the statistics plug-in knows."""
 
     counts_taken = True
 
@@ -29,7 +29,7 @@ class ActiveLevels:
         self._levels = levels
 
     def plan(self) -> list[Step]:
-        """See base.LevelQueues. Without the plug-in all works, but nobody can say how much waits."""
+        """See base.LevelDeclaration. Without the plug-in all works, but nobody can say how much waits."""
         steps = [Step(f"queue `{level.name}` holds what waits for its level; ActiveMQ makes it", "", True) for level in self._levels]
         try:
             self.depths()
@@ -40,11 +40,11 @@ class ActiveLevels:
         return [*steps, Step(what, PLUGIN, counted)]
 
     def apply(self) -> list[Step]:
-        """See base.LevelQueues: what is not done has to be done by hand."""
+        """See base.LevelDeclaration: what is not done has to be done by hand."""
         return self.plan()
 
     def undo(self) -> list[Step]:
-        """See base.LevelQueues. No STOMP client can delete a queue; ActiveMQ itself removes unused ones where `gcInactiveDestinations` says so."""
+        """See base.LevelDeclaration. No STOMP client can delete a queue; ActiveMQ itself removes unused ones where `gcInactiveDestinations` says so."""
         return [self._left(level, depth) for level, depth in zip(self._levels, self.depths(), strict=True)]
 
     def _left(self, level: Level, depth: int) -> Step:
@@ -53,6 +53,6 @@ class ActiveLevels:
         return Step(f"queue `{level.name}` is empty; ActiveMQ removes it where `gcInactiveDestinations` is on", "", True)
 
     def depths(self) -> list[int]:
-        """See base.LevelQueues. What a bridge holds counts as well, until it is at its next place."""
+        """See base.LevelDeclaration. What a bridge holds counts as well, until it is at its next place."""
         with Statistics(self._targets(), self._times) as statistics:
             return statistics.depths([level.name for level in self._levels])

@@ -33,7 +33,7 @@ from .source import KafkaSource, Subscription, Tap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base import Finding, Interception, Level, LevelQueues
+    from ..base import Finding, Interception, Level, LevelDeclaration
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -224,7 +224,7 @@ class KafkaAdapter:
         """See base.Logging."""
         return KafkaLog(options, level.name)
 
-    def level_queues(self, options: Kafka, levels: Sequence[Level]) -> LevelQueues:
+    def level_queues(self, options: Kafka, levels: Sequence[Level]) -> LevelDeclaration:
         """See base.Levelled."""
         from .level_topics import KafkaLevelQueues  # noqa: PLC0415 - as above
 

@@ -51,7 +51,7 @@ def settings(level: Level) -> dict[str, str]:
 
 
 class KafkaLevelQueues:
-    """See base.LevelQueues."""
+    """See base.LevelDeclaration."""
 
     counts_taken = True
 
@@ -60,12 +60,12 @@ class KafkaLevelQueues:
         self._levels = levels
 
     def plan(self) -> list[Step]:
-        """See base.LevelQueues."""
+        """See base.LevelDeclaration."""
         with opened(self._options) as cluster:
             return self._steps(cluster.topics(self._names))
 
     def apply(self) -> list[Step]:
-        """See base.LevelQueues."""
+        """See base.LevelDeclaration."""
         with opened(self._options) as cluster:
             there = cluster.topics(self._names, settings=False)
             for level in self._levels:
@@ -74,7 +74,7 @@ class KafkaLevelQueues:
             return self._steps(cluster.topics(self._names))
 
     def undo(self) -> list[Step]:
-        """See base.LevelQueues. Stop the bridges first: a message that arrives between the last look and the end would be lost."""
+        """See base.LevelDeclaration. Stop the bridges first: a message that arrives between the last look and the end would be lost."""
         with opened(self._options) as cluster:
             steps = [self._undone(cluster, level) for level in self._levels if not level.name.endswith(IDS)]
             for level in self._levels:
@@ -83,7 +83,7 @@ class KafkaLevelQueues:
             return steps
 
     def depths(self) -> list[int]:
-        """See base.LevelQueues. What a bridge has taken and not finished counts as well, and a transaction's marker as one."""
+        """See base.LevelDeclaration. What a bridge has taken and not finished counts as well, and a transaction's marker as one."""
         with opened(self._options) as cluster:
             there = cluster.topics(self._names, settings=False)
             return [cluster.waiting(group(level.name), there[level.name]) if level.name in there else 0 for level in self._levels]

@@ -20,7 +20,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from ..base import NotConnected, Step
 from . import probe as amqp
-from .source import Prepared, RabbitSource
+from .source import Declared, RabbitSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +83,7 @@ class LevelSource(RabbitSource):
         wanted = queues(level)
         super().__init__(
             parameters,
-            Prepared(wanted[-1].name, tuple((queue.name, queue.arguments) for queue in wanted)),
+            Declared(wanted[-1].name, tuple((queue.name, queue.arguments) for queue in wanted)),
             prefetch=prefetch,
             timeout=timeout,
         )
@@ -101,7 +101,7 @@ class LevelSource(RabbitSource):
 
 
 class RabbitLevels:
-    """See base.LevelQueues. All of it goes over AMQP."""
+    """See base.LevelDeclaration. All of it goes over AMQP."""
 
     counts_taken = False
 
@@ -111,17 +111,17 @@ class RabbitLevels:
         self._queues = [queue for level in levels for queue in queues(level)]
 
     def plan(self) -> list[Step]:
-        """See base.LevelQueues."""
+        """See base.LevelDeclaration."""
         with self._connection() as connection:
             return [_planned(connection, queue) for queue in self._queues]
 
     def apply(self) -> list[Step]:
-        """See base.LevelQueues. Raises AdapterError where the user may not."""
+        """See base.LevelDeclaration. Raises AdapterError where the user may not."""
         with self._connection() as connection:
             return [_declared(connection, queue) for queue in self._queues]
 
     def undo(self) -> list[Step]:
-        """See base.LevelQueues. A queue that a bridge consumes stays, too: stop the bridges first.
+        """See base.LevelDeclaration. A queue that a bridge consumes stays, too: stop the bridges first.
 
         Where a level may go, it must have moved a marker, and shown nothing for `SECOND_LOOK` seconds after that.
         """
@@ -135,7 +135,7 @@ class RabbitLevels:
             return [step for level, reason in reasons.items() for step in _taken_away(connection, level, reason)]
 
     def depths(self) -> list[int]:
-        """See base.LevelQueues. What a bridge has taken and not acknowledged is not among it; a queue that is missing has none."""
+        """See base.LevelDeclaration. What a bridge has taken and not acknowledged is not among it; a queue that is missing has none."""
         with self._connection() as connection:
             return [sum(_ready(connection, queue.name) for queue in queues(level)) for level in self._levels]
 

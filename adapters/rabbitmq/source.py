@@ -44,7 +44,7 @@ class Ingress(NamedTuple):
         return passive and self.create and code == _NOT_FOUND
 
 
-class Prepared(NamedTuple):
+class Declared(NamedTuple):
     """A queue to consume, the last of `queues`, which are declared first: name and arguments. Where we may not, they are taken as they are."""
 
     queue: str
@@ -67,7 +67,7 @@ class Tap(NamedTuple):
         return False
 
 
-Subscription = Ingress | Prepared | Tap
+Subscription = Ingress | Declared | Tap
 
 
 class _Subscriber:
@@ -86,7 +86,7 @@ class _Subscriber:
         """See Session."""
         self._link = link
         self._wire = wire
-        self._open(passive=not isinstance(self._subscription, Prepared))
+        self._open(passive=not isinstance(self._subscription, Declared))
 
     def _open(self, *, passive: bool) -> None:
         self._wire.channel(on_open_callback=partial(self._declare, passive))
@@ -103,7 +103,7 @@ class _Subscriber:
         else:
             self._prepare(subscription)
 
-    def _prepare(self, subscription: Prepared) -> None:
+    def _prepare(self, subscription: Declared) -> None:
         for name, arguments in subscription.queues:
             wanted = name == subscription.queue
             self.channel.queue_declare(name, durable=True, arguments=arguments, callback=self._declared if wanted else lambda _: None)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from ...adapters.base import Finding, Interception, LevelQueues, Step
+    from ...adapters.base import Finding, Interception, LevelDeclaration, Step
     from ..config import Config
 
 commands = typer.Typer()
@@ -110,7 +110,7 @@ def _chosen(config: Config, names: list[str] | None) -> list[str]:
 
 
 def _steps(
-    path: Path | None, names: list[str] | None, only: Part | None, ask: Callable[[Interception | LevelQueues], list[Step]]
+    path: Path | None, names: list[str] | None, only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[Step]]
 ) -> list[dict[str, Any]]:
     import msgspec
     from rich.console import Console

@@ -25,8 +25,7 @@ from .store import LevelQueues
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...adapters.base import LevelQueues as Prepared
-    from ...adapters.base import Sink, Source
+    from ...adapters.base import LevelDeclaration, Sink, Source
     from ...adapters.exchange import Exchange
     from ...core.time_index import TimeIndex
     from ..clock import Clock
@@ -180,7 +179,7 @@ def exact(config: Config) -> set[str]:
 class Declaration:
     """Has the queues there before anything is published, and before anybody looks for them: `made` says that it was tried."""
 
-    def __init__(self, level_queues: Prepared) -> None:
+    def __init__(self, level_queues: LevelDeclaration) -> None:
         self.made = threading.Event()
         self._level_queues = level_queues
 
@@ -195,7 +194,7 @@ class Declaration:
         self.made.set()
 
 
-def prepared(config: Config) -> Prepared:
+def prepared(config: Config) -> LevelDeclaration:
     """The level queues as `plan` and `apply` see them. Raises plugins.UnusableAdapter."""
     adapter, options = levelled(config, str(config.store.broker))
     logs = [ids(config.store.prefix)] if isinstance(adapter, Logging) else []

@@ -12,7 +12,7 @@ from ..workers import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...adapters.base import LevelQueues
+    from ...adapters.base import LevelDeclaration
 
 log = structlog.get_logger()
 
@@ -26,7 +26,7 @@ TRIM_EVERY = 6
 class DepthWorker(Worker):
     """`depths` is what the broker said last, level 0 first; None while it says nothing."""
 
-    def __init__(self, queues: LevelQueues, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, queues: LevelDeclaration, failed: Callable[[str, BaseException], None]) -> None:
         super().__init__("level depths", failed)
         self._queues = queues
         self._kept = queues if isinstance(queues, Trimmable) else None

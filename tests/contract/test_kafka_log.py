@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from brokers.kafka import Broker
 
-    from delaybridge.adapters.base import LevelQueues
+    from delaybridge.adapters.base import LevelDeclaration
     from delaybridge.adapters.log import Log
 
 
@@ -32,7 +32,7 @@ class Shared:
         self.user = User(url, create=False, delivery_timeout=5, level_partitions=3)
         prefix = named("levels")
         self.level = Level(f"{prefix}.ids", 0)
-        self.queues: LevelQueues = adapter.level_queues(self.user.options(), [Level(f"{prefix}.0", 0), self.level])
+        self.queues: LevelDeclaration = adapter.level_queues(self.user.options(), [Level(f"{prefix}.0", 0), self.level])
         self._opened: list[Log] = []
 
     def log(self, **options: float) -> Log:
