@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -243,6 +244,17 @@ def test_after_closing_every_published_message_has_had_its_outcome(stage: Stage)
     unknown = [error for _, error in stage.outcomes if error is not None]
     assert {type(error) for error in unknown} <= {NotConnected}
     assert len(received(stage.source(), 500 - len(unknown))) == 500 - len(unknown)
+
+
+@pytest.mark.parametrize("milliseconds", [0, 3, 30, 300])
+def test_at_whatever_moment_a_sink_is_closed_each_message_has_had_one_outcome(stage: Stage, milliseconds: int) -> None:
+    sink = stage.sink()
+    addresses = (stage.address, stage.address + "-missing", "/nowhere/at/all")
+    for start in range(0, 300, 3):  # in small pieces, so that some are on their way in each of the adapter's stages
+        sink.publish([Outgoing(str(start + number).encode(), address, message(b"")) for number, address in enumerate(addresses)])
+    threading.Event().wait(milliseconds / 1000)
+    sink.close()
+    assert Counter(tag for tag, _ in stage.outcomes) == Counter(str(number).encode() for number in range(300))
 
 
 def test_a_sink_works_again_after_connecting_again(stage: Stage) -> None:
