@@ -7,7 +7,7 @@
     closer, settling, sightings           the ids behind that: in the ledger, and at the destinations
     summary, histories   the tables
     audit                all of it in order; verdict: what it means
-    session, hadoop, outputs, terminal, report    the world outside
+    session, hadoop, runs, outputs, terminal, report    the world outside
 
 Nothing here runs in a Python worker: executors need Spark and nothing else.
 """

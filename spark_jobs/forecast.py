@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import secrets
 import sys
 import time
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from .forecasting.minutes import MINUTE_MS
 from .frames import keep
 from .hadoop import Folder
 from .question import HOUR_MS
+from .runs import Run
 from .verdict import EXIT_CODES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from .audit import Say
 
-TABLE = "minutes-"
+TABLES, MINUTES = "tables-", "minutes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +116,12 @@ def forecast(spark: SparkSession, arguments: Arguments, say: Say = lambda _: Non
 
 
 def _write(spark: SparkSession, table: DataFrame, report: dict[str, Any], out: str) -> dict[str, Any]:
-    """The table under a name of its own; then `forecast.json`, which names it, in one rename; then the earlier table goes. As `outputs` does."""
-    folder, run = Folder(spark, out.rstrip("/")), f"{TABLE}{secrets.token_hex(4)}"
-    table.orderBy(*minutes.DESTINATION, "minute").write.mode("errorifexists").parquet(folder.at(run))
-    report = {**report, "tables": {"minutes": folder.at(run)}}
-    folder.replace("forecast.json", json.dumps(report, indent=2) + "\n")
-    for name in folder.names():
-        if name.startswith(TABLE) and name != run:
-            folder.remove(name)
-    return {**report, "json": folder.at("forecast.json")}
+    """The table under a name of its own; then `forecast.json`, which names it, at once; then the earlier table goes. See `runs`."""
+    run = Run(Folder(spark, out.rstrip("/")), "forecast.json", TABLES)
+    table.orderBy(*minutes.DESTINATION, "minute").write.mode("errorifexists").parquet(run.at(MINUTES))
+    report = {**report, "tables": {MINUTES: run.at(MINUTES)}}
+    run.hold(report)
+    return {**report, "json": run.folder.at("forecast.json")}
 
 
 if __name__ == "__main__":

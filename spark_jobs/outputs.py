@@ -9,14 +9,12 @@
                    malformed        rows that were set aside
 
 A run writes its tables under a name of its own, then replaces report.html, then report.json: that is the moment at which the window's result changes. Then
-the tables of earlier runs go. A run that dies before that leaves the earlier report.json as it was, with its tables, and its own tables to the next run's
-cleaning; report.html may be the new one already. How a file is replaced: see `Folder.replace`.
+the tables of the earlier run go, see `runs`. A run that dies before that leaves the earlier report.json as it was, with its tables, and its own tables to a
+later run's cleaning; report.html may be the new one already. How a file is replaced: see `Folder.replace`.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +22,7 @@ from . import report
 from .findings import FINDINGS
 from .frames import FEW
 from .hadoop import Folder
+from .runs import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from .question import Question
 
 TABLES = "tables-"
+_OCCURRENCE = ("id", "occurrence", "destination_broker", "destination")
 
 
 def window_name(question: Question) -> str:
@@ -55,20 +55,17 @@ def in_order(table: DataFrame, few: bool, *by: str) -> DataFrame:
 def write(spark: SparkSession, audit: Audit, told: dict[str, Any], out: str) -> dict[str, Any]:
     """Write everything; returns what was told with the places added."""
     folder = Folder(spark, f"{out.rstrip('/')}/{window_name(audit.question)}")
-    run = f"{TABLES}{secrets.token_hex(4)}"
+    run = Run(folder, "report.json", TABLES)
     few = sum(told["totals"][name] for name in FINDINGS) <= FEW
     tables: dict[str, DataFrame] = {
         "summary": in_order(audit.summary, True, "destination_broker", "destination", "due_hour", "kind", "dialect", "level"),
-        "discrepancies": in_order(audit.discrepancies, few, "finding", "due_time", "id", "occurrence"),
-        "histories": in_order(audit.histories, few, "id", "occurrence", "event_time", "sequence"),
+        "discrepancies": in_order(audit.discrepancies, few, "finding", "due_time", *_OCCURRENCE, "at", "detail"),
+        "histories": in_order(audit.histories, few, "id", "occurrence", "event_time", "bridge", "sequence", "place"),
         "malformed": audit.malformed,
     }
     for name, table in tables.items():
-        table.write.mode("errorifexists").parquet(folder.at(f"{run}/{name}"))
-    places = {**told, "tables": {name: folder.at(f"{run}/{name}") for name in tables}, "html": folder.at("report.html")}
+        table.write.mode("errorifexists").parquet(run.at(name))
+    places = {**told, "tables": {name: run.at(name) for name in tables}, "html": folder.at("report.html")}
     folder.replace("report.html", report.page(places))
-    folder.replace("report.json", json.dumps(places, indent=2) + "\n")
-    for name in folder.names():
-        if name.startswith(TABLES) and name != run:
-            folder.remove(name)
+    run.hold(places)
     return {**places, "json": folder.at("report.json")}
