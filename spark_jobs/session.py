@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 KAFKA_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 """The source for topics, of the same version as Spark."""
 
+ALWAYS = {"spark.sql.session.timeZone": "UTC"}
+"""What nobody may say otherwise: every instant in the reports, the tables and the alerts is UTC, and says so."""
+
 SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.maxPlanStringLength": "65536",  # Spark writes every plan down for an interface that nobody opens
     "spark.sql.parquet.mergeSchema": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # others read an instant, and in UTC; what Spark writes else is deprecated and has no zone
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",  # percentiles and lists of so many buckets, before they are sorted
     "spark.sql.codegen.cache.maxEntries": "1000",  # an audit has more than the hundred programs that Spark keeps by default
 }
@@ -111,6 +114,7 @@ def _settings(*, kafka: bool, conf: Sequence[str]) -> dict[str, str]:
         if not separator:
             raise UnusableInput(f"--conf {one}: write it as NAME=VALUE")
         settings[name] = value
+    settings |= ALWAYS
     if (
         kafka
         and not submitted

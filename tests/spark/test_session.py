@@ -11,6 +11,8 @@ from spark.java import needs_java
 
 pytest.importorskip("pyspark")
 
+from delaybridge.spark_jobs.session import _settings
+
 KILLED = """
 import os, signal
 from pyspark import SparkContext
@@ -31,3 +33,9 @@ def test_a_job_whose_java_is_killed_cannot_say_and_tells_with_which_exit_code_it
     assert done.stdout == "None\n"
     assert "cannot say: Spark's Java ended with exit code -9" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_instants_are_utc_whatever_is_asked_of_spark() -> None:
+    settings = _settings(kafka=False, conf=["spark.sql.session.timeZone=Asia/Tokyo", "spark.app.name=ours"])
+
+    assert (settings["spark.sql.session.timeZone"], settings["spark.app.name"]) == ("UTC", "ours")
