@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 if TYPE_CHECKING:
@@ -14,8 +15,12 @@ FEW = 200_000
 
 
 def keep(frame: DataFrame) -> DataFrame:
-    """Compute a small frame now, and forget how: plans that hold plans that hold plans take longer to read than all the data."""
-    return frame.localCheckpoint(eager=True)
+    """Compute a small frame now, and forget how: plans that hold plans that hold plans take longer to read than all the data.
+
+    What is forgotten cannot be computed again. On a cluster two executors hold each part, so that the job outlives one of them.
+    """
+    alone = str(frame.sparkSession.sparkContext.master).partition("[")[0] == "local"
+    return frame.localCheckpoint(eager=True, storageLevel=None if alone else StorageLevel.MEMORY_AND_DISK_2)
 
 
 def none_of(frame: DataFrame) -> DataFrame:
