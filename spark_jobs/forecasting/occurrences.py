@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .crons import with_matches
+from .minutes import MINUTE_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -25,11 +26,12 @@ _CRON = (*_COMMON, "cron", "zone", "delay", "period", "repeat", "start", "after"
 def expected(pending: DataFrame, since: int, until: int) -> DataFrame:
     """The contract: what is delivered from `since` to before `until`, and what is `overdue`; how many deliveries at that instant, and their bytes.
 
+    Of a repeat that comes several times a minute, those of a minute stand at one instant of it.
     Overdue is what was due, and still pending, when it was exported. What is due between then and `since` is taken to be delivered on time. What
     would be handed out after its end expires, and is no delivery.
     """
     prepared = _prepared(pending)
-    every = reduce(DataFrame.unionByName, (_next(prepared), _periods(prepared, until), _crons(prepared, until)))
+    every = reduce(DataFrame.unionByName, (_next(prepared), _periods(prepared, since, until), _crons(prepared, until)))
     overdue = F.col("at_ms") < F.col("exported")
     lives = F.col("ends").isNull() | (F.greatest("at_ms", "exported") <= F.col("ends"))
     return every.where((F.col("at_ms") < until) & (overdue | (F.col("at_ms") >= since)) & lives).select(
@@ -57,18 +59,41 @@ def _next(prepared: DataFrame) -> DataFrame:
     )
 
 
-def _periods(prepared: DataFrame, until: int) -> DataFrame:
-    """Occurrence n of a repeat is due at begin + (n - 1) * period, up to repeat + 1."""
-    repeats = prepared.where("cron = '' and period > 0").withColumn("begin", F.expr("start + delay")).withColumns(
+def _periods(prepared: DataFrame, since: int, until: int) -> DataFrame:
+    """Occurrence n of a repeat is due at begin + (n - 1) * period, up to repeat + 1. Counted, where they are many, and not made."""
+    every = F.expr("nullif(period, 0)")  # Spark may divide by it before it asks whether it is above 0
+    repeats = prepared.where("cron = '' and period > 0").withColumns({"begin": F.expr("start + delay"), "period": every}).withColumns(
         {
             "first": F.expr("greatest(occurrence + 1, (after - begin) div period + 2)"),
-            "last": F.expr(f"least(repeat + 1, ({until} - 1 - begin) div period + 1)"),
+            "last": F.expr(f"least(repeat + 1, {_last_before(str(until))}, {_last_before('ends + 1')})"),  # least() steps over null
         }
     )  # fmt: skip
-    instants = F.expr("sequence(begin + (first - 1) * period, begin + (last - 1) * period, period)")
-    return repeats.where("first <= last").select(
-        *_COMMON, F.explode(instants).alias("at_ms"), F.lit(1).cast("bigint").alias("deliveries"), F.col("size").alias("bytes")
+    # What is overdue counts as one, at its first instant; none of it counts where it would be handed out after its end.
+    owed = repeats.withColumn("number", F.expr(f"least(last, {_last_before('exported')}) - first + 1")).where("number > 0")
+    ahead = repeats.withColumn("first", F.expr(f"greatest(first, {_last_before(f'greatest(exported, {since})')} + 1)")).where(
+        "first <= last"
     )
+    return _in_minutes(ahead, since).unionByName(_delivered(owed, F.expr("begin + (first - 1) * period"), F.col("number")))
+
+
+def _last_before(instant: str) -> str:
+    """The number of the last occurrence that is due before an instant; 0 or less where none is."""
+    return f"cast(floor(({instant} - 1 - begin) / period) + 1 as bigint)"
+
+
+def _in_minutes(repeats: DataFrame, since: int) -> DataFrame:
+    """Occurrences `first` to `last`: an instant for each, or where several fall into one minute, an instant of that, and how many."""
+    minute = f"{since} + (begin + ({{}} - 1) * period - {since}) div {MINUTE_MS} * {MINUTE_MS}"
+    minutes = f"sequence({minute.format('first')}, {minute.format('last')}, {MINUTE_MS}L)"
+    instants = "sequence(begin + (first - 1) * period, begin + (last - 1) * period, period)"
+    some = repeats.withColumn("at", F.explode(F.expr(f"if(period < {MINUTE_MS}, {minutes}, {instants})")))
+    in_minute = f"least(last, {_last_before(f'at + {MINUTE_MS}')}) - greatest(first, {_last_before('at')} + 1) + 1"
+    number = F.expr(f"if(period < {MINUTE_MS}, {in_minute}, 1)").cast("bigint")
+    return _delivered(some, F.expr("greatest(at, begin + (first - 1) * period)"), number)
+
+
+def _delivered(repeats: DataFrame, at: Column, number: Column) -> DataFrame:
+    return repeats.select(*_COMMON, at.alias("at_ms"), number.alias("deliveries"), (number * F.col("size")).alias("bytes"))
 
 
 def _crons(prepared: DataFrame, until: int) -> DataFrame:

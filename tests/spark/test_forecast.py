@@ -24,6 +24,7 @@ from delaybridge.core.recurrence import first, following, moved
 from delaybridge.core.schedule import Limits, Misfire, Recurrence, Schedule
 from delaybridge.spark_jobs import forecast
 from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.forecasting import occurrences, pending
 from delaybridge.spark_jobs.forecasting.screen import line
 from spark.exports import NOW, STARTED, Exported, by_the_bridge
 
@@ -162,6 +163,21 @@ def test_two_bridges_add_up_and_one_bridge_twice_is_refused(spark: SparkSession,
         _told(spark, tmp_path, *paths, str(copy))
 
 
+def test_a_repeat_that_comes_every_second_takes_a_row_for_each_minute_and_not_one_for_each_delivery(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    bridge = Exported()
+    often = Schedule(due=NOW - HOUR, recurrence=Recurrence(start=NOW - HOUR, period=1_000, repeat=10_000))
+    bridge.add(often, "often", size=10)
+    waiting = pending.read(spark, [bridge.write(tmp_path)])
+
+    rows = occurrences.expected(waiting, FROM, FROM + 24 * HOUR).collect()
+
+    assert len(rows) < 2 * 10_000 / 60
+    assert (sum(row["deliveries"] for row in rows), sum(row["bytes"] for row in rows)) == (9_701, 97_010)
+    assert sum(row["deliveries"] for row in rows if row["overdue"]) == 3_600
+
+
 def test_an_export_that_lacks_what_recurs_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["a"], "due": [7]}), tmp_path / "old.parquet")
 
@@ -191,7 +207,7 @@ def _anything(dice: random.Random) -> Schedule:
     """A schedule at some occurrence of its life, around the bridge's start, the export and the forecast."""
     start = NOW + dice.randrange(-3 * HOUR, 12 * HOUR)
     ends = dice.choice([None, None, start + dice.randrange(20 * HOUR)])
-    period, repeat = dice.choice([(1_000, 40), (7_000, 500), (MINUTE, 90), (20 * MINUTE, 12), (HOUR, 30)])
+    period, repeat = dice.choice([(1_000, 40), (700, 9_000), (7_000, 500), (MINUTE, 90), (20 * MINUTE, 12), (HOUR, 30)])
     delay = dice.choice([0, 5_000, 90_000, 2 * HOUR])
     if dice.random() < 0.5:
         recurrence = Recurrence(start=start, delay=delay, period=period, repeat=repeat)
