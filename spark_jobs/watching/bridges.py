@@ -2,6 +2,8 @@
 
 A ledger reaches as far as `completeness` says, from the rows that were read and from the bridge's mark. A bridge is silent while its ledger reaches no
 further than `silent` before now, whatever the cause: it is dead, its disk is full, its files do not come, or one of them is missing.
+
+A ledger that has lost its beginning before the watch began, for old days were removed, is ragged there, and that is no hole: see `completeness`.
 """
 
 from __future__ import annotations
@@ -51,6 +53,23 @@ def joined(known: Islands, found: Iterable[tuple[str, Island]]) -> Islands:
     for bridge, island in found:
         every.setdefault(bridge, []).append(island)
     return {bridge: _joined(bridge, those) for bridge, those in every.items()}
+
+
+def cut(known: Islands, found: Iterable[tuple[str, Island]]) -> list[str]:
+    """The bridges, new ones, whose first row is not there, and other rows are missing."""
+    firsts: dict[str, list[int]] = {}
+    for bridge, island in found:
+        firsts.setdefault(bridge, []).append(island.first)
+    return [bridge for bridge, those in firsts.items() if bridge not in known and len(those) > 1 and min(those) > 1]
+
+
+def beyond(seams: Mapping[str, int], found: Iterable[tuple[str, Island]]) -> list[tuple[str, Island]]:
+    """Less those that end before their ledger's seam; but of each bridge the last one at least."""
+    every = list(found)
+    last: dict[str, int] = {}
+    for bridge, island in every:
+        last[bridge] = max(island.last, last.get(bridge, 0))
+    return [(bridge, island) for bridge, island in every if island.last > seams.get(bridge, 0) or island.last == last[bridge]]
 
 
 def _joined(bridge: str, found: list[Island]) -> list[Island]:

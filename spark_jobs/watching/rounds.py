@@ -71,7 +71,7 @@ class Rounds:
         kept = batch.persist()
         now = self._clock()
         try:
-            self._take(steps.absorb(self.state, self._arguments, kept, number, steps.oldest(self.reaches)), now)
+            self._take(steps.absorb(self.state, self._arguments, kept, number, self.reaches), now)
         except Exception as error:
             self._failure = error
             raise

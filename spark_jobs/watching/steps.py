@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .. import inputs
+from .. import completeness, inputs
+from ..completeness import FOREVER
 from ..frames import keep
+from ..question import Question
 from . import alerts, bridges, counting, occurrences
 from .bridges import Island
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..completeness import Mark, Reach
     from .arguments import Arguments
+    from .bridges import Islands
     from .state import Holds, State
 
 
@@ -31,8 +35,8 @@ class Step:
     tables: dict[str, str]
 
 
-def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, read_until: int) -> Step:
-    """What a batch of the stream changes. Sightings from before `read_until` that no ledger tells of are given up."""
+def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, found: Iterable[Reach]) -> Step:
+    """What a batch of the stream changes. Sightings that no ledger tells of are given up when all of them reach far enough by `found`, the last ones."""
     malformed = _set_aside(state, batch, number)
     sound = batch.where("problem is null")
     due = sound.where(f"due_ms >= {arguments.since}")
@@ -40,7 +44,7 @@ def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, re
     open_ones, unlike = state.read(tables, "open"), state.table("unlike")
     if arguments.watched:
         next_unlike = occurrences.still_unlike(unlike, due, arguments.watched)
-        tables |= state.write({"unlike": occurrences.without_strangers(next_unlike, open_ones, read_until)})
+        tables |= state.write({"unlike": occurrences.without_strangers(next_unlike, open_ones, _read_until(found, arguments))})
         unlike = state.read(tables, "unlike")
     known = state.table("alerts")
     over = alerts.resolved(known, occurrences.unended(open_ones, unlike), unlike, due)
@@ -49,7 +53,7 @@ def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, re
         state.holds,
         batch=number,
         malformed=state.holds.malformed + malformed,
-        bridges=bridges.joined(state.holds.bridges, _islands(batch)),
+        bridges=bridges.joined(state.holds.bridges, _islands(batch, state.holds.bridges)),
         counts=counting.added(state.holds.counts, occurrences.counted(due)),
     )
     told = [{"event": "alert", "kind": "malformed", "detail": f"{malformed} rows, see {state.folder.at('malformed')}"}] if malformed else []
@@ -65,10 +69,16 @@ def _set_aside(state: State, batch: DataFrame, number: int) -> int:
     return count
 
 
-def _islands(batch: DataFrame) -> list[tuple[str, Island]]:
+def _islands(batch: DataFrame, known: Islands) -> list[tuple[str, Island]]:
     """Malformed rows included: they are there, and what comes after them can be judged."""
     numbered = inputs.numbered(batch, "event_ms")
-    return [(row["bridge"], Island(row["first"], row["last"], row["latest_ms"])) for row in bridges.islands(numbered).collect()]
+    found = [(row["bridge"], Island(row["first"], row["last"], row["latest_ms"])) for row in bridges.islands(numbered).collect()]
+    cut = bridges.cut(known, found)
+    if not cut:
+        return found
+    timed = numbered.withColumn("event_time", F.timestamp_millis("event_ms"))
+    beginnings = completeness.beginnings(timed, cut, Question(since=0, until=FOREVER, as_of=FOREVER))  # with the grace of `reconcile`
+    return bridges.beyond({bridge: one.seam for bridge, one in beginnings.items()}, found)
 
 
 def reaches(state: State, arguments: Arguments, marks: Mapping[str, Mark], now: int) -> list[Reach]:
@@ -79,6 +89,11 @@ def reaches(state: State, arguments: Arguments, marks: Mapping[str, Mark], now: 
 def oldest(found: Iterable[Reach]) -> int:
     """Up to when every ledger was read."""
     return min((reach.reaches_ms for reach in found), default=-1)
+
+
+def _read_until(found: Iterable[Reach], arguments: Arguments) -> int:
+    """What was seen before that instant every ledger tells of by now: the clocks of broker and bridge may differ, and a row may come a grace later."""
+    return oldest(found) - arguments.skew - arguments.grace
 
 
 def look(state: State, arguments: Arguments, found: Sequence[Reach], now: int) -> Step:

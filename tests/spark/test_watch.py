@@ -245,6 +245,24 @@ def test_a_bridge_of_which_nothing_is_heard_is_an_alert_with_what_it_owes_until_
     assert _brief(back) == [("resolved", "bridge_silent", "one"), ("alert", "not_delivered", "owed")]
 
 
+def test_a_ledger_whose_old_days_were_removed_is_watched_from_where_it_is_whole(scene: Scene) -> None:
+    one = scene.one
+    for number in range(20):
+        one.row("scheduled", T0 + number, f"m-{number}", T0 + 500_000)
+    one.scheduled("stuck", T0 + 200_000)
+    one.row("scheduled", T0 + 190_000, "last", T0 + 900_000)
+    one.rows = [row for row in one.rows if row.sequence in {3, 4, 7, 12} or row.sequence > 15]
+    scene.flush(one)
+    scene.written["one"] = 22
+    scene.flush(one, T0 + 300_000)
+
+    found = scene.look(T0 + 300_000)
+
+    assert _brief(found) == [("alert", "not_delivered", "stuck")]
+    assert scene.rounds
+    assert [(reach.first, reach.hole, reach.reaches_ms) for reach in scene.rounds.reaches] == [(16, None, T0 + 300_000)]
+
+
 def test_every_outcome_is_counted_by_destination_and_malformed_rows_are_set_aside_and_told(scene: Scene) -> None:
     one = scene.one
     one.both("fine", T0)

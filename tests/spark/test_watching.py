@@ -9,13 +9,16 @@ import pytest
 pytest.importorskip("pyspark")
 
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.completeness import FOREVER, Mark
-from delaybridge.spark_jobs.watching import alerts, bridges, occurrences
+from delaybridge.spark_jobs.completeness import FOREVER, Mark, Reach
+from delaybridge.spark_jobs.watching import alerts, bridges, occurrences, steps
+from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.bridges import Island
+from delaybridge.spark_jobs.watching.state import State
 from spark.ledgers import T0
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -99,6 +102,20 @@ def test_what_no_ledger_tells_of_is_given_up_when_every_ledger_was_read_so_far(s
     assert _ids(occurrences.without_strangers(unlike, _open(spark, {"id": "pending"}), T0)) == {"pending", "fresh", "lost"}
 
 
+@pytest.mark.parametrize(("further", "left"), [(0, {"m"}), (1, set())])
+def test_what_was_seen_is_given_up_when_all_ledgers_reach_beyond_that_by_the_skew_and_the_grace(
+    spark: SparkSession, tmp_path: Path, further: int, left: set[str]
+) -> None:
+    arguments = Arguments(("ledger",), str(tmp_path), since=0, skew=70, grace=500, observed=("kafka://host:1/orders",))
+    seen = _stream(spark, ("observed", "m")).selectExpr("*", "'there' AS place", "cast(null AS string) AS problem")  # at T0 + 5
+    state = State(spark, arguments.checkpoint)
+    state.open(arguments.ledgers, arguments.observed, arguments.since)
+
+    step = steps.absorb(state, arguments, seen, 0, [Reach("b", 1, 1, 1, T0 + 5 + 70 + 500 + further)])
+
+    assert _ids(state.read(step.tables, "unlike")) == left
+
+
 def test_only_what_is_due_by_then_and_was_not_told_is_an_alert(spark: SparkSession) -> None:
     pending = _open(
         spark, {"id": "due"}, {"id": "told", "bridge": "b"}, {"id": "told", "due_ms": T0 - 1}, {"id": "not due", "due_ms": T0 + 1}
@@ -149,6 +166,17 @@ def test_the_rows_that_were_read_are_runs_of_numbers_that_grow_together(spark: S
         bridges.joined({}, _islands(rows.unionByName(rows.where("sequence = 2"))))
     with pytest.raises(UnusableInput, match="rows from number 2 on stand twice"):
         bridges.joined(with_hole, [("b", Island(2, 3, T0))])
+
+
+def test_rows_that_are_missing_where_a_ledger_was_cut_off_are_no_hole_and_later_ones_are() -> None:
+    """Of bridges that were not known: what ends before the seam is passed over, but never all of it."""
+    ragged = [("cut", Island(*run)) for run in ((5, 6, T0), (8, 8, T0), (10, 20, T0), (22, 30, T0 + 9))]
+    whole = [("whole", Island(7, 9, T0)), ("holed", Island(1, 3, T0)), ("holed", Island(5, 5, T0))]
+
+    assert bridges.cut({}, ragged + whole) == ["cut"]
+    assert bridges.cut({"cut": [Island(1, 4, T0)]}, ragged) == []
+    assert bridges.beyond({"cut": 12}, ragged + whole) == [*ragged[2:], *whole]
+    assert bridges.beyond({"cut": 30}, ragged) == ragged[3:]
 
 
 def _islands(rows: DataFrame) -> Iterable[tuple[str, Island]]:
