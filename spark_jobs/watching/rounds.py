@@ -41,7 +41,7 @@ class Rounds:
         """One round; on return everything is told. Raises UnusableInput, OSError where that fails, and Spark's errors."""
         now = self._clock()
         found = marks.read(self._spark, self._arguments.ledgers)
-        self.teller.tell(self.state.table("lines"))
+        self.teller.tell()
         self._absorb_all()
         self.reaches = steps.reaches(self.state, self._arguments, found, now)
         self._take(steps.look(self.state, self._arguments, self.reaches, now), now)
@@ -81,4 +81,4 @@ class Rounds:
     def _take(self, step: Step, now: int) -> None:
         """The step holds from now on; tell what it tells."""
         if steps.take(self.state, step, now):
-            self.teller.tell(self.state.table("lines"))
+            self.teller.tell()

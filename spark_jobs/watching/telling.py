@@ -13,6 +13,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
 from .. import inputs
 
 if TYPE_CHECKING:
@@ -27,32 +29,41 @@ if TYPE_CHECKING:
 _TOLD = "told.json"
 _BLOCK = 1 << 20
 
+PORTION = 50_000
+"""So many lines are in this process at once, some 30 MB: a dead destination has millions."""
+
 
 class Teller:
     """Tells lines (see `alerts.lines`) to a file or to standard output, and to a topic if there is one. `alerted` counts the alerts among them."""
 
     def __init__(self, state: State, file: Path | None, topic: str | None, options: Mapping[str, str]) -> None:
         self.alerted = 0
-        self._folder = state.folder
-        self._watch = state.holds.watch
+        self._state = state
         self._file = file
         self._topic = topic
         self._options = {name: value for name, value in options.items() if name.startswith("kafka.")}
 
-    def tell(self, lines: DataFrame) -> None:
-        """What was not told yet. On return all sinks have it, and that is noted. OSError where the file cannot be written."""
-        waiting = lines.where(f"number > {self._told()}").orderBy("number")
-        rows = waiting.collect()
-        if not rows:
+    def tell(self) -> None:
+        """What was not told yet, in portions. On return all sinks have it, and that is noted. OSError where the file cannot be written."""
+        told = self._told()
+        if told == self._state.holds.number:
             return
-        self._publish(waiting)
+        lines = self._state.table("lines").where(f"number > {told}")
+        [(first, last)] = lines.agg(F.min("number"), F.max("number")).collect()
+        for begin in range(first, last + 1, PORTION) if first else ():
+            self._tell(lines.where(F.col("number").between(begin, begin + PORTION - 1)).orderBy("number"))
+
+    def _tell(self, portion: DataFrame) -> None:
+        rows = portion.collect()
+        self._publish(portion)
         text = [(row["number"], row["line"]) for row in rows]
-        self._print(text) if self._file is None else _append(self._file, self._watch, text)
-        self._folder.replace(_TOLD, json.dumps({"number": text[-1][0]}))
+        self._print(text) if self._file is None else _append(self._file, self._state.holds.watch, text)
+        self._state.folder.replace(_TOLD, json.dumps({"number": text[-1][0]}))
         self.alerted += sum(row["event"] == "alert" for row in rows)
 
     def _told(self) -> int:
-        return int(json.loads(self._folder.read(_TOLD))["number"]) if _TOLD in self._folder.names() else 0
+        folder = self._state.folder
+        return int(json.loads(folder.read(_TOLD))["number"]) if _TOLD in folder.names() else 0
 
     def _publish(self, waiting: DataFrame) -> None:
         """Each alert and its end have one key, so they stay in order in one partition."""

@@ -227,6 +227,33 @@ def test_a_file_is_read_back_to_the_watchs_last_line_over_anybodys_lines_and_an_
     assert file.read_text().endswith(f"{others}new\nof a watch without a name\n")
 
 
+def test_of_many_alerts_those_that_went_out_are_noted_in_portions_so_that_a_watch_that_dies_among_them_goes_on_there(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(7):
+        scene.one.scheduled(f"stuck {number}", T0 + number)
+    scene.flush(scene.one, T0 + 6_000)
+    monkeypatch.setattr(telling, "PORTION", 3)
+    notes: list[str] = []
+    replace_file = Folder.replace
+
+    def replace_or_die(folder: Folder, name: str, text: str) -> None:
+        notes.extend([text] if name == "told.json" else [])
+        _power_cut() if len(notes) == 2 else replace_file(folder, name, text)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Folder, "replace", replace_or_die)
+        with pytest.raises(OSError, match="power cut"):
+            scene.look(T0 + 6_000)
+    before = [line["number"] for line in scene.told()]
+    scene.restart()
+    scene.look(T0 + 7_000)
+
+    assert notes == ['{"number": 3}', '{"number": 6}']
+    assert before == [1, 2, 3, 4, 5, 6]
+    assert [(line["number"], line["id"]) for line in scene.told()] == [(number + 1, f"stuck {number}") for number in range(7)]
+
+
 def _power_cut() -> None:
     raise OSError("power cut")
 
