@@ -10,8 +10,10 @@ import confluent_kafka
 import pytest
 from brokers.common import wait_until
 from kafka import TopicPartition
+from structlog.testing import capture_logs
 
 from contract.kafka_user import User, bodies, out, receive
+from delaybridge.adapters.kafka.progress import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +43,10 @@ class Mock:
         """The next requests of a kind get these answers."""
         codes = (ctypes.c_int * len(errors))(*errors)
         self._library.rd_kafka_mock_push_request_errors_array(self._cluster, ctypes.c_int16(request), ctypes.c_size_t(len(errors)), codes)
+
+    def work_again(self, request: int) -> None:
+        """Requests of a kind get no more such answers."""
+        self._library.rd_kafka_mock_clear_request_errors(self._cluster, ctypes.c_int16(request))
 
     def lead(self, topic: str, broker: int) -> None:
         """Another broker leads the topic's partition."""
@@ -140,6 +146,18 @@ def test_a_fault_while_receiving_loses_and_doubles_nothing(mock: Mock, user: Use
     source.close()
     again = user.source()
     assert again.receive(1, 2) is None
+
+
+def test_while_nothing_is_committed_no_more_is_taken_than_a_bridge_recognises_and_then_the_rest(mock: Mock, user: User) -> None:
+    user.sink().publish([out(str(number), user.topic, b"%d" % number) for number in range(MOST + 500)])
+    mock.answer(OFFSET_COMMIT, *[LOADING] * 1000)
+    source = user.source()
+    with capture_logs() as told:
+        assert bodies(receive(source, MOST)) == [str(number) for number in range(MOST)]
+        assert source.receive(500, 0.5) is None
+        mock.work_again(OFFSET_COMMIT)
+        assert bodies(receive(source, 500)) == [str(number) for number in range(MOST, MOST + 500)]
+    assert [each["event"] for each in told] == ["commit_failed", "commits_again"]
 
 
 def test_a_commit_that_fails_after_its_coordinator_was_searched_for_is_made_again(mock: Mock, user: User) -> None:
