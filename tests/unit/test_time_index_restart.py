@@ -1,0 +1,93 @@
+"""Where a time index goes on after a restart, and how much it reads until then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from contract.stores import HOUR, T0, bodies, delivered, give, record, take
+
+from delaybridge.core.store import Held
+from delaybridge.core.time_index import TimeIndex, database, delivery, keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def open_index(tmp_path: Path) -> Iterator[Callable[[], TimeIndex]]:
+    """Opens the test's index; opening it again closes it first."""
+    opened: list[TimeIndex] = []
+
+    def open_it() -> TimeIndex:
+        if opened:
+            opened.pop().close()
+        opened.append(TimeIndex(tmp_path, bridge="b1", memory_ms=HOUR, min_free_disk=0, reserve_bytes=0))
+        return opened[0]
+
+    yield open_it
+    opened.pop().close()
+
+
+def test_a_restart_begins_near_the_first_record_that_waits_and_finds_what_came_before_it_since(
+    open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_CURSOR_EVERY", 2)
+    index = open_index()
+    give(index, record("1"), record("2"), record("last", T0 + HOUR))
+    delivered(index, take(index))
+    lane = index._state.lanes.by_name["rabbit"]
+    assert lane.cursor > index._state.lanes.by_name["rabbit"].start
+    give(index, record("between", T0 + 5))
+
+    index = open_index()
+
+    assert bodies(take(index, T0 + HOUR)) == ["between", "last"]
+
+
+def test_a_restart_begins_near_the_first_record_that_waits_also_where_messages_come_and_go_one_by_one(
+    open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_CURSOR_EVERY", 10)
+    index = open_index()
+    for number in range(30):
+        give(index, record(), now=T0 + number)
+        delivered(index, take(index, T0 + number), T0 + number)
+
+    index = open_index()
+
+    assert keys.instant_of(index._state.lanes.by_name["rabbit"].position) > T0 + 15
+
+
+@pytest.mark.parametrize("addresses", [1, 200])
+def test_a_restart_reads_little_of_what_is_held_back_and_loses_none_of_it(
+    open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch, addresses: int
+) -> None:
+    """Else the time from start to ready would grow with what waits for a destination that is gone."""
+    monkeypatch.setattr(delivery, "_CURSOR_EVERY", 10)
+    read: list[bytes] = []
+    look = database.scan
+
+    def noting(*arguments: Any, **more: Any) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in look(*arguments, **more):
+            read.append(key)
+            yield key, value
+
+    monkeypatch.setattr(delivery, "scan", noting)
+    index = open_index()
+    sent = [record(f"{number:03}", T0 + number, address=f"gone-{number % addresses}") for number in range(200)]
+    give(index, *sent, record("flying", T0 + 300), record("later", T0 + HOUR))
+    while index.counts().held < 200:
+        index.hold([Held(due.key, 1, "unroutable") for due in take(index, T0 + 200, limit=30)], T0 + 200)
+    assert bodies(take(index, T0 + 300)) == ["flying"]
+
+    index = open_index()
+    read.clear()
+    assert index.lanes() == ["rabbit"]
+
+    assert len(read) < 30
+    assert bodies(take(index, T0 + 300)) == ["flying"]
+    held = [bodies(take(index, T0 + 300, held=f"gone-{number}")) for number in range(addresses)]
+    assert sorted(body for some in held for body in some) == [(one.message.body or b"").decode() for one in sent]
+    assert bodies(take(index, T0 + HOUR)) == ["later"]
