@@ -16,10 +16,25 @@ if TYPE_CHECKING:
 
     from .question import Question
 
-ARRIVAL = ("destination_broker", "destination", "due_hour")
+PLACE = ("destination_broker", "destination")
+"""What names a destination."""
+
+OCCURRENCE = ("id", "occurrence", "due_time")
+"""What names one due message, at its destination and in the ledgers of all bridges: one may take it in, another one deliver it.
+
+With the due time, for a message that is rescheduled is replaced by itself.
+"""
+
+OCCURRENCE_AT = (*PLACE, *OCCURRENCE)
+"""The same among the messages of all destinations."""
+
+ARRIVAL = (*PLACE, "due_hour")
 """What an observation can be counted by: a destination sees neither kind nor dialect."""
 
-BUCKET = ("destination_broker", "destination", "kind", "dialect", "level", "due_hour")
+KIND = ("kind", "dialect", "level")
+"""What only the ledgers know of a message."""
+
+BUCKET = (*PLACE, *KIND, "due_hour")
 
 LEVELS = (
     ("1s", 1_000), ("5s", 5_000), ("10s", 10_000), ("30s", 30_000), ("1m", 60_000), ("2m", 120_000), ("5m", 300_000), ("10m", 600_000),

@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from . import counts, histories, settling, sightings
-from .buckets import ARRIVAL, BUCKET, during, occurrences
-from .counts import OCCURRENCE
+from .buckets import ARRIVAL, BUCKET, OCCURRENCE, during, occurrences
 from .disagreements import hours
 from .fingerprints import unequal_parts
 from .frames import keep, none_of, together
@@ -19,6 +18,8 @@ from .histories import MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql import Column
 
     from .buckets import Hours
     from .completeness import Complete
@@ -79,22 +80,15 @@ def look(
     ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete: Complete, question: Question
 ) -> Closer:
     """Find the ids, then read once all that is known of these, then say what it means. `found` says where; where it is nowhere nothing is read."""
-    suspects = _suspects(ledgers, seen, watched, found, complete.until, question)
+    suspects = _suspects(ledgers, seen, watched, found, complete.hour(question), question)
     asked = suspects.asked()
     hashes = histories.hashes(asked) if any(hours(found, what) for what in LOOKED) else []
     number = asked.count() if hashes is None else len(hashes)
     known = histories.rows(asked, number, hashes, ledgers.sound.placed, None if seen is None else seen.sound.placed)
     known = together(keep(known), number) if number else none_of(known)
-    every = keep(_in_whole_hours(_discrepancies(suspects, known, number, hours(found, "seen_untimely"), question), complete, question))
+    every = keep(_discrepancies(suspects, known, number, hours(found, "seen_untimely"), question))
     discrepancies, unjudged = (every, 0) if complete.since < 0 else _taken_since(complete.since, every, known)
     return Closer(suspects.unsettled, discrepancies, histories.table(discrepancies, number, known), unjudged)
-
-
-def _in_whole_hours(found: DataFrame, complete: Complete, question: Question) -> DataFrame:
-    """Less what cannot be judged of hours that are not complete; early and late stay so."""
-    hourly = found.withColumns({"hour": F.col("due_hour"), "due_hour": F.unix_millis("due_hour")})
-    certain = hourly.where(F.col("finding").isin("early", "late") | complete.hour(question))
-    return certain.withColumn("due_hour", F.col("hour")).drop("hour")
 
 
 def _taken_since(begin: int, found: DataFrame, known: DataFrame) -> tuple[DataFrame, int]:
@@ -106,15 +100,16 @@ def _taken_since(begin: int, found: DataFrame, known: DataFrame) -> tuple[DataFr
 
 
 def _suspects(
-    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete_until: int, question: Question
+    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], judged: Column, question: Question
 ) -> _Suspects:
+    """Early and late are told of every hour, all else of those that can be `judged`."""
     when = {what: hours(found, what) for what in LOOKED}
     unsettled = _unsettled(ledgers, when["unsettled"])
-    settled = settling.discrepancies(unsettled, complete_until, question)
+    settled = settling.discrepancies(unsettled, judged)
     untimely = _kept(settling.untimely(during(ledgers.due, when["untimely"]), question), when["untimely"])
     if seen is None:
         return _Suspects(unsettled, settled, untimely)
-    differing = _differing(ledgers, seen, watched, when["unlike"], complete_until, question)
+    differing = _differing(ledgers, seen, watched, when["unlike"], judged)
     wrong = _kept(sightings.untimely(during(seen.due, when["seen_untimely"]), question), when["seen_untimely"])
     return _Suspects(unsettled, settled, untimely, differing, wrong)
 
@@ -125,14 +120,12 @@ def _unsettled(ledgers: Side, when: Hours | None) -> DataFrame:
     return _kept(settling.unsettled(rows, parts), when)
 
 
-def _differing(
-    ledgers: Side, seen: Side, watched: frozenset[Place], when: Hours | None, complete_until: int, question: Question
-) -> DataFrame:
+def _differing(ledgers: Side, seen: Side, watched: frozenset[Place], when: Hours | None, judged: Column) -> DataFrame:
     at_watched = sightings.at(watched)
     rows = sightings.signed(during(ledgers.due.where(at_watched), when), during(seen.due, when))
     buckets = counts.unlike_buckets(ledgers.counted.where(at_watched), seen.counted)
     parts = _kept(unequal_parts(rows, buckets, ARRIVAL), when)
-    return _kept(sightings.differences(rows, parts, complete_until, question), when)
+    return _kept(sightings.differences(rows, parts, judged), when)
 
 
 def _kept(frame: DataFrame, when: Hours | None) -> DataFrame:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..core.ledger import EVENTS
-from .buckets import ARRIVAL, BUCKET, LEVEL_NAMES, due_hour, lateness, rung, timed, within
+from .buckets import ARRIVAL, BUCKET, LEVEL_NAMES, OCCURRENCE, PLACE, due_hour, lateness, rung, timed, within
 from .codes import code, first, word
 from .fingerprints import CHAIN, HALVES, SUMS, chained, hashed, unbroken, unequal
 
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from .question import Question
-
-OCCURRENCE = ("id", "occurrence", "due_time")
-"""What names one due message, at its destination and in the ledgers of all bridges: one may take it in, another one deliver it.
-
-With the due time, for a message that is rescheduled is replaced by itself.
-"""
 
 WHAT = ("malformed", "unrelated", "due", "elsewhen")
 """What a row is: set aside, no bridge's, due in the window, due at another time."""
@@ -71,7 +65,7 @@ def of_ledger(ledger: DataFrame, question: Question) -> DataFrame:
 def _ledger_key(question: Question) -> dict[str, Column]:
     """By what is counted of what is due. Of words of which all are known, the places."""
     return {
-        **{name: F.col(name) for name in ("destination_broker", "destination", "kind", "dialect")},
+        **{name: F.col(name) for name in (*PLACE, "kind", "dialect")},
         "level": rung(F.col("wait")),
         "due_hour": due_hour(F.col("due_ms")),
         "event": code(F.col("event"), EVENTS),
@@ -89,7 +83,7 @@ def of_observed(observed: DataFrame, question: Question) -> DataFrame:
     late = F.unix_millis("event_time") - due_ms
     told = hashed(observed.withColumn("what", _what(question)), *OCCURRENCE)
     by = {"due_hour": due_hour(due_ms), "timing": timing(late, -question.skew, question.sla + question.skew)}
-    counted = told.groupBy("destination_broker", "destination", "what", *(_if_due(column).alias(name) for name, column in by.items())).agg(
+    counted = told.groupBy(*PLACE, "what", *(_if_due(column).alias(name) for name, column in by.items())).agg(
         F.count("*").alias("n"), *(F.sum(_if_due(F.col(name))).alias(name) for name in HALVES)
     )
     return _spelled(counted, what=WHAT, timing=TIMINGS).select(*ARRIVAL, "what", "timing", "n", *HALVES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .buckets import Hours
+from .buckets import PLACE, Hours
 from .counts import unlike_buckets, unsettled_buckets, untimely
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ Place = tuple[str, str]
 
 SOUND = ("due", "elsewhen", "unrelated")
 """What stands in an observation and can be judged, see `counts.of_observed`."""
-
-_PLACE = ("destination_broker", "destination")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +50,13 @@ def table(counted: DataFrame, arrived: DataFrame | None) -> DataFrame:
             _told(untimely(arrived), F.lit("seen_untimely"), F.col("n")),
             _told(arrived, F.col("what"), F.col("n")),
         ]
-    found = reduce(DataFrame.unionByName, parts).groupBy(*_PLACE, "what")
+    found = reduce(DataFrame.unionByName, parts).groupBy(*PLACE, "what")
     added = found.agg(F.min("due_hour").alias("first"), F.max("due_hour").alias("last"), F.sum("n").alias("n"))
-    return added.select(*_PLACE, "what", "first", "last", "n")
+    return added.select(*PLACE, "what", "first", "last", "n")
 
 
 def _told(counts: DataFrame, what: Column, n: Column) -> DataFrame:
-    return counts.select(*_PLACE, "due_hour", what.alias("what"), n.cast("bigint").alias("n"))
+    return counts.select(*PLACE, "due_hour", what.alias("what"), n.cast("bigint").alias("n"))
 
 
 def look(counted: DataFrame, arrived: DataFrame | None) -> list[Found]:

@@ -58,8 +58,3 @@ def _optional(name: str, kind: str, present: set[str]) -> Column:
 def names(of: str) -> Column:
     """Of rows that are grouped: the one word that stands in this column, or the words in their order. Null where none does."""
     return F.nullif(F.array_join(F.array_sort(F.collect_set(of)), ", "), F.lit(""))
-
-
-def due_before(instant: int, until: int) -> Column:
-    """Whether a row's hour, as far as it belongs to the window, ends by then."""
-    return F.least(F.col("due_hour") + 3_600_000, F.lit(until)) <= instant

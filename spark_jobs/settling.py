@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .buckets import BUCKET
-from .counts import OCCURRENCE, settlement_sign
-from .findings import due_before, names, table
+from .buckets import BUCKET, OCCURRENCE
+from .counts import settlement_sign
+from .findings import names, table
 from .fingerprints import suspects, with_sign
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from .question import Question
 
@@ -40,13 +40,12 @@ def unsettled(occurrences: DataFrame, parts: DataFrame) -> DataFrame:
     )
 
 
-def discrepancies(unsettled_ones: DataFrame, complete_until: int, question: Question) -> DataFrame:
-    """What that means, for hours that can be judged: rows that are missing from the others may be on their way."""
+def discrepancies(unsettled_ones: DataFrame, judged: Column) -> DataFrame:
+    """What that means, for hours that can be `judged`: rows that are missing from the others may be on their way."""
     finding = (
         F.when(F.col("scheduled") > F.col("closed"), "missing").when(F.col("scheduled") == 0, "never_scheduled").otherwise("duplicated")
     )
-    judged = unsettled_ones.where(due_before(complete_until, question.until))
-    told = judged.withColumns({"finding": finding, "count": F.abs(F.col("scheduled") - F.col("closed"))})
+    told = unsettled_ones.where(judged).withColumns({"finding": finding, "count": F.abs(F.col("scheduled") - F.col("closed"))})
     return table(told.withColumn("detail", F.concat(F.lit("the ledger says: "), "detail")))
 
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .buckets import ARRIVAL, level
-from .counts import OCCURRENCE
-from .findings import due_before, names, table
+from .buckets import ARRIVAL, KIND, OCCURRENCE, OCCURRENCE_AT, level
+from .findings import names, table
 from .fingerprints import suspects, with_sign
 from .frames import sent
 from .histories import MESSAGE
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from .question import Question
-
-PLACE = ("destination_broker", "destination", *OCCURRENCE)
-"""What names an occurrence among those of all destinations."""
-
-_KIND = ("kind", "dialect", "level")
 
 
 def at(places: Iterable[tuple[str, str]]) -> Column:
@@ -38,15 +32,15 @@ def at(places: Iterable[tuple[str, str]]) -> Column:
 def signed(occurrences: DataFrame, arrivals: DataFrame) -> DataFrame:
     """Deliveries and arrivals, with what is added up: zero where they are the same."""
     common = [*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms"]
-    delivered = occurrences.where("event = 'delivered'").select(*common, "bridge", *_KIND)
-    seen = arrivals.select(*common, *(F.lit(None).cast("string").alias(name) for name in ("bridge", *_KIND)))
+    delivered = occurrences.where("event = 'delivered'").select(*common, "bridge", *KIND)
+    seen = arrivals.select(*common, *(F.lit(None).cast("string").alias(name) for name in ("bridge", *KIND)))
     return with_sign(delivered, 1, *OCCURRENCE).unionByName(with_sign(seen, -1, *OCCURRENCE))
 
 
-def differences(both: DataFrame, parts: DataFrame, complete_until: int, question: Question) -> DataFrame:
+def differences(both: DataFrame, parts: DataFrame, judged: Column) -> DataFrame:
     """Of `signed` rows in these parts of buckets, what was not seen as often as it was delivered, one row per destination and occurrence.
 
-    As far as it can be judged.
+    Of hours that can be `judged`.
     """
     is_delivery = F.col("rows") > 0
     by_occurrence = suspects(both, parts, ARRIVAL).groupBy(*ARRIVAL, *OCCURRENCE).agg(
@@ -55,10 +49,10 @@ def differences(both: DataFrame, parts: DataFrame, complete_until: int, question
         F.max("due_ms").alias("due_ms"),
         F.max("event_ms").alias("event_ms"),
         names("bridge").alias("bridge"),
-        *(F.max(name).alias(name) for name in _KIND),
+        *(F.max(name).alias(name) for name in KIND),
     )  # fmt: skip
-    differing = by_occurrence.where("delivered <> observed").where(due_before(complete_until, question.until))
-    return differing.select(*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms", "delivered", "observed", "bridge", *_KIND)
+    differing = by_occurrence.where("delivered <> observed").where(judged)
+    return differing.select(*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms", "delivered", "observed", "bridge", *KIND)
 
 
 def known(ledger: DataFrame) -> DataFrame:
@@ -74,7 +68,7 @@ def known(ledger: DataFrame) -> DataFrame:
         F.max("dialect").alias("ledger_dialect"),
         F.max(level(wait)).alias("ledger_level"),
     )
-    return told.select(*OCCURRENCE, "scheduled", "closed", "last_event", "ledger_bridge", *(f"ledger_{name}" for name in _KIND))
+    return told.select(*OCCURRENCE, "scheduled", "closed", "last_event", "ledger_bridge", *(f"ledger_{name}" for name in KIND))
 
 
 def dead(ledger: DataFrame) -> DataFrame:
@@ -113,7 +107,7 @@ def discrepancies(differing: DataFrame, ledger: DataFrame, number: int) -> DataF
             "detail": F.concat(
                 detail, F.coalesce(F.when(F.col("delivered") == 0, F.concat(F.lit("; last there: "), "last_event")), F.lit(""))
             ),
-            **{name: F.coalesce(name, f"ledger_{name}", F.lit("")) for name in _KIND},
+            **{name: F.coalesce(name, f"ledger_{name}", F.lit("")) for name in KIND},
         }
     )
     return table(judged.where("finding is not null"))
@@ -131,23 +125,24 @@ def untimely_discrepancies(wrong: DataFrame, occurrences: DataFrame, told: DataF
     Each has at most `number` rows.
     """
     lateness = F.col("lateness_ms")
-    asked = sent(wrong.select(*PLACE), number)
-    kinds = occurrences.join(asked, on=list(PLACE), how="left_semi").groupBy(*PLACE).agg(*(F.max(name).alias(name) for name in _KIND))
+    asked = sent(wrong.select(*OCCURRENCE_AT), number)
+    told_of = occurrences.join(asked, on=list(OCCURRENCE_AT), how="left_semi")
+    kinds = told_of.groupBy(*OCCURRENCE_AT).agg(*(F.max(name).alias(name) for name in KIND))
     # `kinds` holds each place once, by its groupBy: no arrival is doubled.
-    named = wrong.join(sent(kinds, number), on=list(PLACE), how="left").withColumns(
+    named = wrong.join(sent(kinds, number), on=list(OCCURRENCE_AT), how="left").withColumns(
         {
             "finding": F.when(lateness < 0, "early").otherwise("late"),
             "count": F.lit(1),
             "detail": F.lit("by who observed it"),
-            **{name: F.coalesce(name, F.lit("")) for name in _KIND},
+            **{name: F.coalesce(name, F.lit("")) for name in KIND},
         }
     )
-    key = ["finding", *PLACE]
+    key = ["finding", *OCCURRENCE_AT]
     return table(named).join(sent(told.select(*key), number), on=key, how="left_anti")
 
 
 def not_seen_either(settled: DataFrame, seen: DataFrame, number: int) -> DataFrame:
     """What the ledger finds, less what is missing there and was seen all the same: that is unrecorded. `seen` has at most `number` rows."""
-    unrecorded = seen.where("finding = 'unrecorded'").select(*PLACE)
-    missing = settled.where("finding = 'missing'").join(sent(unrecorded, number), on=list(PLACE), how="left_anti")
+    unrecorded = seen.where("finding = 'unrecorded'").select(*OCCURRENCE_AT)
+    missing = settled.where("finding = 'missing'").join(sent(unrecorded, number), on=list(OCCURRENCE_AT), how="left_anti")
     return settled.where("finding <> 'missing'").unionByName(missing)
