@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .buckets import ARRIVAL, KIND, OCCURRENCE, OCCURRENCE_AT, level
@@ -56,10 +57,10 @@ def differences(both: DataFrame, parts: DataFrame, judged: Column) -> DataFrame:
 
 
 def known(ledger: DataFrame) -> DataFrame:
-    """What these rows of the ledgers tell, one row for each occurrence."""
+    """What these rows of the ledgers tell, one row for each occurrence at its destination."""
     is_opening = F.col("event") == "scheduled"
     wait = F.unix_millis("due_time") - F.unix_millis("taken_time")
-    told = ledger.groupBy(*OCCURRENCE).agg(
+    told = ledger.groupBy(*OCCURRENCE_AT).agg(
         F.count_if(is_opening).alias("scheduled"),
         F.count_if(~is_opening).alias("closed"),
         F.max_by("event", "event_time").alias("last_event"),
@@ -68,7 +69,7 @@ def known(ledger: DataFrame) -> DataFrame:
         F.max("dialect").alias("ledger_dialect"),
         F.max(level(wait)).alias("ledger_level"),
     )
-    return told.select(*OCCURRENCE, "scheduled", "closed", "last_event", "ledger_bridge", *(f"ledger_{name}" for name in KIND))
+    return told.select(*OCCURRENCE_AT, "scheduled", "closed", "last_event", "ledger_bridge", *(f"ledger_{name}" for name in KIND))
 
 
 def dead(ledger: DataFrame) -> DataFrame:
@@ -84,33 +85,45 @@ def discrepancies(differing: DataFrame, ledger: DataFrame, number: int) -> DataF
 
     What they tell of an occurrence, see `known`, stands once: a second row would double what is found, and raises. They are of at most `number` messages.
     """
-    surplus = F.col("observed") - F.col("delivered")
-    elsewhere = ~F.array_contains("ledger_destinations", F.col("destination"))
-    finding = (
-        F.when(surplus < 0, "not_observed")
-        .when(F.col("delivered") > 0, "duplicated")
-        .when(elsewhere, None)
-        .when(F.col("scheduled").isNull(), "never_scheduled")
-        .when(F.col("scheduled") > F.col("closed"), "unrecorded")
-        .otherwise("unwanted")
-    )
+    as_it_should = F.coalesce((F.col("delivered") == 0) & ~F.array_contains("ledger_destinations", F.col("destination")), F.lit(False))
     detail = F.format_string("seen %d times, delivered %d times by the ledger", "observed", "delivered")
-    told = once(known(ledger), OCCURRENCE, "what the ledgers tell of an occurrence")
+    told = once(known(ledger), OCCURRENCE_AT, "what the ledgers tell of an occurrence")
     letters = once(dead(ledger), MESSAGE, "what the ledgers tell of a dead letter")
-    joined = differing.join(sent(told, number), on=list(OCCURRENCE), how="left").join(sent(letters, number), on=list(MESSAGE), how="left")
-    judged = joined.withColumns(
+    compared = differing.join(sent(told, number), on=list(OCCURRENCE_AT), how="left")
+    unlike = compared.join(sent(letters, number), on=list(MESSAGE), how="left").where(~as_it_should)
+    named = unlike.withColumn("part", F.explode(_parts())).withColumns(
         {
-            "finding": finding,
-            "surplus": surplus,
-            "count": F.abs(surplus),
-            "bridge": F.coalesce("bridge", "ledger_bridge"),
+            "finding": F.col("part.finding"),
+            "surplus": F.col("part.surplus"),
+            "count": F.abs("part.surplus"),
+            "bridge": F.coalesce(F.when(F.col("part.finding").isin("not_observed", "duplicated"), F.col("bridge")), "ledger_bridge"),
             "detail": F.concat(
                 detail, F.coalesce(F.when(F.col("delivered") == 0, F.concat(F.lit("; last there: "), "last_event")), F.lit(""))
             ),
             **{name: F.coalesce(name, f"ledger_{name}", F.lit("")) for name in KIND},
         }
     )
-    return table(judged.where("finding is not null"))
+    return table(named)
+
+
+def _parts() -> Column:
+    """What the difference at one occurrence is made of: findings, and the surplus of each.
+
+    Of what was seen and not delivered, as much as is still pending is unrecorded. The rest is more than should have come.
+    """
+    scheduled, surplus = F.col("scheduled"), F.col("observed") - F.col("delivered")
+    unrecorded = F.least(surplus, F.greatest(F.coalesce(scheduled - F.col("closed"), F.lit(0)), F.lit(0)))
+    rest = (
+        F.when(scheduled.isNull(), "never_scheduled")
+        .when((F.col("delivered") > 0) & (F.col("observed") > scheduled), "duplicated")
+        .otherwise("unwanted")
+    )
+    more = F.array(_part(F.lit("unrecorded"), unrecorded), _part(rest, surplus - unrecorded))
+    return F.when(surplus < 0, F.array(_part(F.lit("not_observed"), surplus))).otherwise(F.filter(more, lambda part: part["surplus"] > 0))
+
+
+def _part(finding: Column, surplus: Column) -> Column:
+    return F.struct(finding.alias("finding"), surplus.cast("bigint").alias("surplus"))
 
 
 def untimely(arrivals: DataFrame, question: Question) -> DataFrame:
@@ -142,7 +155,12 @@ def untimely_discrepancies(wrong: DataFrame, occurrences: DataFrame, told: DataF
 
 
 def not_seen_either(settled: DataFrame, seen: DataFrame, number: int) -> DataFrame:
-    """What the ledger finds, less what is missing there and was seen all the same: that is unrecorded. `seen` has at most `number` rows."""
-    unrecorded = seen.where("finding = 'unrecorded'").select(*OCCURRENCE_AT)
-    missing = settled.where("finding = 'missing'").join(sent(unrecorded, number), on=list(OCCURRENCE_AT), how="left_anti")
-    return settled.where("finding <> 'missing'").unionByName(missing)
+    """What the ledger finds, less as many of those missing there as were seen all the same: these are unrecorded. `seen` has at most `number` rows."""
+    # each occurrence once, by the groupBy: none of `settled` is doubled
+    unrecorded = seen.where("finding = 'unrecorded'").groupBy(*OCCURRENCE_AT).agg(F.sum("count").alias("seen"))
+    missing = settled.where("finding = 'missing'").join(sent(unrecorded, number), on=list(OCCURRENCE_AT), how="left")
+    # one occurrence may be missing in several buckets: what was seen is taken off once
+    earlier = Window.partitionBy(*OCCURRENCE_AT).orderBy(*KIND).rowsBetween(Window.unboundedPreceding, -1)
+    taken_off = F.greatest(F.coalesce("seen", F.lit(0)) - F.coalesce(F.sum("count").over(earlier), F.lit(0)), F.lit(0))
+    left = missing.withColumn("count", F.col("count") - taken_off).where("count > 0")
+    return settled.where("finding <> 'missing'").unionByName(left.drop("seen")).select(*settled.columns)

@@ -11,62 +11,70 @@ if TYPE_CHECKING:
     from delaybridge.core.ledger import Row
     from delaybridge.spark_jobs.question import Question
 
-Finding = tuple[str, str, str, int, int]
-"""Finding, destination, id, occurrence, due time."""
+Occurrence = tuple[str, str, int, int]
+"""Destination, id, number, due time."""
+
+Finding = tuple[str, Occurrence]
 
 
-def findings(ledger: Sequence[Row], seen: Sequence[dict[str, Any]], question: Question) -> set[Finding]:
-    """Everything that is wrong, in hours that are taken to be complete."""
+def findings(ledger: Sequence[Row], seen: Sequence[dict[str, Any]], question: Question) -> Counter[Finding]:
+    """Everything that is wrong and how often, in hours that are taken to be complete."""
     due = [row for row in ledger if question.since <= row.due_time < question.until]
     arrived = [row for row in seen if row["id"] and question.since <= row["due_time"] < question.until]
-    from_sightings = set(_sighted(due, arrived, ledger))
-    unrecorded = {one[1:] for one in from_sightings if one[0] == "unrecorded"}
-    settled = {one for one in _settled(due) if not (one[0] == "missing" and one[1:] in unrecorded)}
-    return settled | from_sightings | set(_untimely(due, arrived, question))
+    found: Counter[Finding] = Counter()
+    for name, occurrence, times in (*_settled(due), *_sighted(due, arrived, ledger)):
+        found[name, occurrence] += times
+        if name == "unrecorded":
+            found["missing", occurrence] -= times
+    return +found + _untimely(due, arrived, question)
 
 
-def _settled(due: Iterable[Row]) -> Iterator[Finding]:
+def _settled(due: Iterable[Row]) -> Iterator[tuple[str, Occurrence, int]]:
     by_occurrence: defaultdict[Any, Counter[bool]] = defaultdict(Counter)
     for row in due:
         by_occurrence[row.destination, row.id, row.occurrence, row.due_time][row.event == "scheduled"] += 1
     for occurrence, count in by_occurrence.items():
         scheduled, closed = count[True], count[False]
         if scheduled > closed:
-            yield "missing", *occurrence
+            yield "missing", occurrence, scheduled - closed
         elif closed > scheduled:
-            yield "duplicated" if scheduled else "never_scheduled", *occurrence
+            yield "duplicated" if scheduled else "never_scheduled", occurrence, closed - scheduled
 
 
-def _sighted(due: Iterable[Row], arrived: Iterable[dict[str, Any]], ledger: Sequence[Row]) -> Iterator[Finding]:
+def _sighted(due: Iterable[Row], arrived: Iterable[dict[str, Any]], ledger: Sequence[Row]) -> Iterator[tuple[str, Occurrence, int]]:
     delivered = Counter((row.destination, row.id, row.occurrence, row.due_time) for row in due if row.event == "delivered")
     observed = Counter((row["destination"], row["id"], row["occurrence"], row["due_time"]) for row in arrived)
     for occurrence in delivered.keys() | observed.keys():
-        if observed[occurrence] < delivered[occurrence]:
-            yield "not_observed", *occurrence
-        elif observed[occurrence] > delivered[occurrence] > 0:
-            yield "duplicated", *occurrence
-        elif observed[occurrence] > delivered[occurrence]:
-            destination, id_, number, due_time = occurrence
-            name = _not_delivered([row for row in ledger if (row.id, row.occurrence) == (id_, number)], destination, due_time)
-            if name:
-                yield name, *occurrence
+        here = [row for row in due if (row.destination, row.id, row.occurrence, row.due_time) == occurrence]
+        history = [row for row in ledger if (row.id, row.occurrence) == occurrence[1:3]]
+        surplus = observed[occurrence] - delivered[occurrence]
+        scheduled = sum(row.event == "scheduled" for row in here)
+        unrecorded = max(0, min(surplus, 2 * scheduled - len(here)))
+        if surplus < 0:
+            yield "not_observed", occurrence, -surplus
+        elif not delivered[occurrence] and _dead_letter(history, occurrence[0]):
+            continue
+        if unrecorded:
+            yield "unrecorded", occurrence, unrecorded
+        if surplus > unrecorded:
+            more = "duplicated" if delivered[occurrence] and observed[occurrence] > scheduled else "unwanted"
+            yield more if here else "never_scheduled", occurrence, surplus - unrecorded
 
 
-def _not_delivered(history: Sequence[Row], destination: str, due: int) -> str | None:
-    if any(row.event == "dead_lettered" for row in history) and all(row.destination != destination for row in history):
-        return None
-    told = [row for row in history if row.due_time == due]
-    if not told:
-        return "never_scheduled"
-    scheduled = sum(row.event == "scheduled" for row in told)
-    return "unrecorded" if scheduled > len(told) - scheduled else "unwanted"
+def _dead_letter(history: Sequence[Row], destination: str) -> bool:
+    return any(row.event == "dead_lettered" for row in history) and all(row.destination != destination for row in history)
 
 
-def _untimely(due: Iterable[Row], arrived: Iterable[dict[str, Any]], question: Question) -> Iterator[Finding]:
+def _untimely(due: Iterable[Row], arrived: Iterable[dict[str, Any]], question: Question) -> Counter[Finding]:
+    """By the ledger; by who saw it, where the ledger does not say the same."""
+    by_ledger: Counter[Finding] = Counter()
     for row in due:
         if row.event == "delivered" and not 0 <= row.event_time - row.due_time <= question.sla:
-            yield "early" if row.event_time < row.due_time else "late", row.destination, row.id, row.occurrence, row.due_time
+            occurrence = row.destination, row.id, row.occurrence, row.due_time
+            by_ledger["early" if row.event_time < row.due_time else "late", occurrence] += 1
+    by_sight: Counter[Finding] = Counter()
     for seen in arrived:
         lateness = seen["event_time"] - seen["due_time"]
         if not -question.skew <= lateness <= question.sla + question.skew:
-            yield "early" if lateness < 0 else "late", seen["destination"], seen["id"], seen["occurrence"], seen["due_time"]
+            by_sight["early" if lateness < 0 else "late", (seen["destination"], seen["id"], seen["occurrence"], seen["due_time"])] += 1
+    return by_ledger + Counter({one: times for one, times in by_sight.items() if one not in by_ledger})

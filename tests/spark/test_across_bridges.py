@@ -83,6 +83,17 @@ def _alike(north: Bridge, south: Bridge, seen: Observer) -> None:
     south.delivered("alike, one forgotten", DUE)
     seen.saw("alike, one forgotten", DUE)
     seen.saw("alike, one lost", DUE)
+    north.scheduled("alike, none ended", DUE)
+    south.scheduled("alike, none ended", DUE, taken=DUE - HOUR_MS)
+    seen.saw("alike, none ended", DUE)
+    north.both("alike, one unrecorded", DUE)
+    south.scheduled("alike, one unrecorded", DUE)
+    north.both("alike, one cancelled", DUE)
+    south.scheduled("alike, one cancelled", DUE)
+    south.row("cancelled", DUE - 1, "alike, one cancelled", DUE)
+    for _ in range(2):
+        seen.saw("alike, one unrecorded", DUE)
+        seen.saw("alike, one cancelled", DUE)
 
 
 def _moved(north: Bridge, south: Bridge, seen: Observer) -> None:
@@ -125,6 +136,15 @@ def test_messages_of_two_bridges_with_one_id_and_due_time_add_up(told: Told) -> 
     assert told.found["alike, one lost"] == {Finding("not_observed", DUE, 1, "north, south")}
 
 
+def test_of_two_alike_that_have_not_ended_as_many_are_missing_as_were_not_seen(told: Told) -> None:
+    assert told.found["alike, none ended"] == {Finding("missing", DUE, 1, "south"), Finding("unrecorded", DUE, 1, "north, south")}
+
+
+def test_two_alike_that_were_both_seen_are_no_duplicate_where_one_is_not_recorded_or_was_cancelled(told: Told) -> None:
+    assert told.found["alike, one unrecorded"] == {Finding("unrecorded", DUE, 1, "north, south")}
+    assert told.found["alike, one cancelled"] == {Finding("unwanted", DUE, 1, "north, south")}
+
+
 def test_where_only_what_was_replaced_is_seen_it_is_unwanted_and_its_replacement_is_lost(told: Told) -> None:
     assert told.found["moved, the old one came"] == {
         Finding("unwanted", DUE, 1, "north, south"),
@@ -144,5 +164,5 @@ def test_the_equation_adds_up_over_all_ledgers_together(told: Told) -> None:
     totals = told.totals
     outcomes = {name: totals[name] for name in ("delivered", "cancelled", "replaced", "expired", "dead_lettered", "pending")}
 
-    assert outcomes == {"delivered": 12, "cancelled": 0, "replaced": 4, "expired": 0, "dead_lettered": 1, "pending": 3}
+    assert outcomes == {"delivered": 14, "cancelled": 1, "replaced": 4, "expired": 0, "dead_lettered": 1, "pending": 6}
     assert (totals["scheduled"], totals["residue"]) == (sum(outcomes.values()) - 2, -2)
