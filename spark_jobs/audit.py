@@ -32,11 +32,12 @@ class Audit:
     malformed       rows that were set aside, see `inputs.malformed`
     bridges         how far each ledger reaches
     observers       how far what was seen at a destination reaches, where its observer says so
-    gaps            when nobody listened at a destination, where observers say so
+    gaps            when nobody listened at a destination, where observers say so, as far as whole hours cannot be judged for it
     watched         the destinations that were compared with what arrived there
     complete        the hours that can be judged
     unrelated       observations that are no bridge's
     unjudged        how often something ended that was taken in before its ledger begins: whether it was scheduled is not known
+    undecided       how many deliveries and arrivals differ that cannot be compared yet, see `completeness`
     """
 
     question: Question
@@ -50,6 +51,7 @@ class Audit:
     watched: frozenset[tuple[str, str]]
     unrelated: int = 0
     unjudged: int = 0
+    undecided: int = 0
     observers: Sequence[Seen] = ()
     gaps: Sequence[Gap] = ()
 
@@ -80,7 +82,7 @@ def audit(
         completeness.begins(bridges),
         completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest),
         _spoilt(ledger, question) if malformed else frozenset(),
-        completeness.unseen(gaps, question),
+        gaps,
     )
     sound, aside = _split(ledger, malformed, "ledger")
     ledgers = Side(sound, occurrences(sound.rows, question), counted.where("what = 'due'"))
@@ -110,8 +112,9 @@ def audit(
         watched=watched,
         unrelated=disagreements.number(found, "unrelated"),
         unjudged=closely.unjudged,
+        undecided=closely.undecided,
         observers=furthest,
-        gaps=gaps,
+        gaps=[gap for gap in gaps if completeness.unseen([gap], question)],
     )
 
 

@@ -19,8 +19,6 @@ from .histories import MESSAGE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column
-
     from .buckets import Hours
     from .completeness import Complete
     from .disagreements import Found, Place
@@ -45,13 +43,17 @@ class Side:
 class Closer:
     """What came of it: the occurrences that were not ended as often as they were scheduled, and two of the audit's tables.
 
-    `unjudged`: how many would be never scheduled, and were taken in before the ledgers begin.
+    surplus     the discrepancies, and what cannot be compared yet: all that was seen and is not what was delivered
+    unjudged    how many would be never scheduled, and were taken in before the ledgers begin
+    undecided   how many deliveries and arrivals cannot be compared yet
     """
 
     unsettled: DataFrame
     discrepancies: DataFrame
     histories: DataFrame
+    surplus: DataFrame
     unjudged: int = 0
+    undecided: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +82,22 @@ def look(
     ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete: Complete, question: Question
 ) -> Closer:
     """Find the ids, then read once all that is known of these, then say what it means. `found` says where; where it is nowhere nothing is read."""
-    suspects = _suspects(ledgers, seen, watched, found, complete.hour(question), question)
+    suspects = _suspects(ledgers, seen, watched, found, complete, question)
     asked = suspects.asked()
     hashes = histories.hashes(asked) if any(hours(found, what) for what in LOOKED) else []
     number = asked.count() if hashes is None else len(hashes)
     known = histories.rows(asked, number, hashes, ledgers.sound.placed, None if seen is None else seen.sound.placed)
     known = together(keep(known), number) if number else none_of(known)
     every = keep(_discrepancies(suspects, known, number, hours(found, "seen_untimely"), question))
-    discrepancies, unjudged = (every, 0) if complete.since < 0 else _taken_since(complete.since, every, known)
-    return Closer(suspects.unsettled, discrepancies, histories.table(discrepancies, number, known), unjudged)
+    surplus, unjudged = (every, 0) if complete.since < 0 else _taken_since(complete.since, every, known)
+    discrepancies, undecided = _decided(surplus) if hours(found, "unlike") else (surplus, 0)
+    return Closer(suspects.unsettled, discrepancies, histories.table(discrepancies, number, known), surplus, unjudged, undecided)
+
+
+def _decided(found: DataFrame) -> tuple[DataFrame, int]:
+    """Less what cannot be compared yet; and how many these are."""
+    undecided = F.col("finding") == sightings.UNDECIDED
+    return found.where(~undecided), found.where(undecided).agg(F.coalesce(F.sum("count"), F.lit(0))).collect()[0][0]
 
 
 def _taken_since(begin: int, found: DataFrame, known: DataFrame) -> tuple[DataFrame, int]:
@@ -100,16 +109,16 @@ def _taken_since(begin: int, found: DataFrame, known: DataFrame) -> tuple[DataFr
 
 
 def _suspects(
-    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], judged: Column, question: Question
+    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete: Complete, question: Question
 ) -> _Suspects:
-    """Early and late are told of every hour, all else of those that can be `judged`."""
+    """Early and late are told of every hour, all else of those that can be judged."""
     when = {what: hours(found, what) for what in LOOKED}
     unsettled = _unsettled(ledgers, when["unsettled"])
-    settled = settling.discrepancies(unsettled, judged)
+    settled = settling.discrepancies(unsettled, complete.hour(question))
     untimely = _kept(settling.untimely(during(ledgers.due, when["untimely"]), question), when["untimely"])
     if seen is None:
         return _Suspects(unsettled, settled, untimely)
-    differing = _differing(ledgers, seen, watched, when["unlike"], judged)
+    differing = _differing(ledgers, seen, watched, when["unlike"], complete, question)
     wrong = _kept(sightings.untimely(during(seen.due, when["seen_untimely"]), question), when["seen_untimely"])
     return _Suspects(unsettled, settled, untimely, differing, wrong)
 
@@ -120,12 +129,14 @@ def _unsettled(ledgers: Side, when: Hours | None) -> DataFrame:
     return _kept(settling.unsettled(rows, parts), when)
 
 
-def _differing(ledgers: Side, seen: Side, watched: frozenset[Place], when: Hours | None, judged: Column) -> DataFrame:
+def _differing(
+    ledgers: Side, seen: Side, watched: frozenset[Place], when: Hours | None, complete: Complete, question: Question
+) -> DataFrame:
     at_watched = sightings.at(watched)
     rows = sightings.signed(during(ledgers.due.where(at_watched), when), during(seen.due, when))
     buckets = counts.unlike_buckets(ledgers.counted.where(at_watched), seen.counted)
     parts = _kept(unequal_parts(rows, buckets, ARRIVAL), when)
-    return _kept(sightings.differences(rows, parts, judged), when)
+    return _kept(sightings.differences(rows, parts, complete, question), when)
 
 
 def _kept(frame: DataFrame, when: Hours | None) -> DataFrame:

@@ -7,6 +7,9 @@ bridge that has `ended` reaches to the end of time, unless it has a hole. The au
 An observer's mark says from when to when it has seen what arrived. The answer is no more complete than that: what it has not seen yet is not lost, nor what
 arrived while nobody listened.
 
+A backlog is delivered long after the hours in which it is due. What happened later than the earliest reach, less the grace, stands in one input and perhaps
+not yet in the other: such deliveries and arrivals are not compared, nor deliveries that were made while nobody listened.
+
 A ledger whose first number is not 1 has lost its beginning: old days were removed, or not copied. It *begins* a grace after the first event that is
 there; what was due before that is not judged, nor whether something was scheduled that was taken in before. Files hold hours of events, not numbers, so
 that at the seam some numbers are there and some between them are not: that is no hole.
@@ -27,7 +30,7 @@ from .columns import UnusableInput
 from .question import HOUR_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -97,15 +100,15 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The due times that can be judged: from `since` to before `until`, but for the hours that begin at one of `spoilt`, or of `unseen`.
+    """The due times that can be judged: from `since` to before `until`, but for the hours that begin at one of `spoilt`, or in which `gaps` may matter.
 
-    `spoilt` are those of malformed rows; None: no hour can be judged. In `unseen` nobody listened for some of the time.
+    `spoilt` are those of malformed rows; None: no hour can be judged. In `gaps` nobody listened.
     """
 
     since: int
     until: int
     spoilt: frozenset[int] | None = frozenset()
-    unseen: frozenset[int] = frozenset()
+    gaps: Sequence[Gap] = ()
 
     def hour(self, question: Question) -> Column:
         """Whether a row's `due_hour` (epoch ms), as far as it belongs to the window, can be judged."""
@@ -113,8 +116,25 @@ class Complete:
             return F.lit(False)
         begin = F.col("due_hour")
         whole = (F.greatest(begin, F.lit(question.since)) >= self.since) & (F.least(begin + HOUR_MS, F.lit(question.until)) <= self.until)
-        apart = self.spoilt | self.unseen
+        apart = self.spoilt | unseen(self.gaps, question)
         return whole & ~begin.isin(*apart) if apart else whole
+
+    def happened(self, question: Question) -> int:
+        """What happened before this instant stands in every input."""
+        return self.until + question.sla
+
+    def doubtful(self, question: Question) -> Column:
+        """Whether a delivery or an arrival (`event_ms`) need not stand in every input."""
+        return F.col("event_ms") >= self.happened(question)
+
+    def unheard(self, question: Question) -> Column:
+        """Whether a delivery may have arrived while nobody listened: it was due before that ended, and made since it began, or shortly after it."""
+        told = F.lit(False)
+        for gap in self.gaps:
+            here = (F.col("destination_broker") == gap.broker) & (F.col("destination") == gap.address)
+            made = (F.col("event_ms") >= gap.since_ms - question.grace) & (F.col("event_ms") < gap.until_ms + question.grace)
+            told |= here & made & (F.col("due_ms") < gap.until_ms + question.skew)
+        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +243,7 @@ def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
 
 
 def gaps(marks: Iterable[Seen], question: Question) -> list[Gap]:
-    """When nobody listened, as far as it matters to the window. After an observer that is named as `ended` nothing arrived until the next one."""
+    """When nobody listened. After an observer that is named as `ended` nothing arrived until the next one."""
     runs: dict[tuple[str, str], list[Seen]] = {}
     for mark in marks:
         runs.setdefault((mark.broker, mark.address), []).append(mark)
@@ -236,7 +256,7 @@ def gaps(marks: Iterable[Seen], question: Question) -> list[Gap]:
             end = FOREVER if run.observer in question.ended else run.at_ms
             if end > reached:
                 reached, before = end, run.observer
-    return [gap for gap in found if _unseen(gap, question)]
+    return found
 
 
 def unseen(found: Iterable[Gap], question: Question) -> frozenset[int]:

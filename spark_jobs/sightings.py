@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from .completeness import Complete
     from .question import Question
+
+UNDECIDED = "undecided"
+"""No finding: a difference that later events may explain, see `completeness`."""
 
 
 def at(places: Iterable[tuple[str, str]]) -> Column:
@@ -38,22 +42,26 @@ def signed(occurrences: DataFrame, arrivals: DataFrame) -> DataFrame:
     return with_sign(delivered, 1, *OCCURRENCE).unionByName(with_sign(seen, -1, *OCCURRENCE))
 
 
-def differences(both: DataFrame, parts: DataFrame, judged: Column) -> DataFrame:
+def differences(both: DataFrame, parts: DataFrame, complete: Complete, question: Question) -> DataFrame:
     """Of `signed` rows in these parts of buckets, what was not seen as often as it was delivered, one row per destination and occurrence.
 
-    Of hours that can be `judged`.
+    Of hours that can be judged. `undecided` is how much of the difference cannot: so many deliveries, or arrivals, are too young, or made unheard.
     """
     is_delivery = F.col("rows") > 0
+    lacking = F.col("delivered") - F.col("observed")
     by_occurrence = suspects(both, parts, ARRIVAL).groupBy(*ARRIVAL, *OCCURRENCE).agg(
         F.count_if(is_delivery).alias("delivered"),
         F.count_if(~is_delivery).alias("observed"),
         F.max("due_ms").alias("due_ms"),
         F.max("event_ms").alias("event_ms"),
+        F.count_if(is_delivery & (complete.doubtful(question) | complete.unheard(question))).alias("unsure"),
+        F.count_if(~is_delivery & complete.doubtful(question)).alias("unsurely_seen"),
         names("bridge").alias("bridge"),
         *(F.max(name).alias(name) for name in KIND),
     )  # fmt: skip
-    differing = by_occurrence.where("delivered <> observed").where(judged)
-    return differing.select(*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms", "delivered", "observed", "bridge", *KIND)
+    undecided = F.when(lacking > 0, F.least(lacking, "unsure")).otherwise(F.least(-lacking, "unsurely_seen"))
+    differing = by_occurrence.where("delivered <> observed").where(complete.hour(question)).withColumn("undecided", undecided)
+    return differing.select(*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms", "delivered", "observed", "undecided", "bridge", *KIND)
 
 
 def known(ledger: DataFrame) -> DataFrame:
@@ -111,15 +119,23 @@ def _parts() -> Column:
 
     Of what was seen and not delivered, as much as is still pending is unrecorded. The rest is more than should have come.
     """
-    scheduled, surplus = F.col("scheduled"), F.col("observed") - F.col("delivered")
-    unrecorded = F.least(surplus, F.greatest(F.coalesce(scheduled - F.col("closed"), F.lit(0)), F.lit(0)))
+    scheduled, surplus, nothing = F.col("scheduled"), F.col("observed") - F.col("delivered"), F.lit(0)
+    undecided = F.signum(surplus).cast("bigint") * F.col("undecided")
+    certain = surplus - undecided
+    too_many = F.greatest(certain, nothing)
+    unrecorded = F.least(too_many, F.greatest(F.coalesce(scheduled - F.col("closed"), nothing), nothing))
     rest = (
         F.when(scheduled.isNull(), "never_scheduled")
-        .when((F.col("delivered") > 0) & (F.col("observed") > scheduled), "duplicated")
+        .when((F.col("delivered") > 0) & (F.col("delivered") + certain > scheduled), "duplicated")
         .otherwise("unwanted")
     )
-    more = F.array(_part(F.lit("unrecorded"), unrecorded), _part(rest, surplus - unrecorded))
-    return F.when(surplus < 0, F.array(_part(F.lit("not_observed"), surplus))).otherwise(F.filter(more, lambda part: part["surplus"] > 0))
+    parts = (
+        _part(F.lit(UNDECIDED), undecided),
+        _part(F.lit("not_observed"), F.least(certain, nothing)),
+        _part(F.lit("unrecorded"), unrecorded),
+        _part(rest, too_many - unrecorded),
+    )
+    return F.filter(F.array(*parts), lambda part: part["surplus"] != 0)
 
 
 def _part(finding: Column, surplus: Column) -> Column:
@@ -155,10 +171,14 @@ def untimely_discrepancies(wrong: DataFrame, occurrences: DataFrame, told: DataF
 
 
 def not_seen_either(settled: DataFrame, seen: DataFrame, number: int) -> DataFrame:
-    """What the ledger finds, less as many of those missing there as were seen all the same: these are unrecorded. `seen` has at most `number` rows."""
+    """What the ledger finds, less as many of those missing there as were seen all the same: these are unrecorded, or soon will be recorded.
+
+    `seen` has at most `number` rows.
+    """
     # each occurrence once, by the groupBy: none of `settled` is doubled
-    unrecorded = seen.where("finding = 'unrecorded'").groupBy(*OCCURRENCE_AT).agg(F.sum("count").alias("seen"))
-    missing = settled.where("finding = 'missing'").join(sent(unrecorded, number), on=list(OCCURRENCE_AT), how="left")
+    came = seen.where(F.col("finding").isin("unrecorded", UNDECIDED)).where("surplus > 0")
+    arrived = came.groupBy(*OCCURRENCE_AT).agg(F.sum("count").alias("seen"))
+    missing = settled.where("finding = 'missing'").join(sent(arrived, number), on=list(OCCURRENCE_AT), how="left")
     # one occurrence may be missing in several buckets: what was seen is taken off once
     earlier = Window.partitionBy(*OCCURRENCE_AT).orderBy(*KIND).rowsBetween(Window.unboundedPreceding, -1)
     taken_off = F.greatest(F.coalesce("seen", F.lit(0)) - F.coalesce(F.sum("count").over(earlier), F.lit(0)), F.lit(0))

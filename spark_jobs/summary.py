@@ -39,7 +39,7 @@ def table(
     """
     parts = [of_counts(counts), of_pending(closely.unsettled), of_findings(closely.discrepancies)]
     if arrived is not None:
-        parts.append(of_observed(counts, closely.discrepancies, arrived, at(watched) & complete.hour(question)))
+        parts.append(of_observed(counts, closely.surplus, arrived, at(watched) & complete.hour(question)))
     filled = by_bucket(parts)
     residue = F.col("scheduled") - sum((F.col(name) for name in CLOSING), start=F.lit(0)) - F.col("pending")
     return filled.select(

@@ -128,6 +128,8 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
     reasons += [_unseen(one) for one in audit.gaps[-SHOWN:]]
     if audit.unjudged:
         reasons.append(f"{audit.unjudged} ended that were taken in before their ledgers begin: whether they were scheduled is not known")
+    if audit.undecided:
+        reasons.append(_undecided(audit))
     if not audit.bridges:
         reasons.append("the ledgers hold no row")
     elif audit.complete.until < until:
@@ -137,6 +139,12 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
     if totals["residue"] and not any(totals[name] for name in ("never_scheduled", "duplicated")):
         reasons.append(f"the equation has a residue of {totals['residue']}")
     return reasons
+
+
+def _undecided(audit: Audit) -> str:
+    happened = instant(audit.complete.happened(audit.question))
+    unheard = ", or delivered while nobody listened" if audit.complete.gaps else ""
+    return f"{audit.undecided} were delivered or seen after {happened}{unheard}: not every input tells of that, so that they cannot be compared yet"
 
 
 def _short(bridge: str, reaches_ms: int, hole: int | None) -> str:
