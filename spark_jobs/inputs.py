@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..core.durations import LATEST_INSTANT
 from ..core.ledger import EVENTS
+from . import marks
 from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ class Input:
 
 
 def ledger(spark: SparkSession, paths: Sequence[str]) -> Input:
-    """All ledgers as one."""
-    return parquet(spark, paths, LEDGER, "ledger").each(with_problem)
+    """All ledgers as one. Raises UnusableInput."""
+    for path in paths:
+        door(spark, path, LEDGER, "ledger")
+    return parquet(spark, paths, LEDGER).each(with_problem)
 
 
 def with_problem(frame: DataFrame) -> DataFrame:
@@ -78,12 +81,18 @@ def _possible(time: str) -> Column:
 
 
 def observed(spark: SparkSession, places: Sequence[str], since: int, aliases: Mapping[str, str], options: Mapping[str, str]) -> Input:
-    """All observations as one; a place is a path, or `kafka://HOST:PORT[,HOST:PORT]/TOPIC[?broker=NAME]`."""
+    """All observations as one; a place is a path, or `kafka://HOST:PORT[,HOST:PORT]/TOPIC[?broker=NAME]`.
+
+    Where an observer left its mark and no file, nothing arrived. Raises UnusableInput.
+    """
     topics, paths = ([place for place in places if place.startswith("kafka://") is is_topic] for is_topic in (True, False))
     seen = [from_kafka(topic(spark.read, place, since, options), broker_of(place)) for place in topics]
     parts = [Input(frame.drop("place"), frame) for frame in seen]
+    for path in paths:
+        if not marks.alone(spark, path):
+            door(spark, path, OBSERVED, "observation")
     if paths:
-        parts.append(parquet(spark, paths, OBSERVED, "observation").each(with_arrival_problem))
+        parts.append(parquet(spark, paths, OBSERVED).each(with_arrival_problem))
     whole = Input(*(reduce(DataFrame.unionByName, frames) for frames in ([one.rows for one in parts], [one.placed for one in parts])))
     return whole.each(lambda frame: renamed(frame, aliases))
 
@@ -113,10 +122,8 @@ def renamed(frame: DataFrame, aliases: Mapping[str, str]) -> DataFrame:
     return frame.withColumn("destination", whens.otherwise(address))
 
 
-def parquet(spark: SparkSession, paths: Sequence[str], columns: Mapping[str, str], what: str) -> Input:
-    """All Parquet files below these paths, with these columns, in one scan: half as much to plan as one for each path. Raises UnusableInput."""
-    for path in paths:
-        door(spark, path, columns, what)
+def parquet(spark: SparkSession, paths: Sequence[str], columns: Mapping[str, str]) -> Input:
+    """All Parquet files below these paths, with these columns (see `door`), in one scan: half as much to plan as one for each path."""
     frame = _files(spark).schema(ddl(columns)).parquet(*paths)
     return Input(frame.select(*columns), frame.select(*columns, F.col("_metadata.file_path").alias("place")))
 

@@ -43,6 +43,12 @@ def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, 
     return marks
 
 
+def alone(spark: SparkSession, path: str) -> bool:
+    """Whether a folder holds marks, and nothing besides that Spark would read."""
+    names = Folder(spark, path).names()
+    return FOLDER in names and all(name.startswith(("_", ".")) for name in names)
+
+
 def _files(spark: SparkSession, roots: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """Each mark's place, and what stands in it."""
     for root in roots:

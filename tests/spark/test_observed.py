@@ -1,0 +1,51 @@
+"""What was observed, as the command reads it: nothing at all, or under another name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.bridge.observed import ObservedFiles
+from delaybridge.spark_jobs import reconcile
+from delaybridge.spark_jobs.arguments import parse
+from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.question import HOUR_MS
+from spark.ledgers import QUIET, T0, Bridge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+WINDOW = ("--since", "2025-06-15T15:00Z", "--until", "2025-06-15T16:00Z")
+
+
+def _told(spark: SparkSession, folder: Path, bridge: Bridge, *more: str) -> dict[str, Any]:
+    words = ["--ledger", bridge.write(folder / "ledger"), "--out", str(folder / "out"), *WINDOW, *more]
+    return reconcile.reconcile(spark, parse(words, now=QUIET), lambda _: None)
+
+
+def test_an_observer_to_which_nothing_arrived_tells_that_all_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+    bridge, seen = Bridge(), tmp_path / "seen"
+    bridge.both("one", T0 + 1)
+    bridge.both("two", T0 + 2)
+    bridge.quiet()
+    files = ObservedFiles(seen, "kafka", "orders", "a1")
+    files.seen(T0 - HOUR_MS, QUIET)
+    files.flush()
+
+    told = _told(spark, tmp_path, bridge, "--observed", str(seen))
+
+    assert (told["verdict"], told["totals"]["not_observed"], told["totals"]["observed"]) == ("discrepancies", 2, 0)
+
+
+def test_a_folder_without_files_and_without_an_observers_mark_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    bridge, seen = Bridge(), tmp_path / "seen"
+    bridge.both("one", T0 + 1)
+    seen.mkdir()
+
+    with pytest.raises(UnusableInput, match="no Parquet files can be read there"):
+        _told(spark, tmp_path, bridge, "--observed", str(seen))
