@@ -44,7 +44,7 @@ def settlement_sign() -> Column:
 def of_ledger(ledger: DataFrame, question: Question) -> DataFrame:
     """Rows of the ledger, with `problem`: what is `due` by bucket, bridge, event, timing and lateness, each group with the fingerprint of its occurrences.
 
-    The others are due at another time (`elsewhen`) or `malformed`: of these only the bridge is known, and of all of them their numbers (`of_numbers`).
+    The others are due at another time (`elsewhen`) or `malformed`: of these only the bridge is known, no fingerprint, and of all their numbers (`of_numbers`).
     """
     told = timed(ledger.withColumn("what", _what(question))).withColumn("late", _if_due(lateness()))
     by = (_if_due(column).alias(name) for name, column in _ledger_key(question).items())
@@ -55,7 +55,9 @@ def of_ledger(ledger: DataFrame, question: Question) -> DataFrame:
         F.min("sequence").alias("first"),
         F.max("sequence").alias("last"),
         F.max("event_ms").alias("latest_ms"),
-        *(F.sum(name).alias(name) for name in (*HALVES, *CHAIN)),
+        # only of what is due, some days: the halves of all that a ledger holds would outgrow a bigint after four billion rows. Those of `CHAIN` cancel out
+        *(F.sum(_if_due(F.col(name))).alias(name) for name in HALVES),
+        *(F.sum(name).alias(name) for name in CHAIN),
     )  # fmt: skip
     return _spelled(counted, level=LEVEL_NAMES, what=WHAT, event=EVENTS, timing=TIMINGS).select(
         *BUCKET, "bridge", "what", "event", "timing", "lateness", "n", "due", "worst_ms", *HALVES, "first", "last", "latest_ms", *CHAIN

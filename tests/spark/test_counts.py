@@ -1,0 +1,32 @@
+"""What the first look adds up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.spark_jobs import inputs
+from delaybridge.spark_jobs.counts import of_ledger
+from spark.ledgers import QUESTION, T0, Bridge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def test_of_what_is_due_at_another_time_no_hash_is_added_up_or_a_long_ledger_would_overflow(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    bridge.both("in the window", T0)
+    bridge.both("elsewhen", T0 - 1)
+
+    rows = of_ledger(inputs.ledger(spark, [bridge.write(tmp_path)]).rows, QUESTION).collect()
+
+    assert sorted((row["what"], row["low"] is None, row["high"] is None, row["chain_low"] is None) for row in rows) == [
+        ("due", False, False, False),
+        ("due", False, False, False),
+        ("elsewhen", True, True, False),
+    ]
