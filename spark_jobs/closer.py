@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from . import counts, histories, settling, sightings
+from . import counts, disagreements, histories, settling, sightings
 from .buckets import ARRIVAL, BUCKET, OCCURRENCE, during, occurrences
 from .disagreements import hours
 from .fingerprints import unequal_parts
@@ -113,30 +113,31 @@ def _suspects(
 ) -> _Suspects:
     """Early and late are told of every hour, all else of those that can be judged."""
     when = {what: hours(found, what) for what in LOOKED}
-    unsettled = _unsettled(ledgers, when["unsettled"])
+    unsettled = _unsettled(ledgers, when["unsettled"], disagreements.number(found, "unsettled"))
     settled = settling.discrepancies(unsettled, complete.hour(question))
     untimely = _kept(settling.untimely(during(ledgers.due, when["untimely"]), question), when["untimely"])
     if seen is None:
         return _Suspects(unsettled, settled, untimely)
-    differing = _differing(ledgers, seen, watched, when["unlike"], complete, question)
+    differing = _differing(ledgers, seen, watched, found, complete, question)
     wrong = _kept(sightings.untimely(during(seen.due, when["seen_untimely"]), question), when["seen_untimely"])
     return _Suspects(unsettled, settled, untimely, differing, wrong)
 
 
-def _unsettled(ledgers: Side, when: Hours | None) -> DataFrame:
+def _unsettled(ledgers: Side, when: Hours | None, number: int) -> DataFrame:
     rows = settling.signed(during(ledgers.due, when))
-    parts = _kept(unequal_parts(rows, counts.unsettled_buckets(ledgers.counted), BUCKET), when)
-    return _kept(settling.unsettled(rows, parts), when)
+    parts = _kept(unequal_parts(rows, counts.unsettled_buckets(ledgers.counted), number, BUCKET), when)
+    return _kept(settling.unsettled(rows, parts, number), when)
 
 
 def _differing(
-    ledgers: Side, seen: Side, watched: frozenset[Place], when: Hours | None, complete: Complete, question: Question
+    ledgers: Side, seen: Side, watched: frozenset[Place], found: Sequence[Found], complete: Complete, question: Question
 ) -> DataFrame:
+    when, number = hours(found, "unlike"), disagreements.number(found, "unlike")
     at_watched = sightings.at(watched)
     rows = sightings.signed(during(ledgers.due.where(at_watched), when), during(seen.due, when))
     buckets = counts.unlike_buckets(ledgers.counted.where(at_watched), seen.counted)
-    parts = _kept(unequal_parts(rows, buckets, ARRIVAL), when)
-    return _kept(sightings.differences(rows, parts, complete, question), when)
+    parts = _kept(unequal_parts(rows, buckets, number, ARRIVAL), when)
+    return _kept(sightings.differences(rows, parts, number, complete, question), when)
 
 
 def _kept(frame: DataFrame, when: Hours | None) -> DataFrame:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from .frames import sent
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -70,14 +72,14 @@ def unequal(frame: DataFrame, by: Sequence[str]) -> DataFrame:
     return sums(frame, by).where(" or ".join(f"{name} <> 0" for name in SUMS)).select(*by)
 
 
-def unequal_parts(frame: DataFrame, buckets: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Of these buckets, the parts whose two sides differ. Few buckets, so they are sent to every executor and no row is moved.
+def unequal_parts(frame: DataFrame, buckets: DataFrame, number: int, by: Sequence[str]) -> DataFrame:
+    """Of these buckets, `number` of them, the parts whose two sides differ. Few are sent to every executor, so that no row is moved.
 
     A semi join keeps each row once, however often its bucket is named.
     """
-    return unequal(frame.join(F.broadcast(buckets), on=list(by), how="left_semi"), [*by, "part"])
+    return unequal(frame.join(sent(buckets, number), on=list(by), how="left_semi"), [*by, "part"])
 
 
-def suspects(frame: DataFrame, parts: DataFrame, by: Sequence[str]) -> DataFrame:
-    """The rows of `unequal_parts`."""
-    return frame.join(F.broadcast(parts), on=[*by, "part"], how="left_semi")
+def suspects(frame: DataFrame, parts: DataFrame, number: int, by: Sequence[str]) -> DataFrame:
+    """The rows of `unequal_parts`, of so many buckets."""
+    return frame.join(sent(parts, number * PARTS), on=[*by, "part"], how="left_semi")

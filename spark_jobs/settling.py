@@ -22,9 +22,9 @@ def signed(occurrences: DataFrame) -> DataFrame:
     return with_sign(occurrences, settlement_sign(), *OCCURRENCE)
 
 
-def unsettled(occurrences: DataFrame, parts: DataFrame) -> DataFrame:
-    """Of `signed` occurrences in these parts of buckets, those that were not ended as often as they were scheduled, one row for each."""
-    rows = suspects(occurrences, parts, BUCKET)
+def unsettled(occurrences: DataFrame, parts: DataFrame, buckets: int) -> DataFrame:
+    """Of `signed` occurrences in these parts of so many buckets, those that were not ended as often as they were scheduled, one row for each."""
+    rows = suspects(occurrences, parts, buckets, BUCKET)
     scheduled = F.count_if(F.col("event") == "scheduled")
     by_occurrence = rows.groupBy(*BUCKET, *OCCURRENCE).agg(
         scheduled.alias("scheduled"),

@@ -42,14 +42,14 @@ def signed(occurrences: DataFrame, arrivals: DataFrame) -> DataFrame:
     return with_sign(delivered, 1, *OCCURRENCE).unionByName(with_sign(seen, -1, *OCCURRENCE))
 
 
-def differences(both: DataFrame, parts: DataFrame, complete: Complete, question: Question) -> DataFrame:
-    """Of `signed` rows in these parts of buckets, what was not seen as often as it was delivered, one row per destination and occurrence.
+def differences(both: DataFrame, parts: DataFrame, buckets: int, complete: Complete, question: Question) -> DataFrame:
+    """Of `signed` rows in these parts of so many buckets, what was not seen as often as it was delivered, one row per destination and occurrence.
 
     Of hours that can be judged. `undecided` is how much of the difference cannot: so many deliveries, or arrivals, are too young, or made unheard.
     """
     is_delivery = F.col("rows") > 0
     lacking = F.col("delivered") - F.col("observed")
-    by_occurrence = suspects(both, parts, ARRIVAL).groupBy(*ARRIVAL, *OCCURRENCE).agg(
+    by_occurrence = suspects(both, parts, buckets, ARRIVAL).groupBy(*ARRIVAL, *OCCURRENCE).agg(
         F.count_if(is_delivery).alias("delivered"),
         F.count_if(~is_delivery).alias("observed"),
         F.max("due_ms").alias("due_ms"),

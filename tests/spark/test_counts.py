@@ -10,6 +10,8 @@ pytest.importorskip("pyspark")
 
 from delaybridge.spark_jobs import inputs
 from delaybridge.spark_jobs.counts import of_ledger
+from delaybridge.spark_jobs.fingerprints import PARTS, suspects, unequal_parts
+from delaybridge.spark_jobs.frames import FEW
 from spark.ledgers import QUESTION, T0, Bridge
 
 if TYPE_CHECKING:
@@ -30,3 +32,16 @@ def test_of_what_is_due_at_another_time_no_hash_is_added_up_or_a_long_ledger_wou
         ("due", False, False, False),
         ("elsewhen", True, True, False),
     ]
+
+
+def test_buckets_that_disagree_are_sent_to_every_executor_only_where_they_are_few(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1, 0, 1, 7, 7)], "hour int, part int, rows bigint, low bigint, high bigint")
+
+    def sent(number: int) -> list[bool]:
+        both = unequal_parts(rows, rows.select("hour"), number, ["hour"]), suspects(rows, rows.select("hour", "part"), number, ["hour"])
+        assert [frame.count() for frame in both] == [1, 1]
+        return ["strategy=broadcast" in frame._jdf.queryExecution().analyzed().toString() for frame in both]
+
+    assert sent(FEW // PARTS) == [True, True]
+    assert sent(FEW // PARTS + 1) == [True, False]
+    assert sent(FEW + 1) == [False, False]
