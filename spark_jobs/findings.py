@@ -27,11 +27,17 @@ _NUMBERS = ("scheduled", "delivered", "observed")
 
 
 def table(frame: DataFrame) -> DataFrame:
-    """The contract of the discrepancies: one row per occurrence and finding.
+    """The contract of the discrepancies: one row for each thing that is wrong with an occurrence.
 
-    `count` is how many messages are too many or too few; `surplus` what was seen beyond what the ledger delivered, negative for less. `bridge` has
-    the names of all whose rows tell it. It, `at`, `lateness_ms` and the numbers are null where they are not known. Needs `due_ms` and `event_ms`;
-    what else is absent becomes null.
+    So an occurrence may have several rows of one finding: one for each late or early delivery; `duplicated` once by the ledger and once by what was seen.
+
+    count                       how many messages are too many, or too few
+    surplus                     how many more were seen than the ledger delivered; negative where it is fewer
+    bridge                      the names of all bridges whose rows tell it
+    at                          when the latest of what is told of happened
+
+    `bridge`, `at`, `lateness_ms` and the numbers of rows are null where they are not known. The frame must have `due_ms` and `event_ms`; other columns
+    that it lacks become null.
     """
     present = set(frame.columns)
     return frame.select(

@@ -71,7 +71,7 @@ def known(ledger: DataFrame) -> DataFrame:
     told = ledger.groupBy(*OCCURRENCE_AT).agg(
         F.count_if(is_opening).alias("scheduled"),
         F.count_if(~is_opening).alias("closed"),
-        F.max_by("event", "event_time").alias("last_event"),
+        F.max_by("event", F.struct("event_time", "bridge", "sequence")).alias("last_event"),
         names("bridge").alias("ledger_bridge"),
         F.max("kind").alias("ledger_kind"),
         F.max("dialect").alias("ledger_dialect"),

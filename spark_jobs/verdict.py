@@ -13,6 +13,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..core.ledger import EVENTS
+from .buckets import BUCKET
 from .completeness import FOREVER
 from .findings import FINDINGS
 from .summary import QUANTILES
@@ -219,10 +220,9 @@ def _quantile(values: list[tuple[int, int, str]], share: float) -> int | None:
 
 
 def _worst(discrepancies: DataFrame) -> list[dict[str, Any]]:
-    """Some of each finding, the latest first, and always the same ones."""
-    rank = F.row_number().over(
-        Window.partitionBy("finding").orderBy(F.abs("lateness_ms").desc_nulls_last(), "due_time", "id", "occurrence")
-    )
+    """Some of each finding, the latest first, and always the same ones in the same order: rows that it leaves equal are told alike."""
+    order = ("due_time", "id", "occurrence", *(name for name in BUCKET if name != "due_hour"), "at", "bridge", "detail")
+    rank = F.row_number().over(Window.partitionBy("finding").orderBy(F.abs("lateness_ms").desc_nulls_last(), *order))
     rows = discrepancies.withColumn("rank", rank).where(F.col("rank") <= WORST).collect()
     ranked = sorted(rows, key=itemgetter("finding", "rank"))
     return [{name: told(value) for name, value in row.asDict().items() if name != "rank"} for row in ranked]

@@ -9,13 +9,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.spark_jobs import inputs, verdict
+from delaybridge.spark_jobs import inputs, sightings, verdict
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.question import HOUR_MS
 from spark.ledgers import QUESTION, T0, Bridge
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from delaybridge.spark_jobs.audit import Audit
@@ -65,3 +67,29 @@ def test_so_many_findings_or_percent_of_what_was_scheduled_are_tolerated_and_no_
 
     assert (told["exit_code"], told["findings"]["late"]["count"]) == (code, 1)
     assert told["beyond_tolerance"] == ["late"] * code
+
+
+def test_the_worst_stand_in_the_same_order_however_spark_comes_by_them(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    for destination, late in (("orders", 5_000), ("bills", 5_000), ("bills", 5_000), ("mails", 7_000)):
+        bridge.both("m", T0, late, destination=destination)
+    bridge.quiet()
+    found = audit(inputs.ledger(spark, [bridge.write(tmp_path)]), None, {}, QUESTION).discrepancies
+    rows = found.collect()
+
+    forth, back = (verdict._worst(spark.createDataFrame(given, found.schema).coalesce(1)) for given in (rows, rows[::-1]))
+
+    assert [row["destination"] for row in forth] == ["mails", "bills", "bills", "orders"]
+    assert forth == back
+
+
+def test_what_happened_last_to_a_message_is_what_its_bridge_wrote_last_also_in_one_millisecond(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    for event in ("scheduled", "replaced", "cancelled"):
+        bridge.row(event, T0, "m", T0)
+    ledger = inputs.sound(inputs.ledger(spark, [bridge.write(tmp_path)]).rows)
+    rows = ledger.collect()
+
+    for given in (rows, rows[::-1]):
+        [told] = sightings.known(spark.createDataFrame(given, ledger.schema).coalesce(1)).collect()
+        assert told["last_event"] == "cancelled"
