@@ -124,7 +124,8 @@ def _inputs(group: argparse._ArgumentGroup) -> None:
         help="what arrived: files of `delaybridge observe`, or kafka://HOST:PORT/TOPIC?broker=NAME; repeatable",
     )
     pairs_option(group, "--watched", "BROKER=ADDRESS", "a destination that was observed even if nothing arrived")
-    alias_option(group)
+    told = "an observed address, at any broker or at this one, and the ledger's name for it"
+    pairs_option(group, "--alias", "[BROKER:]OBSERVED=LEDGER", told)
     pairs_option(group, "--kafka-option", "NAME=VALUE", "an option of Spark's Kafka source, such as kafka.security.protocol=SSL")
 
 

@@ -114,12 +114,13 @@ def with_arrival_problem(frame: DataFrame) -> DataFrame:
 
 
 def renamed(frame: DataFrame, aliases: Mapping[str, str]) -> DataFrame:
-    """Observed addresses as the ledger writes them."""
+    """Observed addresses as the ledger writes them, see `marks.renamed`."""
     if not aliases:
         return frame
+    named = F.create_map(*(F.lit(word) for pair in aliases.items() for word in pair))
     address = F.col("destination")
-    whens = reduce(lambda chain, one: chain.when(address == one[0], one[1]), aliases.items(), F.when(F.lit(False), ""))
-    return frame.withColumn("destination", whens.otherwise(address))
+    of_broker = F.concat("destination_broker", F.lit(":"), address)
+    return frame.withColumn("destination", F.coalesce(F.try_element_at(named, of_broker), F.try_element_at(named, address), address))
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], columns: Mapping[str, str]) -> Input:

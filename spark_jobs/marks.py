@@ -37,10 +37,15 @@ def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, 
     marks = []
     for place, told in _files(spark, (one for one in places if not one.startswith("kafka://"))):
         with _readable(place, "an observer"):
-            address = str(told["address"])
+            broker = str(told["broker"])
             since_ms, at_ms = int(told.get("since_ms", -1)), int(told["at_ms"])
-            marks.append(Seen(str(told["observer"]), str(told["broker"]), aliases.get(address, address), at_ms, since_ms))
+            marks.append(Seen(str(told["observer"]), broker, renamed(broker, str(told["address"]), aliases), at_ms, since_ms))
     return marks
+
+
+def renamed(broker: str, address: str, aliases: Mapping[str, str]) -> str:
+    """The ledger's name for an observed address. An alias for `BROKER:ADDRESS` goes before one for an address at any broker."""
+    return aliases.get(f"{broker}:{address}", aliases.get(address, address))
 
 
 def alone(spark: SparkSession, path: str) -> bool:

@@ -18,7 +18,7 @@ class Question:
     grace           what happened may reach the files so much later
     ended           bridges that have written their last row; "*" for all
     watched         destinations (broker, address) that the observed input covers even if nothing of them is in it
-    aliases         observed address -> the ledger's address for it
+    aliases         observed address, or `BROKER:ADDRESS` -> the ledger's address for it
     """
 
     since: int

@@ -49,3 +49,28 @@ def test_a_folder_without_files_and_without_an_observers_mark_cannot_be_read(spa
 
     with pytest.raises(UnusableInput, match="no Parquet files can be read there"):
         _told(spark, tmp_path, bridge, "--observed", str(seen))
+
+
+def test_of_two_brokers_with_one_address_only_the_one_that_is_named_is_renamed(spark: SparkSession, tmp_path: Path) -> None:
+    bridge, aliases = Bridge(), ("--alias", "rabbit:orders=/exchanges/orders", "--alias", "queue=mails")
+    for broker, address in (("rabbit", "/exchanges/orders"), ("kafka", "orders"), ("rabbit", "mails")):
+        bridge.both(f"to {address}", T0 + 1, destination_broker=broker, destination=address)
+    bridge.quiet()
+    for broker, address, id_ in (
+        ("rabbit", "orders", "to /exchanges/orders"),
+        ("kafka", "orders", "to orders"),
+        ("rabbit", "queue", "to mails"),
+    ):
+        files = ObservedFiles(tmp_path / "seen", broker, address, f"{broker}-{address}")
+        files.add({"at": T0 + 5, "address": address, "id": id_, "occurrence": 1, "due": T0 + 1, "body": "x"})
+        files.seen(T0 - HOUR_MS, QUIET)
+        files.flush()
+
+    told = _told(spark, tmp_path, bridge, "--observed", str(tmp_path / "seen"), *aliases)
+
+    assert (told["verdict"], told["totals"]["observed"], len(told["watched"])) == ("clean", 3, 3)
+    assert [(one["destination_broker"], one["destination"]) for one in told["observers"]] == [
+        ("kafka", "orders"),
+        ("rabbit", "/exchanges/orders"),
+        ("rabbit", "mails"),
+    ]
