@@ -11,6 +11,7 @@ from .charts import Part, histogram, legend, share_bar
 from .findings import FINDINGS
 from .markup import duration, instant, number, table, text, words
 from .style import STYLE
+from .verdict import all_ended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,10 +78,7 @@ def _sentence(told: dict[str, Any]) -> str:
         return f"{what}. {'A part of the window cannot be judged yet.' if told['cannot_say'] else ''}"
     if told["verdict"] == "cannot_say":
         return "Nothing is wrong as far as can be seen, but a part of the window cannot be judged yet."
-    if not totals["scheduled"]:
-        return "Nothing was due."
-    tolerated = ", ".join(f"{number(totals[name])} {words(name)}" for name in FINDINGS if totals[name])
-    return f"All {number(totals['scheduled'])} scheduled messages ended once, on time{f', but for what is tolerated: {tolerated}' if tolerated else ''}."
+    return all_ended(totals)
 
 
 def _books(totals: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..core.ledger import CLOSING
 from .findings import FINDINGS
+from .verdict import all_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ KINDS = 2
 """So many findings have a column of their own; more than that are added up, for the headline names them."""
 
 HEADLINES = {
-    "clean": ("green", "Clean: everything that was scheduled ended once, on time."),
+    "clean": ("green", "Clean:"),
     "discrepancies": ("red", "Discrepancies:"),
     "cannot_say": ("yellow", "Cannot say:"),
 }
@@ -80,9 +81,11 @@ def screen(told: dict[str, Any]) -> Group:
 
 def headline(told: dict[str, Any]) -> Text:
     """The verdict in one to a few lines."""
-    colour, sentence = HEADLINES[told["verdict"]]
+    colour, word = HEADLINES[told["verdict"]]
     window = told["window"]
-    text = Text(f"{sentence} ", style=f"bold {colour}")
+    text = Text(f"{word} ", style=f"bold {colour}")
+    if told["verdict"] == "clean":
+        text.append(all_ended(told["totals"]), style=colour)
     text.append(", ".join(f"{told['totals'][name]:,} {name.replace('_', ' ')}" for name in told["beyond_tolerance"]), style=colour)
     text.append(f"\nDue {window['since']} to {window['until']}, SLA {told['sla_ms']} ms", style="default")
     for reason in told["cannot_say"]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from ..core.ledger import EVENTS
+from ..core.ledger import CLOSING, EVENTS
 from .buckets import BUCKET
 from .completeness import FOREVER
 from .findings import FINDINGS
@@ -114,6 +114,18 @@ def report(audit: Audit, allowed: Mapping[str, Allowance]) -> dict[str, Any]:
         "hours": by_hour,
         "worst": _worst(audit.discrepancies) if any(totals[name] for name in FINDINGS) else [],
     }
+
+
+def all_ended(totals: Mapping[str, Any]) -> str:
+    """What a clean audit says in one sentence: how everything ended, and what was found and is tolerated."""
+    if not totals["scheduled"]:
+        return "Nothing was due."
+    timely = "" if totals["early"] or totals["late"] else " on time"
+    ends = [f"{totals['delivered']:,} delivered{timely}"] if totals["delivered"] else []
+    ends += [f"{totals[name]:,} {name.replace('_', '-')}" for name in CLOSING if name != "delivered" and totals[name]]
+    tolerated = ", ".join(f"{totals[name]:,} {name.replace('_', ' ')}" for name in FINDINGS if totals[name])
+    but = f"; but for what is tolerated: {tolerated}" if tolerated else ""
+    return f"All {totals['scheduled']:,} scheduled messages ended once{': ' if ends else ''}{', '.join(ends)}{but}."
 
 
 def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 
 from rich.console import Console
 
+from delaybridge.core.ledger import CLOSING
 from delaybridge.spark_jobs import charts, inputs, markup, report, terminal, verdict
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.findings import FINDINGS
@@ -72,6 +73,30 @@ def test_a_window_in_which_nothing_was_due_is_clean_and_has_a_report(spark: Spar
 
     assert (told["exit_code"], told["totals"]["scheduled"], told["totals"]["observed"]) == (0, 0, None)
     assert "Nothing was due." in report.page(told | {"tables": {"discrepancies": "there"}})
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        ({"delivered": 1_200}, "All 1,200 scheduled messages ended once: 1,200 delivered on time."),
+        (
+            {"delivered": 7, "dead_lettered": 2, "expired": 1},
+            "All 10 scheduled messages ended once: 7 delivered on time, 1 expired, 2 dead-lettered.",
+        ),
+        ({"dead_lettered": 3}, "All 3 scheduled messages ended once: 3 dead-lettered."),
+        ({"delivered": 9, "late": 2}, "All 9 scheduled messages ended once: 9 delivered; but for what is tolerated: 2 late."),
+        ({}, "Nothing was due."),
+    ],
+)
+def test_a_clean_audit_tells_how_everything_ended_and_calls_nothing_on_time_that_was_not_delivered(
+    ended: dict[str, int], told: str
+) -> None:
+    totals = dict.fromkeys(verdict.NUMBERS, 0) | ended
+    totals["scheduled"] = sum(totals[name] for name in CLOSING)
+    clean = {"verdict": "clean", "totals": totals, "beyond_tolerance": [], "cannot_say": [], "window": {"since": "a", "until": "b"}}
+
+    assert report._sentence(clean) == told
+    assert terminal.headline(clean | {"sla_ms": 5}).plain.startswith(f"Clean: {told}\n")
 
 
 @pytest.mark.parametrize("wrong", [(), ("missing",), tuple(FINDINGS)])
