@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.table import Table
@@ -56,12 +57,14 @@ def progress(spark: SparkSession, console: Console) -> Iterator[Callable[[str], 
 
 
 def _watch(spark: SparkSession, status: Status, step: list[str], ended: threading.Event) -> None:
-    tracker = spark.sparkContext.statusTracker()
-    while not ended.wait(0.5):  # the display's own rhythm
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        total = sum(stage.numTasks for stage in stages if stage)
-        done = sum(stage.numCompletedTasks for stage in stages if stage)
-        status.update(f"{step[0]} ({done} of {total} tasks)" if total else step[0])
+    """Until it has ended, or Java has: whoever waits for the job says so."""
+    with suppress(Py4JError, OSError):
+        tracker = spark.sparkContext.statusTracker()
+        while not ended.wait(0.5):  # the display's own rhythm
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            total = sum(stage.numTasks for stage in stages if stage)
+            done = sum(stage.numCompletedTasks for stage in stages if stage)
+            status.update(f"{step[0]} ({done} of {total} tasks)" if total else step[0])
 
 
 def screen(told: dict[str, Any]) -> Group:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from py4j.protocol import Py4JNetworkError
 from rich.console import Console
 
 from delaybridge.core.ledger import CLOSING
@@ -97,6 +98,30 @@ def test_a_clean_audit_tells_how_everything_ended_and_calls_nothing_on_time_that
 
     assert report._sentence(clean) == told
     assert terminal.headline(clean | {"sla_ms": 5}).plain.startswith(f"Clean: {told}\n")
+
+
+class Gone:
+    """A session, and what it is asked for, of which Java has ended; an event that nobody sets."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.sparkContext = self
+
+    def statusTracker(self) -> Gone:  # noqa: N802 - Spark's name
+        return self
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802 - as above
+        raise self._error
+
+    def wait(self, _: float) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError()])
+def test_where_java_has_ended_progress_ends_too_and_says_nothing(error: Exception) -> None:
+    gone: Any = Gone(error)
+
+    terminal._watch(gone, gone, [""], gone)
 
 
 @pytest.mark.parametrize("wrong", [(), ("missing",), tuple(FINDINGS)])
