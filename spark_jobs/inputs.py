@@ -7,6 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
+from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -86,7 +87,7 @@ def observed(spark: SparkSession, places: Sequence[str], since: int, aliases: Ma
     Where an observer left its mark and no file, nothing arrived. Raises UnusableInput.
     """
     topics, paths = ([place for place in places if place.startswith("kafka://") is is_topic] for is_topic in (True, False))
-    seen = [from_kafka(topic(spark.read, place, since, options), broker_of(place)) for place in topics]
+    seen = [_once(from_kafka(topic(spark.read, place, since, options), broker_of(place))) for place in topics]
     parts = [Input(frame.drop("place"), frame) for frame in seen]
     for path in paths:
         if not marks.alone(spark, path):
@@ -95,6 +96,11 @@ def observed(spark: SparkSession, places: Sequence[str], since: int, aliases: Ma
         parts.append(parquet(spark, paths, OBSERVED).each(with_arrival_problem))
     whole = Input(*(reduce(DataFrame.unionByName, frames) for frames in ([one.rows for one in parts], [one.placed for one in parts])))
     return whole.each(lambda frame: renamed(frame, aliases))
+
+
+def _once(records: DataFrame) -> DataFrame:
+    """Read when it is first asked for, and kept on disk until the session ends: asked again, the topic would hold more, and one audit not agree with itself."""
+    return records.persist(StorageLevel.DISK_ONLY)
 
 
 def with_arrival_problem(frame: DataFrame) -> DataFrame:

@@ -8,8 +8,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
 from delaybridge.bridge.observed import ObservedFiles
-from delaybridge.spark_jobs import reconcile
+from delaybridge.spark_jobs import inputs, reconcile
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.question import HOUR_MS
@@ -74,3 +76,14 @@ def test_of_two_brokers_with_one_address_only_the_one_that_is_named_is_renamed(s
         ("rabbit", "/exchanges/orders"),
         ("rabbit", "mails"),
     ]
+
+
+def test_a_topic_that_changes_while_it_is_audited_is_read_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = "topic string, partition int, offset bigint, headers array<struct<key:string,value:binary>>"
+    records = spark.createDataFrame([("orders", 0, 1, [("x-delay-id", b"m")])], kafka).withColumn("timestamp", F.current_timestamp())
+    monkeypatch.setattr(inputs, "topic", lambda *_: records)
+
+    seen = inputs.observed(spark, ["kafka://b:1/orders"], T0, {"orders": "mails"}, {})
+    counted, told, again = ([row["event_time"] for row in frame.collect()] for frame in (seen.rows, seen.placed, seen.rows))
+
+    assert counted == told == again
