@@ -6,6 +6,9 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pika
+import pika.exceptions
+
 from brokers import activemq, kafka, rabbitmq
 from brokers.common import Unavailable, usual_port
 
@@ -53,7 +56,21 @@ def _start(module: Any, stack: ExitStack) -> Any:
     if module is kafka:
         for topic in TOPICS:
             kafka.create_topic(broker.url, topic, partitions=3)
+    if module is rabbitmq:
+        create_orders(broker.url)
     return broker
+
+
+def create_orders(url: str) -> None:
+    """What the README's walk begins with: the exchange `orders`, which it gates, and a queue. An exchange of that name that is there stays as it is."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        try:
+            connection.channel().exchange_declare("orders", passive=True)
+        except pika.exceptions.ChannelClosedByBroker:
+            channel = connection.channel()
+            channel.exchange_declare("orders", "topic", durable=True)
+            channel.queue_declare("billing", durable=True)
+            channel.queue_bind("billing", "orders", "#")
 
 
 def configuration(running: dict[str, Any]) -> str:
