@@ -20,12 +20,13 @@ class UnreachableError(Exception):
 
 
 class ApiError(Exception):
-    """The daemon answered, and refused. `code` is its stable word for why."""
+    """The daemon answered, and refused. `code` is its stable word for why, `event` what became of a message that is gone, where that is known."""
 
-    def __init__(self, status: int, code: str, text: str) -> None:
+    def __init__(self, status: int, code: str, text: str, event: str | None = None) -> None:
         super().__init__(text)
         self.status = status
         self.code = code
+        self.event = event
 
 
 class Client:
@@ -78,6 +79,10 @@ class Client:
                 return
             limit -= len(items)
             after = items[-1]["number"]
+
+    def dead_letter(self, id_: str) -> dict[str, Any] | None:
+        """The last one with this id among the oldest of the shelf: a look at all of them may take long."""
+        return next((letter for letter in reversed(list(self.dead_letters(_PAGE))) if letter["id"] == id_), None)
 
     def retry_dead_letter(self, number: int) -> None:
         """Schedule a shelved message again, due now."""
@@ -136,7 +141,7 @@ class Client:
         error = _json(response).get("error", {})
         hint = "; give its token in DELAYBRIDGE_TOKEN or --token-file" if response.status_code == httpx.codes.UNAUTHORIZED else ""
         text = error.get("message") or f"{self._url} answered {response.status_code}: is it a delaybridge?"
-        raise ApiError(response.status_code, error.get("code", ""), text + hint)
+        raise ApiError(response.status_code, error.get("code", ""), text + hint, error.get("event"))
 
 
 def _json(response: httpx.Response) -> dict[str, Any]:

@@ -116,8 +116,9 @@ class Planner:
         )
 
     def refuse(self, received: Received, now: int, reason: str, detail: str, dialect: str = "") -> Refuse:
-        """The message as it came, for the shelf, or for the route's dead-letter destination with the reason in two headers."""
-        record = self._record(received, received.message.headers, Schedule(due=now), received.address, now, "", "refused", dialect)
+        """The message as it came, under its producer's id, for the shelf, or for the route's dead-letter destination with the reason in two headers."""
+        table = received.message.headers
+        record = self._record(received, table, Schedule(due=now), received.address, now, headers.chosen_id(table), "refused", dialect)
         address = self.route.dead_letter
         return Refuse(record, reason, detail, carrier(record, address, now, reason, detail) if address else None)
 

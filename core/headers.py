@@ -38,6 +38,8 @@ CONTROL_NAMES = frozenset(_CANONICAL)
 DELAY_NAMES = frozenset(spelling for dialect in DIALECTS for name in (*dialect.asks, CANCEL) for spelling in _spellings(name))
 """The headers with which a message asks the bridge for something: what an intercepting broker has to match."""
 
+_OF_IDS = frozenset(spelling for name in (ID, OCCURRENCE) for spelling in _spellings(name))
+
 _LENGTH = struct.Struct(">I")
 _NUMBERS = struct.Struct(f">{len(OCCURRENCE) + 2}sq{len(DUE) + 2}sq")
 _HEAD_ID, _HEAD_OCCURRENCE, _HEAD_DUE = (
@@ -66,6 +68,15 @@ def delivered(table: bytes, id: str, occurrence: int, due: int) -> bytes:  # noq
     return b"".join((table, _HEAD_ID, _LENGTH.pack(len(raw)), raw, _NUMBERS.pack(_HEAD_OCCURRENCE, occurrence, _HEAD_DUE, due)))
 
 
+def chosen_id(table: bytes) -> str:
+    """The id that its producer gave a message, whatever else is wrong with it; empty where there is none, or none that can be read."""
+    try:
+        by_name = {_CANONICAL[field[0]]: field for field in named(table, _OF_IDS)}
+        return _chosen_id(by_name)
+    except (MalformedTableError, Refusal):
+        return ""
+
+
 def _plan(headers: bytes, found: list[Field], by_name: Headers, now: int, limits: Limits) -> Reading:
     answers = _answers(by_name, now, limits)
     answer = agreed(answers) if answers else None
@@ -73,12 +84,17 @@ def _plan(headers: bytes, found: list[Field], by_name: Headers, now: int, limits
         if answer is not None and answer.due is not None:
             raise Refusal(Reason.AMBIGUOUS_SCHEDULE, "x-delay-cancel goes with no delay header", answer.dialect)
         return Cancel(id=_name(by_name[CANCEL], Reason.BAD_ID, 255))
-    id_ = _name(by_name[ID], Reason.BAD_ID, 255) if ID in by_name and OCCURRENCE not in by_name else ""
+    id_ = _chosen_id(by_name)
     to = _name(by_name[TO], Reason.BAD_DESTINATION, 512) if TO in by_name else ""
     if answer is None or answer.due is None:
         return _undelayed(headers, found, by_name, answers, id_, to)
     left = without(headers, found) + b"".join(other.left for other in answers)
     return Request(schedule=_schedule(answer, answer.due, by_name, now, limits), dialect=answer.dialect, headers=left, id=id_, to=to)
+
+
+def _chosen_id(by_name: Headers) -> str:
+    """Where there is an occurrence as well, the id is that of an earlier delivery."""
+    return _name(by_name[ID], Reason.BAD_ID, 255) if ID in by_name and OCCURRENCE not in by_name else ""
 
 
 def _answers(by_name: Headers, now: int, limits: Limits) -> list[Answer]:

@@ -8,9 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
+from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
 
 commands = typer.Typer()
+
+_MAYBE_SHELVED = ("dead_lettered", None)
+"""What became of a message that may lie on the shelf; None: of an id that the bridge made, that is not remembered."""
 
 
 @commands.command(epilog="Example: delaybridge status --output json")
@@ -67,9 +70,19 @@ def show(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one message. Headers, attempts, last error and next due times, or what became of it."""
+    from ..client import ApiError
+    from ..text import printable
     from .tables import show_one
 
-    found = connect(config, url, token_file).message(id_)
+    client = connect(config, url, token_file)
+    try:
+        found = client.message(id_)
+    except ApiError as error:
+        letter = client.dead_letter(id_) if error.code == "too_late" and error.event in _MAYBE_SHELVED else None
+        if letter is None:
+            raise
+        typer.echo(f"dead-lettered, number {letter['number']}: {letter['reason']}: {printable(letter['detail'])}", err=True)
+        raise typer.Exit(FAILED) from error
     show_one(found, _details(found), output)
 
 

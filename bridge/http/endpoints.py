@@ -114,7 +114,7 @@ def show_message(api: Api, id: str) -> shapes.MessageDetail:  # noqa: A002 - the
     found = api.control.find(id)
     if isinstance(found, Pending):
         return message_detail(found, api.control.next_dues(found.record, _NEXT))
-    raise _refusal(found, 404)
+    raise _refusal(found, 404, "Not pending any more")
 
 
 def send_message(api: Api, asked: shapes.SendRequest) -> shapes.Done:
@@ -192,16 +192,16 @@ def _known(known: bool, message: str) -> shapes.Done:
 
 def _done(answer: Answer) -> shapes.Done:
     if answer.outcome != "done":
-        raise _refusal(answer, _STATUS[answer.outcome])
+        raise _refusal(answer, _STATUS[answer.outcome], "It is too late")
     return shapes.Done("done", answer.event, answer.at)
 
 
-def _refusal(answer: Answer, status: int) -> Problem:
+def _refusal(answer: Answer, status: int, too_late: str) -> Problem:
     """Why a message cannot be had, as an error."""
     words = {
-        "too_late": f"It is too late: {answer.event} at {instant(answer.at)}."
+        "too_late": f"{too_late}: {answer.event} at {instant(answer.at)}."
         if answer.event
-        else "It is too late; what happened is no longer remembered.",
+        else f"{too_late}; what happened is no longer remembered.",
         "in_flight": "It is being published right now; ask again.",
         "unknown": "No message with this id is known.",
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_daemon import LETTER, MESSAGE, STATUS, Daemon, alone, call
@@ -122,6 +122,24 @@ def test_show_of_an_unknown_id_fails(daemon: Daemon) -> None:
     told = call("show", "x")
 
     assert (told.exit_code, told.stderr) == (1, "It is unknown.\n")
+
+
+@pytest.mark.parametrize("told", [{"event": "dead_lettered", "at": 1_795_507_200_000}, {}])
+def test_show_of_a_dead_letter_tells_its_number_and_why(daemon: Daemon, told: dict[str, Any]) -> None:
+    daemon.error("GET /api/v1/messages/order-1", 404, "too_late", **told)
+    daemon.on("GET /api/v1/dead-letters", {"items": [LETTER | {"number": 3}, LETTER, LETTER | {"number": 18, "id": "b"}]}, {"items": []})
+
+    told_of = call("show", "order-1")
+
+    assert (told_of.exit_code, told_of.stderr) == (1, "dead-lettered, number 17: bad_duration: x-delay: 'abc' is no duration\n")
+
+
+@pytest.mark.parametrize(("event", "letters"), [("delivered", [LETTER]), ("dead_lettered", [])])
+def test_show_of_a_message_that_is_gone_tells_what_became_of_it(daemon: Daemon, event: str, letters: list[dict[str, Any]]) -> None:
+    daemon.error("GET /api/v1/messages/order-1", 404, "too_late", event=event, at=1_795_507_200_000)
+    daemon.on("GET /api/v1/dead-letters", {"items": letters}, {"items": []})
+
+    assert (call("show", "order-1").exit_code, call("show", "order-1").stderr) == (1, "It is too_late.\n")
 
 
 # --- asking ---

@@ -8,12 +8,13 @@ import pytest
 from contract.stores import T0, record
 from msgspec.structs import replace
 
+from delaybridge.adapters.base import Received
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import NotPossibleError
 from delaybridge.core.message import message
-from delaybridge.core.store import Put, Query, Refuse, Settled
+from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +44,18 @@ def test_a_refused_message_that_would_be_refused_again_stays_on_the_shelf(engine
 
     assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["bad_duration"]
     assert engine.store.counts().pending == 0
+
+
+def test_a_refused_message_is_found_by_its_producers_id_and_harms_nothing_that_is_pending_under_it(engine: Engine) -> None:
+    planner = engine.intakes["default"].intake.planner
+    wrong = [Received(message(b"", {"x-delay": "soon", "x-delay-id": id_}), "", b"") for id_ in ("a", "b")]
+
+    engine.store.put([Put(record(chosen_id="a", lane="memory")), *(planner.plan(each, T0) for each in wrong)], T0)
+
+    assert [letter.record.id for letter in engine.control.dead_letters(10, 0)] == ["a", "b"]
+    assert isinstance(engine.control.find("a"), Pending)
+    assert engine.control.find("b") == Answer("too_late", "dead_lettered", T0)
+    assert engine.control.cancel("a") == Answer("done")
 
 
 def test_a_refused_message_is_planned_again_by_the_rules_of_today(engine: Engine) -> None:

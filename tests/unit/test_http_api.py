@@ -143,6 +143,7 @@ def test_a_message_that_is_gone_is_told_of(client: httpx.Client, control: FakeCo
     control.answer = Answer("too_late", "delivered", NOW)
     error = error_of(client.get("/api/v1/messages/gone"), 404)
     assert (error["code"], error["event"], error["at"]) == ("too_late", "delivered", NOW)
+    assert error["message"].startswith("Not pending any more: delivered at 20")
     control.answer = Answer("unknown")
     assert error_of(client.get("/api/v1/messages/gone"), 404)["code"] == "unknown"
 

@@ -111,6 +111,26 @@ def test_what_cannot_be_read_is_refused_with_its_headers_as_they_came() -> None:
     assert change.forward is None
 
 
+@pytest.mark.parametrize(
+    ("headers", "id_"),
+    [
+        ({"x-delay": "soon", "x-delay-id": "order-1"}, "order-1"),
+        ({"x-delay": 5, "x_delay_id": 7, "x-delay-to": "secrets"}, "7"),
+        ({"x-delay": 5, "x-delay-id": ""}, ""),
+        ({"x-delay": "soon", "x-delay-id": "of-a-delivery", "x-delay-occurrence": 1}, ""),
+        ({"x-delay": "soon"}, ""),
+    ],
+)
+def test_a_refused_message_bears_its_producers_id_where_that_can_be_read(headers: dict[str, Value], id_: str) -> None:
+    assert _refused(Planner(_route(), Limits()).plan(_received(headers, "/queues/a"), NOW)).record.id == id_
+
+
+def test_a_refused_message_whose_headers_are_damaged_has_no_id() -> None:
+    change = _refused(Planner(_route(), Limits()).plan(Received(Message(b"", b"\x07x"), "/queues/a", b"token"), NOW))
+
+    assert (change.reason, change.record.id) == ("header_damaged", "")
+
+
 def test_a_dead_letter_address_gets_the_message_with_its_reason() -> None:
     change = _refused(Planner(_route(dead_letter="dead"), Limits()).plan(_received({"x-delay": "soon", "tenant": "a"}, "/queues/a"), NOW))
 
