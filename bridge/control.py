@@ -25,6 +25,7 @@ from .views import (
     RouteStatus,
     Status,
     StoreStatus,
+    WouldBeRefusedError,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 IN_FLIGHT_PATIENCE = 5.0
 """Seconds that a request waits for a message that is being published, before it answers `in_flight`."""
+
+NAMELESS = frozenset({"memory", "rabbitmq", "activemq"})
+"""Brokers of these types do not say where a message was to go that was sent straight to the route's source; Kafka's topics bear the name of another one."""
 
 SEND_TIMEOUT = 10.0
 OBSERVE_TIMEOUT = 1.0
@@ -240,10 +244,12 @@ class Control:
         """A paused route is known though it is no longer configured: what it left behind waits for `resume`."""
         return route in self._pauses.routes or any(known.name == route for known in self.config.routes)
 
-    def send(self, route: str | None, message: Message, address: str) -> None:
+    def send(self, route: str | None, message: Message, address: str, *, force: bool = False) -> None:
         """Publish to a route's source, as a producer would, and wait for the broker's confirmation."""
         chosen = self._route(route)
         broker = self.config.brokers[chosen.source.broker]
+        if not force:
+            self._would_be_taken(chosen, broker.type, message, address)
         sink = plugins.adapter(broker.type).sink(broker.options)
         outcomes: list[Outcome] = []
         sink.connect(outcomes.extend)
@@ -257,6 +263,18 @@ class Control:
         error: AdapterError | None = outcomes[0][1] if outcomes else NotConnected("the broker did not confirm in time")
         if error is not None:
             raise error
+
+    def _would_be_taken(self, route: Route, kind: str, message: Message, address: str) -> None:
+        """Raises WouldBeRefusedError where it is known that the bridge would dead-letter it, NotPossibleError where it would never see it."""
+        source = route.source.endpoint.address
+        if kind == "memory" and address not in ("", source):
+            raise NotPossibleError(
+                f"the in-process broker intercepts nothing: what is sent to {address!r} never comes to the bridge; name it in x-delay-to instead"
+            )
+        came_to = "" if kind in NAMELESS and address in ("", source) else address or source
+        change = self._intakes[route.name].intake.planner.plan(Received(message, came_to, b"send"), self._clock())
+        if isinstance(change, Refuse):
+            raise WouldBeRefusedError(change.reason, change.detail)
 
     def _route(self, name: str | None) -> Route:
         if name is None:

@@ -25,6 +25,15 @@ class NotPossibleError(Exception):
     """It is known, but cannot do this: a broker whose adapter cannot observe, or no route named where there are several."""
 
 
+class WouldBeRefusedError(Exception):
+    """A message that the bridge would dead-letter, and that was therefore not sent. `reason` is the stable code."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
 class RouteStatus(msgspec.Struct, frozen=True):
     """One route: `received` counts messages since the start; `from` and `to` are written for people (`rabbit queue delaybridge.in`)."""
 
@@ -182,11 +191,11 @@ class ControlPort(Protocol):
         """Publish again, what waited first; False where no route has that name. Idempotent."""
         ...
 
-    def send(self, route: str | None, message: Message, address: str) -> None:
+    def send(self, route: str | None, message: Message, address: str, *, force: bool = False) -> None:
         """Publish to a route's source, as a producer would, and wait for the broker's confirmation.
 
-        Without `route`, the only one. `address` is where the producer would send it; empty: the source itself. Raises NotKnownError,
-        NotPossibleError and AdapterError.
+        Without `route`, the only one. `address` is where the producer would send it; empty: the source itself. What the bridge would dead-letter, as far as
+        that is known here, is sent with `force` only. Raises NotKnownError, NotPossibleError, WouldBeRefusedError and AdapterError.
         """
         ...
 

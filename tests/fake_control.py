@@ -145,8 +145,8 @@ class FakeControl:
         self._ask("resume", route)
         return route == "main"
 
-    def send(self, route: str | None, message: Message, address: str) -> None:
-        self._ask("send")
+    def send(self, route: str | None, message: Message, address: str, *, force: bool = False) -> None:
+        self._ask("send", force)
         self.sent.append((route, message, address))
 
     @contextmanager

@@ -111,7 +111,7 @@ def _from(now: int, due: int) -> str:
     return f"in {duration(due - now)}" if due > now else f"at once, {duration(now - due)} late"
 
 
-@commands.command(epilog="Example: delaybridge send --route orders --header x-delay=5000 hello")
+@commands.command(epilog="Example: delaybridge send --header x-delay=5000 hello")
 def send(
     body: Annotated[str, typer.Argument(metavar="BODY|-", help="The body; `-` reads it from standard input.")],
     route: Annotated[str | None, typer.Option(help="By which route; may be left out where there is one only.")] = None,
@@ -121,13 +121,14 @@ def send(
         list[str] | None,
         typer.Option("--property", metavar="HEADER", help="An AMQP property likewise: content_type=text/plain, priority:=3."),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also what the bridge would dead-letter.")] = False,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,
 ) -> None:
-    """Send a message, as a producer would. Returns when the broker has confirmed it."""
+    """Send a message, as a producer would. Returns when the broker has confirmed it; what the bridge would dead-letter is not sent (exit status 1)."""
     request: dict[str, Any] = {"headers": _headers(header or []), "properties": _headers(message_property or []), **_body(body)}
-    chosen = {"route": route, "address": address}
+    chosen = {"route": route, "address": address, "force": force}
     connect(config, url, token_file).send(request | {name: value for name, value in chosen.items() if value})
     typer.echo("sent")
 

@@ -111,6 +111,13 @@ def _with_kinds(route: object, kinds: Mapping[str, str]) -> object:
 
 EMBEDDED: dict[str, Any] = {
     "brokers": {"memory": {"type": "memory"}},
-    "routes": [{"name": "default", "from": {"broker": "memory", "queue": "delaybridge.in"}, "to": {"broker": "memory"}, "allow_to": ["*"]}],
+    "routes": [
+        {
+            "name": "default",
+            "from": {"broker": "memory", "queue": "delaybridge.in"},
+            "to": {"broker": "memory", "address": "delaybridge.out"},
+            "allow_to": ["*"],
+        }
+    ],
 }
-"""What runs where neither brokers nor routes are configured: the in-process broker."""
+"""What runs where neither brokers nor routes are configured: the in-process broker. `delaybridge send` works on it as it is."""

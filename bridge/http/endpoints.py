@@ -121,7 +121,7 @@ def send_message(api: Api, asked: shapes.SendRequest) -> shapes.Done:
     """Publish a message to a route's source, as a producer would; the broker has confirmed it when this answers."""
     with asked_badly():
         message = message_of(asked)
-    api.control.send(asked.route, message, asked.address)
+    api.control.send(asked.route, message, asked.address, force=asked.force)
     return _DONE
 
 

@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from ...adapters.base import AdapterError, BackOff, NotConnected, Rejected
 from ...core.ledger import Event
+from ...core.reasons import Reason
 from ...core.store import StoreError, StoreFull, Unsupported
-from ..views import NotKnownError, NotPossibleError
+from ..views import NotKnownError, NotPossibleError, WouldBeRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,6 +77,11 @@ def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one t
             return problem(404, "unknown", str(error))
         case NotPossibleError():
             return problem(409, "not_possible", str(error))
+        case WouldBeRefusedError():
+            remedy = next((known.remedy for known in Reason if known == error.reason), "")
+            return problem(
+                422, error.reason, f"Not sent, for it would be dead-lettered: {error}. {remedy} Or send it all the same, with `force`."
+            )
         case Rejected():
             return problem(422, error.reason, error.detail)
         case BackOff():
@@ -97,5 +103,5 @@ def render(_request: Request, error: Exception) -> Response:
 
 
 HANDLERS = dict.fromkeys(
-    (Problem, HTTPException, NotKnownError, NotPossibleError, AdapterError, StoreError, Unsupported, Exception), render
+    (Problem, HTTPException, NotKnownError, NotPossibleError, WouldBeRefusedError, AdapterError, StoreError, Unsupported, Exception), render
 )

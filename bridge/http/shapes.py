@@ -138,7 +138,7 @@ class MessagePage(msgspec.Struct, frozen=True):
 class SendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A message to publish to a route's source as a producer would; `body` is text, `body_base64` anything.
 
-    `address` is where the producer would send it; without it, the source itself.
+    `address` is where the producer would send it; without it, the source itself. What would be dead-lettered is sent with `force` only.
     """
 
     route: str | None = None
@@ -147,6 +147,7 @@ class SendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: dict[str, HeaderValue] = {}
     address: str = ""
     properties: PropertiesView = PropertiesView()
+    force: bool = False
 
 
 class RescheduleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

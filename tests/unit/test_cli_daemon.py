@@ -205,6 +205,14 @@ def test_a_message_is_sent_with_typed_headers(daemon: Daemon) -> None:
     ]
 
 
+def test_a_message_that_would_be_dead_lettered_is_sent_only_by_force(daemon: Daemon) -> None:
+    daemon.error("POST /api/v1/messages", 422, "bad_duration")
+    assert (call("send", "-H", "x-delay=soon", "hello").exit_code, daemon.asked[0][2].get("force")) == (1, None)
+
+    daemon.on("POST /api/v1/messages", {"outcome": "done"}, status=202)
+    assert (call("send", "--force", "-H", "x-delay=soon", "hello").exit_code, daemon.asked[1][2]["force"]) == (0, True)
+
+
 @pytest.mark.parametrize("header", ["nothing", "x:={", "x:=[1]", "=v"])
 def test_what_is_no_header_is_a_usage_error(header: str) -> None:
     assert call("send", "-H", header, "body").exit_code == 2

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 from contract.stores import T0, record
 from msgspec.structs import replace
 
+from delaybridge.adapters import memory
 from delaybridge.adapters.base import Received
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.metrics import Metrics
-from delaybridge.bridge.views import NotPossibleError
+from delaybridge.bridge.views import NotPossibleError, WouldBeRefusedError
 from delaybridge.core.message import message
 from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled
 
@@ -67,6 +69,58 @@ def test_a_refused_message_is_planned_again_by_the_rules_of_today(engine: Engine
     (pending,) = engine.control.messages(Query(), 10, "").items
     assert (pending.record.address, pending.record.schedule.due) == ("orders", T0 + 90_000)
     assert engine.control.dead_letters(10, 0) == []
+
+
+def _sent(engine: Engine, headers: dict[str, Value], address: str = "", *, force: bool = False) -> int:
+    """How many messages that left in the ingress, which nobody empties here."""
+    queue = memory.broker().queue("delaybridge.in")
+    queue.clear()
+    engine.control.send(None, message(b"hello", headers), address, force=force)
+    return len(queue)
+
+
+def test_the_first_message_that_somebody_tries_has_somewhere_to_go(engine: Engine) -> None:
+    assert _sent(engine, {"x-delay": "5000"}) == 1
+    assert _sent(engine, {"x-delay": "5s", "x-delay-to": "elsewhere"}) == 1
+    assert _sent(engine, {"x-delay-cancel": "a"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"), [({"x-delay": "soon"}, "bad_duration"), ({"x-delay": 5, "x-delay-to": ""}, "bad_destination")]
+)
+def test_a_message_that_would_be_dead_lettered_is_not_sent_but_by_force(engine: Engine, headers: dict[str, Value], reason: str) -> None:
+    with pytest.raises(WouldBeRefusedError, match=f"^{reason}: "):
+        _sent(engine, headers)
+
+    assert _sent(engine, headers, force=True) == 1
+
+
+def test_a_message_is_not_sent_to_where_the_bridge_would_never_see_it(engine: Engine) -> None:
+    with pytest.raises(NotPossibleError, match="what is sent to 'orders' never comes to the bridge"):
+        _sent(engine, {"x-delay": "5s"}, "orders")
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "refused"),
+    [
+        ("rabbitmq", "", "no_destination"),
+        ("rabbitmq", "/exchanges/orders/eu", None),
+        ("activemq", "", "no_destination"),
+        ("kafka", "", None),
+        ("kafka", "orders.delayed", None),
+    ],
+)
+def test_what_names_no_destination_is_refused_where_its_broker_would_name_none(
+    tmp_path: Path, kind: str, address: str, refused: str | None
+) -> None:
+    options = {"url": "amqp://x" if kind == "rabbitmq" else "stomp://x:1"} if kind != "kafka" else {"bootstrap_servers": "x:1"}
+    source = {"broker": "b", "topic" if kind == "kafka" else "queue": "orders.delayed"}
+    brokers, routes = {"b": {"type": kind, **options}}, [{"name": "r", "from": source, "to": {"broker": "b"}}]
+    config = Config.model_validate({"store": {"path": tmp_path}, "brokers": brokers, "routes": routes})
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    with pytest.raises(WouldBeRefusedError, match=refused) if refused else nullcontext():
+        engine.control._would_be_taken(config.routes[0], kind, message(b"", {"x-delay": 5}), address)
+    engine.store.close()
 
 
 def test_a_message_that_could_not_be_delivered_is_scheduled_again_at_once(engine: Engine) -> None:
