@@ -33,6 +33,8 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.maxPlanStringLength": "65536",  # Spark writes every plan down for an interface that nobody opens
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # for errors, each column asks Java several times more to tell who made it
+    "spark.sql.dataFrameQueryContext.enabled": "false",  # as above: Java looks through its own stack
     "spark.sql.parquet.mergeSchema": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # others read an instant, and in UTC; what Spark writes else is deprecated and has no zone
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",  # percentiles and lists of so many buckets, before they are sorted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +12,12 @@ from spark.java import needs_java
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
 from delaybridge.spark_jobs.session import _settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 KILLED = """
 import os, signal
@@ -39,3 +45,20 @@ def test_instants_are_utc_whatever_is_asked_of_spark() -> None:
     settings = _settings(kafka=False, conf=["spark.sql.session.timeZone=Asia/Tokyo", "spark.app.name=ours"])
 
     assert (settings["spark.sql.session.timeZone"], settings["spark.app.name"]) == ("UTC", "ours")
+
+
+def test_python_does_not_tell_java_for_each_column_who_made_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    client = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
+    send = client.send_command
+
+    def heard(command: str, *more: Any, **rest: Any) -> Any:
+        asked.append(command)
+        return send(command, *more, **rest)
+
+    monkeypatch.setattr(client, "send_command", heard)
+
+    F.col("a")
+
+    assert any("functions" in command for command in asked)
+    assert not any("PySparkCurrentOrigin" in command for command in asked)
