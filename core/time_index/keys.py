@@ -8,7 +8,7 @@ r"""The keys: what stands where on disk. All numbers are big-endian, so that byt
     meta    'f'                                              format version
     meta    'n'                                              the numbers: write, arrival, row, intake batch, dead letter
     meta    'l' name                                         lane number
-    meta    'k' lane 2                                       cursor: nothing that waits lies before this due key
+    meta    'k' lane 2                                       cursor: what waits before this due key is held back, all of it
     meta    'c' 't' name | 'a' lane 2 address | 'h' hour 4   counter; absent is zero
     meta    'h' lane 2 | hash 8 | instant 6 | arrival 8      held back behind the address with this hash: attempts, error (msgpack)
     meta    'b' lane 2 | address                             how many are held back behind this address
