@@ -98,8 +98,9 @@ class Control:
             lanes=[self._lane_status(worker) for worker in self._lanes.values()],
             by_address=[AddressStatus(lane, address, pending) for (lane, address), pending in counts.by_address.items()],
             by_hour=[HourStatus(hour * HOUR_MS, pending) for hour, pending in sorted(counts.by_hour.items())],
-            store=StoreStatus(self._store.free_bytes(), self._store.room()),
+            store=StoreStatus(self._store.free_bytes(), self._store.room(), str(self.config.store.path.absolute())),
             levels=self._levels(),
+            config=str(self.config.file.absolute()) if self.config.file else None,
         )
 
     def oldest_overdue_ms(self, now: int) -> int:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -41,6 +42,8 @@ A message changes threads four times on its way out. Beside a lane that is busy 
 CONTAINER = re.compile(r"[0-9a-f]{12}")
 """The host name that Docker and Podman give: the container's id."""
 
+OTHER_SPELLING = Path("delaybridge.yml")
+
 FAILED, STORE_IO, TAKEN, BAD_CONFIG = 1, 74, 75, 78
 
 
@@ -67,7 +70,15 @@ class Daemon:
                 fix="stop the other bridge, or give each its own store.path",
             )
             return TAKEN
-        except (StoreError, OSError) as error:
+        except OSError as error:
+            log.error(  # noqa: TRY400 - likewise
+                "store_failed",
+                path=str(self.config.store.path.absolute()),
+                error=str(error),
+                fix="store.path must be a directory, or one that can be made, in which the bridge's user may write",
+            )
+            return STORE_IO
+        except StoreError as error:
             log.exception("store_failed", path=str(self.config.store.path), error=str(error))
             return STORE_IO
         except UnusableAdapter as error:
@@ -80,6 +91,7 @@ class Daemon:
 
         self._metrics.watch(self._gauges)
         self._metrics.reloaded(wall_clock() / 1000)
+        self._tell_of_no_configuration()
         self._tell_of_name()
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
         server = HttpServer(self.engine.control, self._metrics, self.config.http)
@@ -89,18 +101,43 @@ class Daemon:
             server.start()
             _collect_rarely()
             sys.setswitchinterval(SWITCH_INTERVAL)
-            log.info("started", bridge=self.config.bridge, http=server.url, routes=[route.name for route in self.config.routes])
+            log.info(
+                "started",
+                bridge=self.config.bridge,
+                http=server.url,
+                routes=[route.name for route in self.config.routes],
+                config=str(self.config.file.absolute()) if self.config.file else None,
+                store=str(self.config.store.path.absolute()),
+            )
             self._wait()
         except CannotListen as error:
             log.error("http_cannot_listen", error=str(error))  # noqa: TRY400 - the sentence says it all
             self.exit_code = TAKEN if error.taken else BAD_CONFIG
         finally:
+            if self._signals:
+                log.info("stopping", within_seconds=self.config.shutdown_timeout // 1000, again="a second signal stops it at once")
             drained = self.engine.drain(self.config.shutdown_timeout / 1000)
             server.stop()
             for number, handler in previous.items():
                 signal.signal(number, handler)
         log.info("stopped", drained=drained, exit_code=self.exit_code)
         return self.exit_code
+
+    def _tell_of_no_configuration(self) -> None:
+        """Started in another directory than was meant, it would be well and do nothing."""
+        if not self.config.embedded:
+            return
+        other = OTHER_SPELLING if self.config.file is None and OTHER_SPELLING.exists() else None
+        log.warning(
+            "no_configuration",
+            directory=str(Path.cwd()),
+            runs="on the in-process broker, for trying out: no other process can reach it",
+            fix=f"{other} lies there, and is not read: call it delaybridge.yaml, or start with --config {other}"
+            if other
+            else "start where delaybridge.yaml lies, or with --config or DELAYBRIDGE_CONFIG"
+            if self.config.file is None
+            else f"name brokers and routes in {self.config.file}",
+        )
 
     def _tell_of_name(self) -> None:
         """A name that nobody chose may be another one after the next start, and then this is another bridge to all who know it by its name."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..adapters.base import AdapterError, Examinable, Finding, Intercepting
 from . import plugins
 from .client import ApiError, UnreachableError
+from .config.file import origin
 from .level_queues.build import kept, prepared
 
 if TYPE_CHECKING:
@@ -77,8 +78,14 @@ def preparations(config: Config, broker: str, only: str | None = None) -> list[I
 
 
 def _machine(config: Config) -> Iterator[Finding]:
-    yield Finding(True, f"the configuration is valid ({config.file or 'defaults'})")
-    folder = next(path for path in (config.store.path.absolute(), *config.store.path.absolute().parents) if path.is_dir())
+    yield Finding(True, f"the configuration is valid ({origin(config)})")
+    path = config.store.path.absolute()
+    folder = next(each for each in (path, *path.parents) if each.exists())
+    if not folder.is_dir():
+        yield Finding(
+            False, f"{folder} is no directory: the store cannot be there", "set store.path to a directory, or to one that is to be made"
+        )
+        return
     free = shutil.disk_usage(folder).free
     room = free > config.store.min_free_disk
     text = f"{free / 1024**3:.1f} GiB are free for the store in {folder}"

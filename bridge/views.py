@@ -93,14 +93,18 @@ class LevelStatus(msgspec.Struct, frozen=True):
 
 
 class StoreStatus(msgspec.Struct, frozen=True):
-    """`room` is False where free disk is below the limit: intake stands still, delivery goes on."""
+    """`room` is False where free disk is below the limit: intake stands still, delivery goes on. `path` is absolute."""
 
     free_bytes: int
     room: bool
+    path: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole daemon at one glance. `started` and `now` are epoch milliseconds; `events` are ledger totals since the store was made."""
+    """The whole daemon at one glance. `started` and `now` are epoch milliseconds; `events` are ledger totals since the store was made.
+
+    `config` is the configuration's file, absolute; None where there is none.
+    """
 
     bridge: str
     version: str
@@ -118,6 +122,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     by_hour: list[HourStatus]
     store: StoreStatus
     levels: list[LevelStatus] = []
+    config: str | None = None
 
 
 class Check(msgspec.Struct, frozen=True):

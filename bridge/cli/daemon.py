@@ -17,11 +17,11 @@ commands = typer.Typer()
 @commands.command(epilog="Example: delaybridge run --config /etc/delaybridge.yaml")
 def run(config: ConfigOption = None, check: Annotated[bool, typer.Option("--check", help="Check the configuration only.")] = False) -> None:
     """Run the bridge. SIGTERM and SIGINT drain and stop it, a second one stops it at once; SIGHUP reloads the configuration."""
-    from ..config.file import load
+    from ..config.file import load, origin
 
     loaded = load(config)
     if check:
-        typer.echo(f"{loaded.file or 'defaults'}: ok")
+        typer.echo(f"{origin(loaded)}: ok")
         return
     from ..config.secrets import secrets
     from ..daemon import run as run_daemon
@@ -49,28 +49,29 @@ def check_config(
 
 
 def _checked(path: Path | None) -> dict[str, Any]:
-    from ..config.file import ConfigError, load
+    from ..config.file import ConfigError, load, origin
     from ..config.secrets import masked
 
-    name = str(path or "defaults")
     try:
-        return {"file": name, "ok": True, "problems": [], "config": masked(load(path))}
+        config = load(path)
     except ConfigError as error:
-        return {"file": name, "ok": False, "problems": error.problems, "config": None}
+        return {"file": path and str(path), "ok": False, "problems": error.problems, "config": None, "origin": ""}
+    return {"file": path and str(path), "ok": True, "problems": [], "config": masked(config), "origin": origin(config)}
 
 
 def _print(results: list[dict[str, Any]], output: Output, *, show: bool) -> None:
     from .tables import show_rows
 
     if output is not Output.TABLE:
-        shown = results if show else [{key: value for key, value in result.items() if key != "config"} for result in results]
+        left_out = {"origin"} if show else {"origin", "config"}
+        shown = [{key: value for key, value in result.items() if key not in left_out} for result in results]
         show_rows(shown, {}, output)
         return
     for result in results:
         for problem in result["problems"]:
             typer.echo(problem, err=True)
         if result["ok"]:
-            typer.echo(f"{result['file']}: ok")
+            typer.echo(f"{result['origin']}: ok")
         if show and result["ok"]:
             import yaml
 

@@ -39,9 +39,10 @@ def print_status(found: dict[str, Any]) -> None:
 
 def _summary(found: dict[str, Any]) -> dict[str, Any]:
     store = found["store"]
-    free = f"{store['free_bytes'] / 1024**3:.1f} GiB free"
+    free = f"{store.get('path', '')} {store['free_bytes'] / 1024**3:.1f} GiB free".lstrip()
     return {
         "bridge": f"{found['bridge']} ({found['version']})",
+        "configuration": found.get("config") or "none: the in-process broker, or the environment's variables",
         "ready": "yes" if found["ready"] else "no",
         "running for": duration(found["now"] - found["started"]),
         "pending": found["pending"],

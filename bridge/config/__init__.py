@@ -97,6 +97,11 @@ class Config(BaseSettings):
         """The file that this was read from; None where there was none."""
         return self._file
 
+    @property
+    def embedded(self) -> bool:
+        """Whether nothing is configured but what `EMBEDDED` holds."""
+        return list(self.brokers) == ["memory"] and [route.name for route in self.routes] == ["default"]
+
     def read_from(self, file: Path | None) -> Self:
         """Remember the file, for a reload."""
         self._file = file

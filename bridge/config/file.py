@@ -54,6 +54,13 @@ def load(path: Path | None = None) -> Config:
     return config.read_from(file)
 
 
+def origin(config: Config) -> str:
+    """Where a configuration comes from, for people."""
+    if config.file is not None:
+        return str(config.file)
+    return f"no {DEFAULT_FILE} here: the in-process broker, for trying out" if config.embedded else "the environment's variables"
+
+
 def load_http(path: Path | None = None) -> Http:
     """The `http` section alone, whatever is wrong elsewhere. Raises ConfigError."""
     return _part(path, ("http",)).http

@@ -183,7 +183,16 @@ def test_run_with_a_bad_configuration_exits_with_78(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("http: {port: x}")
 
     assert call("run", "--config", "bad.yaml").exit_code == 78
-    assert call("run", "--check").stdout == "defaults: ok\n"
+    assert call("run", "--check").stdout == "no delaybridge.yaml here: the in-process broker, for trying out: ok\n"
+
+
+def test_check_config_tells_where_a_configuration_without_a_file_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("check-config").stdout == "no delaybridge.yaml here: the in-process broker, for trying out: ok\n"
+    assert json.loads(call("check-config", "-o", "json").stdout) == [{"file": None, "ok": True, "problems": []}]
+
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS", '{"m": {"type": "memory"}}')
+    monkeypatch.setenv("DELAYBRIDGE__ROUTES", '[{"name": "r", "from": {"broker": "m", "queue": "in"}, "to": {"broker": "m"}}]')
+    assert call("check-config").stdout == "the environment's variables: ok\n"
 
 
 def test_plan_has_nothing_to_do_for_the_in_process_broker() -> None:
@@ -214,6 +223,17 @@ def test_doctor_fails_where_the_daemon_is_not_ready(daemon: Daemon) -> None:
 
     assert told.exit_code == 1
     assert "FAIL  the daemon runs (b1, 0.1.0) and is not ready" in told.stdout
+
+
+def test_doctor_sees_that_the_stores_path_is_a_file(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "delaybridge.yaml").write_text("store: {path: afile}")
+    (tmp_path / "afile").touch()
+    daemon.on("GET /api/v1/status", STATUS)
+
+    told = call("doctor")
+
+    assert told.exit_code == 1
+    assert f"FAIL  {tmp_path}/afile is no directory: the store cannot be there" in told.stdout
 
 
 def test_version_names_our_own_and_the_clients() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,6 +54,61 @@ def test_an_address_that_is_not_of_this_machine_is_told_with_status_78(tmp_path:
 
     (told,) = [line for line in logs if line["log_level"] == "error"]
     assert "Cannot assign requested address: set another http.bind or http.port" in told["error"]
+
+
+def test_a_store_path_that_is_a_file_is_told_in_a_sentence_with_what_to_do_and_status_74(tmp_path: Path) -> None:
+    (tmp_path / "afile").touch()
+    with structlog.testing.capture_logs() as logs:
+        assert run(_config(tmp_path / "afile", {})) == 74
+
+    (told,) = [line for line in logs if line["log_level"] == "error"]
+    assert (told["event"], "exc_info" in told) == ("store_failed", False)
+    assert "must be a directory" in told["fix"]
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "told"),
+    [
+        (None, {}, "start where delaybridge.yaml lies, or with --config or DELAYBRIDGE_CONFIG"),
+        (
+            "delaybridge.yml",
+            {},
+            "delaybridge.yml lies there, and is not read: call it delaybridge.yaml, or start with --config delaybridge.yml",
+        ),
+        (
+            None,
+            {"brokers": {"m": {"type": "memory"}}, "routes": [{"name": "r", "from": {"broker": "m", "queue": "q"}, "to": {"broker": "m"}}]},
+            None,
+        ),
+    ],
+)
+def test_a_bridge_without_a_configuration_says_so_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str | None, data: dict[str, Any], told: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if file:
+        (tmp_path / file).touch()
+    with structlog.testing.capture_logs() as logs:
+        Daemon(Config.model_validate(data))._tell_of_no_configuration()
+
+    assert [(line["event"], line["directory"], line["fix"]) for line in logs] == [("no_configuration", str(tmp_path), told)] * (
+        told is not None
+    )
+
+
+def test_a_run_tells_what_it_reads_and_writes_and_that_it_is_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_module, "_collect_rarely", lambda: None)  # it is for the process, which here is the tests' own
+    monkeypatch.setattr(daemon_module, "SWITCH_INTERVAL", sys.getswitchinterval())
+    monkeypatch.setattr(Daemon, "_wait", lambda self: self._on_signal(signal.SIGTERM, None))
+    config = _config(tmp_path, {"port": 0}).read_from(tmp_path / "d.yaml")
+    with structlog.testing.capture_logs() as logs:
+        assert run(config) == 0
+
+    lines = {line["event"]: line for line in logs}
+    assert (lines["started"]["config"], lines["started"]["store"]) == (str(tmp_path / "d.yaml"), str(tmp_path))
+    order = [line["event"] for line in logs]
+    assert order.index("started") < order.index("stopping") < order.index("stopped")
+    assert "second signal" in lines["stopping"]["again"]
 
 
 def test_a_reload_that_fails_in_a_way_that_nobody_thought_of_leaves_the_bridge_running(
