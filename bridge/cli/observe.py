@@ -35,6 +35,9 @@ _BYTES = 4 << 20
 _IN_PROCESS = "memory"
 """The broker type that lives in the daemon: only the daemon can listen there."""
 
+_COPIED = {"rabbitmq": "/exchanges/", "activemq": "/topic/"}
+"""How addresses begin, on brokers that have queues, at which an observer hears copies; from any other one it takes the messages themselves."""
+
 
 @commands.command(epilog="Example: delaybridge observe /exchanges/orders.real/eu --broker rabbit --to ./observed")
 def observe(
@@ -44,6 +47,7 @@ def observe(
         Path | None, typer.Option("--to", help="Write Parquet files for the audit below this directory, instead of printing.")
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages [default: at Ctrl-C]")] = None,
+    take: Annotated[bool, typer.Option("--take", help="At a queue: take its messages away, without being asked.")] = False,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,
@@ -52,13 +56,16 @@ def observe(
     """Tell what arrives at a destination. And how late.
 
     At an exchange or a topic, and on the in-process broker, it hears copies. At a queue of RabbitMQ or ActiveMQ it takes the messages away for good,
-    before their consumers.
+    before their consumers: it asks first, or needs --take where nobody can answer.
     """
     from ..config.file import load
 
     loaded = load(config)
     name = _the_broker(loaded, broker)
-    in_process = loaded.brokers[name].type == _IN_PROCESS
+    kind = loaded.brokers[name].type
+    in_process = kind == _IN_PROCESS
+    if kind in _COPIED and not address.startswith(_COPIED[kind]) and not take:
+        _ask(name, address, _COPIED[kind])
     arrivals = _through_daemon(config, url, token_file, name, address) if in_process else _directly(loaded, name, address)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if to is None:
@@ -79,6 +86,22 @@ def _the_broker(config: Config, name: str | None) -> str:
     if name not in config.brokers:
         raise typer.BadParameter(f"name one of: {', '.join(config.brokers)}", param_hint="--broker")
     return name
+
+
+def _ask(broker: str, address: str, copied: str) -> None:
+    """Go on only where somebody says so."""
+    loss = f"{address!r} is a queue: its messages are taken away for good, before their consumers"
+    if not _at_terminal():
+        raise typer.BadParameter(
+            f"{loss}. Say --take if that is meant, or observe {copied}... on {broker}, which gives copies", param_hint="ADDRESS"
+        )
+    typer.confirm(f"On {broker}, {loss}. Go on?", abort=True, err=True)
+
+
+def _at_terminal() -> bool:
+    import sys
+
+    return sys.stdin.isatty()
 
 
 def _through_daemon(config: Path | None, url: str | None, token_file: Path | None, broker: str, address: str) -> Iterator[Look]:

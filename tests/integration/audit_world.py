@@ -74,7 +74,7 @@ class World:
         config = self.bridges["north"].file
         for broker, number in count.items():
             command: list[str | Path] = [COMMAND, "observe", self.ends[broker].address(OUT), "--broker", broker, "--config", config]
-            told: list[str | Path] = ["--to", self.folder / "seen" / broker, "--count", str(number)]
+            told: list[str | Path] = ["--to", self.folder / "seen" / broker, "--count", str(number), "--take"]
             self._observers[broker] = subprocess.Popen([*command, *told], stderr=subprocess.PIPE, text=True)
         for observer in self._observers.values():
             assert observer.stderr is not None

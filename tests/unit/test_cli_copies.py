@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+import typer
 from fake_daemon import Daemon, alone, call
 
 from delaybridge.adapters.base import Batch, Received
@@ -60,6 +61,65 @@ def test_observe_tells_what_arrives_and_how_late(daemon: Daemon) -> None:
     assert first == "2026-11-24T08:00:00.002Z  2 ms late  a #1  hé"
     assert second == "2026-11-24T09:00:00.000Z  not by a bridge    base64 /wA="
     assert daemon.asked[0][1] == {"broker": "memory", "address": "out"}
+
+
+QUEUES = """
+brokers:
+  rabbit: {type: rabbitmq, url: "amqp://127.0.0.1:1"}
+  amq: {type: activemq, url: "stomp://127.0.0.1:1"}
+  kafka: {type: kafka, bootstrap_servers: "127.0.0.1:1"}
+routes:
+  - {name: r, from: {broker: rabbit, queue: in}, to: {broker: rabbit}}
+"""
+
+
+class Quiet:
+    """Observes nothing, for there is no broker here."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, _: object, broker: str, __: str) -> list[Look]:
+        self.asked.append(broker)
+        return []
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quiet:
+    (tmp_path / "delaybridge.yaml").write_text(QUEUES)
+    made = Quiet()
+    monkeypatch.setattr(observe, "_directly", made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("broker", "address"), [("rabbit", "orders"), ("rabbit", "/queues/orders"), ("amq", "orders"), ("amq", "/queue/orders")]
+)
+def test_a_queue_loses_its_messages_only_to_somebody_who_said_so(quiet: Quiet, broker: str, address: str) -> None:
+    refused = call("observe", address, "--broker", broker)
+
+    assert (refused.exit_code, quiet.asked) == (2, [])
+    assert "--take" in refused.stderr
+    assert call("observe", address, "--broker", broker, "--take").exit_code == 0
+    assert quiet.asked == [broker]
+
+
+@pytest.mark.parametrize(("answer", "code", "asked"), [(False, 1, []), (True, 0, ["rabbit"])])
+def test_somebody_at_a_terminal_is_asked(quiet: Quiet, monkeypatch: pytest.MonkeyPatch, answer: bool, code: int, asked: list[str]) -> None:
+    def confirm(question: str, **_: object) -> None:
+        assert "taken away for good" in question
+        if not answer:
+            raise typer.Abort
+
+    monkeypatch.setattr(observe.typer, "confirm", confirm)
+    monkeypatch.setattr(observe, "_at_terminal", lambda: True)
+
+    assert (call("observe", "orders", "--broker", "rabbit").exit_code, quiet.asked) == (code, asked)
+
+
+@pytest.mark.parametrize(("broker", "address"), [("rabbit", "/exchanges/orders/eu"), ("amq", "/topic/orders"), ("kafka", "orders")])
+def test_where_copies_are_heard_nobody_is_asked(quiet: Quiet, broker: str, address: str) -> None:
+    assert (call("observe", address, "--broker", broker).exit_code, quiet.asked) == (0, [broker])
 
 
 def test_observe_stops_after_the_count(daemon: Daemon) -> None:
