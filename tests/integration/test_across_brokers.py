@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from delaybridge.bridge.planner import MAX_HOPS
 from integration.across_messages import CASES, expected, sent
 from integration.brokers_ends import ActiveEnd, End, KafkaEnd, RabbitEnd
 from integration.daemon import Daemon
@@ -38,16 +39,28 @@ def route(ends: dict[str, End], source: str, sink: str) -> dict[str, Any]:
     return {"name": name, "from": taken, "to": {"broker": sink, "address": ends[sink].address(f"{name}.out")}}
 
 
+def circle(ends: dict[str, End], broker: str) -> dict[str, Any]:
+    """A route that leads into itself."""
+    end, name = ends[broker], f"{broker}.circle"
+    taken = {"broker": broker} | end.declare(name)
+    end.declare(f"{broker}.dead")
+    to = {"broker": broker, "address": end.address(name)}
+    return {"name": f"{broker}-circle", "from": taken, "to": to, "dead_letter": end.address(f"{broker}.dead")}
+
+
 @pytest.fixture(scope="module")
 def stage(rabbitmq: Any, kafka: Any, activemq: Any, waiting: Waiting, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """All messages are under way."""
     ends: dict[str, End] = {"rabbitmq": RabbitEnd(rabbitmq), "kafka": KafkaEnd(kafka), "activemq": ActiveEnd(activemq)}
-    config = {"brokers": {name: end.options() for name, end in ends.items()}, "routes": [route(ends, *pair) for pair in PAIRS]}
+    routes = [route(ends, *pair) for pair in PAIRS] + [circle(ends, broker) for broker in BROKERS]
+    config = {"brokers": {name: end.options() for name, end in ends.items()}, "routes": routes}
     with Daemon(tmp_path_factory.mktemp("daemon"), waiting(config)) as daemon:
         daemon.start()
         for source, sink in PAIRS:
             asked = [{"case": TEXT[source](case), "x-delay": TEXT[source](DELAY)} | sent(source, case) for case in CASES[source]]
             ends[source].send(f"{source}-{sink}.in", asked)
+        for broker, end in ends.items():
+            end.send(f"{broker}.circle", [{"x-delay": TEXT[broker](DELAY)} | sent(broker, next(iter(CASES[broker])))])
         yield Stage(ends, daemon)
         assert daemon.terminate() == 0
     for end in ends.values():
@@ -89,3 +102,10 @@ def test_every_body_header_and_property_arrives_as_the_document_says(stage: Stag
             if (name in got, got.get(name)) != (name in wanted, wanted.get(name)):
                 print(f"{case}: {name} is {got.get(name, 'not there')!r}, not {wanted.get(name, 'there')!r}")
     assert not wrong
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_a_message_that_comes_back_again_and_again_ends_as_a_dead_letter(stage: Stage, broker: str) -> None:
+    message, _ = next(stage.ends[broker].receive(f"{broker}.dead"))
+    assert plain(message["x-delay-reason"]) == "loop"
+    assert int(plain(message["x-delay-hops"])) == MAX_HOPS
