@@ -58,12 +58,13 @@ class Closer:
 
 @dataclass(frozen=True, slots=True)
 class _Suspects:
-    """Occurrences with which something may be wrong. All but `unsettled` name messages to ask about.
+    """Occurrences with which something may be wrong. The histories of all of them are read, but for those that are only `unsettled`.
 
-    settled      findings in the ledgers, as far as they can be judged
-    untimely     findings by the ledgers' clock
-    differing    see `sightings.differences`; None where nobody observed
-    wrong        see `sightings.untimely`; None as above
+    unsettled    not ended as often as they were scheduled, by the ledgers
+    settled      what that means, where it can be judged: findings
+    untimely     findings, too: delivered early or late, by the ledgers
+    differing    not seen as often as they were delivered, see `sightings.differences`; None where nobody observed
+    wrong        seen early or late, see `sightings.untimely`; None where nobody observed
     """
 
     unsettled: DataFrame
@@ -73,7 +74,7 @@ class _Suspects:
     wrong: DataFrame | None = None
 
     def asked(self) -> DataFrame:
-        """All that has to be asked about."""
+        """The messages of which the histories are read."""
         frames = [self.settled, self.untimely, self.differing, self.wrong]
         return reduce(DataFrame.unionByName, [frame.select(*MESSAGE) for frame in frames if frame is not None])
 

@@ -149,7 +149,8 @@ def beginnings(ledger: DataFrame, bridges: Iterable[str], question: Question) ->
     """By name, of bridges whose first row is not there."""
     cut = ledger.where(F.col("bridge").isin(*bridges)).select("bridge", "sequence", F.unix_millis("event_time").alias("event_ms"))
     first = cut.groupBy("bridge").agg((F.min("event_ms") + question.grace).alias("at_ms"))
-    early = cut.join(F.broadcast(first), on="bridge").where("event_ms < at_ms").groupBy("bridge", "at_ms")  # `first` holds each bridge once
+    # `first` holds each bridge once
+    early = cut.join(F.broadcast(first), on="bridge", how="inner").where("event_ms < at_ms").groupBy("bridge", "at_ms")
     return {row["bridge"]: Beginning(row["at_ms"], row["seam"]) for row in early.agg(F.max("sequence").alias("seam")).collect()}
 
 

@@ -32,9 +32,9 @@ def hashes(asked: DataFrame) -> list[int] | None:
 
 
 def rows(asked: DataFrame, number: int, sought: Sequence[int] | None, ledger: DataFrame, observed: DataFrame | None) -> DataFrame:
-    """Every row of the ledgers, and every observation, whatever the window, of the messages that are asked about: `number` rows.
+    """All that is known of the messages in `asked`: every row of the ledgers and every observation, also outside the window.
 
-    In the ledger's columns, with `place`. The one time that all columns are read. `sought` are their `hashes`.
+    `asked` has `number` rows, and `sought` are its `hashes`. The result has the ledger's columns, and `place`; nowhere else are all of these read.
     """
     whole = ledger.select(*LEDGER, "place")
     if observed is not None:

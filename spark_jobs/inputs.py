@@ -16,6 +16,7 @@ from ..core.durations import LATEST_INSTANT
 from ..core.ledger import EVENTS
 from . import marks
 from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
+from .question import HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     _Reader = DataFrameReader | DataStreamReader
 
-KAFKA_MARGIN_MS = 3_600_000
+KAFKA_MARGIN_MS = HOUR_MS
 """A topic is read from so long before the window: what arrives earlier than that is reported as not observed."""
 
 _AS_TOLD = {"event_time": "timestamp", "id": "string", "occurrence": "string", "due_time": "string", "topic": "string", "place": "string"}

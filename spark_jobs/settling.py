@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from .buckets import BUCKET, OCCURRENCE
 from .counts import settlement_sign
 from .findings import names, table
-from .fingerprints import suspects, with_sign
+from .fingerprints import SUMS, suspects, with_sign
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def signed(occurrences: DataFrame) -> DataFrame:
     """With what is added up: zero where all that was scheduled has ended once."""
-    return with_sign(occurrences, settlement_sign(), *OCCURRENCE)
+    told = with_sign(occurrences, settlement_sign(), *OCCURRENCE)
+    return told.select(*BUCKET, *OCCURRENCE, "bridge", "event", "due_ms", "event_ms", *SUMS, "part")
 
 
 def unsettled(occurrences: DataFrame, parts: DataFrame, buckets: int) -> DataFrame:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .buckets import ARRIVAL, KIND, OCCURRENCE, OCCURRENCE_AT, level
 from .findings import names, table
-from .fingerprints import suspects, with_sign
+from .fingerprints import SUMS, suspects, with_sign
 from .frames import sent
 from .histories import MESSAGE
 from .uniqueness import once
@@ -39,7 +39,8 @@ def signed(occurrences: DataFrame, arrivals: DataFrame) -> DataFrame:
     common = [*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms"]
     delivered = occurrences.where("event = 'delivered'").select(*common, "bridge", *KIND)
     seen = arrivals.select(*common, *(F.lit(None).cast("string").alias(name) for name in ("bridge", *KIND)))
-    return with_sign(delivered, 1, *OCCURRENCE).unionByName(with_sign(seen, -1, *OCCURRENCE))
+    both = with_sign(delivered, 1, *OCCURRENCE).unionByName(with_sign(seen, -1, *OCCURRENCE))
+    return both.select(*common, "bridge", *KIND, *SUMS, "part")
 
 
 def differences(both: DataFrame, parts: DataFrame, buckets: int, complete: Complete, question: Question) -> DataFrame:
@@ -145,7 +146,8 @@ def _part(finding: Column, surplus: Column) -> Column:
 def untimely(arrivals: DataFrame, question: Question) -> DataFrame:
     """Arrivals before their time and beyond the SLA by the observer's clock."""
     lateness = F.col("lateness_ms")
-    return arrivals.where((lateness < -question.skew) | (lateness > question.sla + question.skew))
+    wrong = arrivals.where((lateness < -question.skew) | (lateness > question.sla + question.skew))
+    return wrong.select(*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms", "lateness_ms")
 
 
 def untimely_discrepancies(wrong: DataFrame, occurrences: DataFrame, told: DataFrame, number: int) -> DataFrame:
