@@ -244,7 +244,10 @@ def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
 
 
 def gaps(marks: Iterable[Seen], question: Question) -> list[Gap]:
-    """When nobody listened. After an observer that is named as `ended` nothing arrived until the next one."""
+    """When nobody listened, as far as something that is due in the window may have arrived then, however late.
+
+    After an observer that is named as `ended` nothing arrived until the next one.
+    """
     runs: dict[tuple[str, str], list[Seen]] = {}
     for mark in marks:
         runs.setdefault((mark.broker, mark.address), []).append(mark)
@@ -257,7 +260,7 @@ def gaps(marks: Iterable[Seen], question: Question) -> list[Gap]:
             end = FOREVER if run.observer in question.ended else run.at_ms
             if end > reached:
                 reached, before = end, run.observer
-    return found
+    return [gap for gap in found if gap.until_ms + question.skew > question.since]
 
 
 def unseen(found: Iterable[Gap], question: Question) -> frozenset[int]:

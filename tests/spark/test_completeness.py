@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.spark_jobs import marks
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.completeness import FOREVER, Block, Mark, Seen, blocks, complete_until, furthest, gaps, reaches, unseen
+from delaybridge.spark_jobs.completeness import FOREVER, Block, Gap, Mark, Seen, blocks, complete_until, furthest, gaps, reaches, unseen
 from delaybridge.spark_jobs.counts import of_ledger, of_numbers
 from delaybridge.spark_jobs.question import HOUR_MS
 from delaybridge.spark_jobs.session import readable_errors
@@ -143,6 +143,16 @@ def test_hours_in_which_nobody_listened_for_some_of_the_time_are_incomplete() ->
     assert _hours(first, second, ended=frozenset({"*"})) == [1, 2]
     assert _hours(first, second, ended=frozenset({"a1"})) == []
     assert _hours(first, replace(second, since_ms=-1)) == []
+
+
+def test_what_is_due_in_the_window_may_have_arrived_while_nobody_listened_after_it_but_not_before_it() -> None:
+    def until(instant: int) -> list[Gap]:
+        begun = replace(SEEN, since_ms=HOUR - 9_000, at_ms=instant - 1_000)
+        return gaps([begun, replace(SEEN, observer="b2", since_ms=instant, at_ms=HOUR + 90 * HOUR_MS)], replace(QUESTION, since=HOUR))
+
+    assert until(HOUR - QUESTION.skew) == []
+    assert [gap.until_ms for gap in until(HOUR - QUESTION.skew + 1)] == [HOUR - QUESTION.skew + 1]
+    assert [gap.until_ms for gap in until(QUESTION.until + 50 * HOUR_MS)] == [QUESTION.until + 50 * HOUR_MS]
 
 
 def test_what_is_due_shortly_before_nobody_listened_may_have_arrived_then() -> None:
