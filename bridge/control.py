@@ -117,6 +117,7 @@ class Control:
             received=worker.intake.received,
             source=f"{route.source.broker} {worker.intake.planner.route.source}",
             to=f"{route.to.broker} {route.to.address or ''}".rstrip(),
+            error=worker.error,
         )
 
     def _lane_status(self, worker: LaneWorker) -> LaneStatus:
@@ -125,7 +126,7 @@ class Control:
             HeldStatus(address, hold.attempts, hold.error, None if hold.retry_at == NEVER else hold.retry_at)
             for address, hold in list(lane.holds.addresses.items())
         ]
-        return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held)
+        return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held, worker.error)
 
     def alive(self) -> bool:
         """Every thread runs, or is on its way to an orderly end. A thread that dies ends the daemon, so this is false only for a moment."""
@@ -134,13 +135,15 @@ class Control:
     def checks(self) -> Sequence[Check]:
         """What readiness depends on."""
         disk = Check("disk", self._store.room(), f"{self._store.free_bytes()} bytes free")
-        sources = [Check(f"source {name}", worker.connected) for name, worker in self._intakes.items()]
-        lanes = [Check(f"destination {name}", worker.connected) for name, worker in self._lanes.items()]
+        sources = [Check(f"source {name}", worker.connected, worker.error) for name, worker in self._intakes.items()]
+        lanes = [Check(f"destination {name}", worker.connected, worker.error) for name, worker in self._lanes.items()]
         levels = [Check(f"level {level.name}", level.connected) for level in self._levels()]
         return [disk, *sources, *lanes, *levels, *self._more_checks()]
 
     def messages(self, query: Query, limit: int, cursor: str) -> Page:
         """One page of what is pending."""
+        if query.lane and query.lane not in self.config.brokers and query.lane not in self._store.lanes():
+            raise NotKnownError(f"there is no broker {query.lane!r}; the brokers are: {', '.join(self.config.brokers)}")
         return self._store.list(query, limit, cursor)
 
     def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word

@@ -35,7 +35,10 @@ class WouldBeRefusedError(Exception):
 
 
 class RouteStatus(msgspec.Struct, frozen=True):
-    """One route: `received` counts messages since the start; `from` and `to` are written for people (`rabbit queue delaybridge.in`)."""
+    """One route: `received` counts messages since the start; `from` and `to` are written for people (`rabbit queue delaybridge.in`).
+
+    `error` says why it is not connected.
+    """
 
     name: str
     paused: bool
@@ -43,6 +46,7 @@ class RouteStatus(msgspec.Struct, frozen=True):
     received: int
     source: str = msgspec.field(name="from")
     to: str
+    error: str = ""
 
 
 class HeldStatus(msgspec.Struct, frozen=True):
@@ -55,13 +59,17 @@ class HeldStatus(msgspec.Struct, frozen=True):
 
 
 class LaneStatus(msgspec.Struct, frozen=True):
-    """One destination broker: `in_flight` messages await their confirmation, `published` counts confirmed ones since the start."""
+    """One destination broker: `in_flight` messages await their confirmation, `published` counts confirmed ones since the start.
+
+    `error` says why it is not connected.
+    """
 
     broker: str
     connected: bool
     in_flight: int
     published: int
     held: list[HeldStatus]
+    error: str = ""
 
 
 class AddressStatus(msgspec.Struct, frozen=True):
@@ -149,7 +157,7 @@ class ControlPort(Protocol):
         ...
 
     def messages(self, query: Query, limit: int, cursor: str) -> Page:
-        """See `core.store.Store.list`. Raises ValueError for a cursor that is none."""
+        """See `core.store.Store.list`. Raises ValueError for a cursor that is none, and NotKnownError for a lane of which nothing is known."""
         ...
 
     def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word

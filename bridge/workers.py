@@ -52,6 +52,8 @@ class Worker(ABC):
         self.name = name
         self.stopping = threading.Event()
         self.connected = False
+        self.error = ""
+        """Why there is no connection, while there is none."""
         self.backoff = Backoff(first=0.2, cap=5.0)
         self._connected_at = float("-inf")
         self._short_lived = 0
@@ -99,9 +101,8 @@ class Worker(ABC):
 
         def tell(state: RetryCallState) -> None:
             assert state.outcome is not None
-            log.warning(
-                "broker_unreachable", worker=self.name, broker=broker, error=str(state.outcome.exception()), attempt=state.attempt_number
-            )
+            self.error = str(state.outcome.exception())
+            log.warning("broker_unreachable", worker=self.name, broker=broker, error=self.error, attempt=state.attempt_number)
 
         def connect_unless_stopping() -> bool:
             if self.stopping.is_set():
@@ -122,6 +123,7 @@ class Worker(ABC):
         self._connected_at = time.monotonic()
         metrics.connected(broker, self.connected, self.name)
         if self.connected:
+            self.error = ""
             log.info("connected", worker=self.name, broker=broker)
         return self.connected
 
@@ -153,6 +155,7 @@ class Worker(ABC):
 
     def _lost(self, error: NotConnected, broker: str, metrics: Metrics) -> None:
         self.connected = False
+        self.error = str(error)
         metrics.connected(broker, False, self.name)
         if not self.stopping.is_set():
             metrics.reconnect(broker)

@@ -32,7 +32,7 @@ def list_dead_letters(
     """List the shelf. Oldest first, with the reason code of each (docs/headers.md)."""
     from ..text import instant
     from .inspect import place
-    from .tables import show_rows
+    from .tables import show_first
 
     columns = {
         "NUMBER": lambda row: row["number"],
@@ -44,7 +44,7 @@ def list_dead_letters(
         "TRIES": lambda row: row["attempts"],
         "DETAIL": lambda row: row["detail"],
     }
-    show_rows(connect(config, url, token_file).dead_letters(limit), columns, output, "the shelf is empty")
+    show_first(connect(config, url, token_file).dead_letters, limit, columns, output, "the shelf is empty")
 
 
 @commands.command(epilog="Example: delaybridge dead-letter retry 17 18")

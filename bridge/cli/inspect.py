@@ -44,10 +44,11 @@ def list_messages(
 ) -> None:
     """List what is pending, by due time."""
     from ..text import instant
-    from .tables import show_rows
+    from .tables import show_first
 
     client = connect(config, url, token_file)
-    found = client.messages(limit, broker=broker, address=address, id_prefix=id_prefix, due_from=due_from, due_to=due_to)
+    wanted = {"broker": broker, "address": address, "id_prefix": id_prefix, "due_from": due_from, "due_to": due_to}
+    filtered = any(value is not None for value in wanted.values())
     columns = {
         "DUE": lambda row: instant(row["due"]),
         "ID": lambda row: row["id"],
@@ -58,7 +59,8 @@ def list_messages(
         "STATE": lambda row: row["state"],
         "BYTES": lambda row: row["size"],
     }
-    show_rows(found, columns, output, "no message is pending")
+    empty = "no pending message matches" if filtered else "no message is pending"
+    show_first(lambda most: client.messages(most, **wanted), limit, columns, output, empty)
 
 
 @commands.command(epilog="Example: delaybridge show order-4711")

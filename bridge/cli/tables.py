@@ -31,6 +31,17 @@ def show_rows(rows: Iterable[Row], columns: Columns, output: Output, empty: str 
         table(columns, [[value(row) for value in columns.values()] for row in rows], empty)
 
 
+def show_first(rows: Callable[[int], Iterable[Row]], limit: int, columns: Columns, output: Output, empty: str) -> None:
+    """The first `limit` of `rows(limit)`; where a table leaves some out, it says so on standard error."""
+    if output is not Output.TABLE:
+        show_rows(rows(limit), columns, output)
+        return
+    found = list(rows(limit + 1))
+    show_rows(found[:limit], columns, output, empty)
+    if len(found) > limit:
+        print(f"{limit} shown, there are more: --limit {10 * limit}", file=sys.stderr)
+
+
 def _array(rows: Iterable[Row]) -> None:
     """One JSON array, an element a line, so that a long listing is never held in memory."""
     print("[", end="")

@@ -218,7 +218,7 @@ ENDPOINTS = (
     Endpoint(method="GET", path="/readyz", handler=readyz, asks=shapes.ReadyQuery, answers=shapes.Ready, probe=True),
     Endpoint(method="GET", path="/metrics", handler=metrics, media="text/plain"),
     Endpoint(method="GET", path="/api/v1/status", handler=status, answers=Status),
-    Endpoint(method="GET", path=_M, handler=list_messages, asks=shapes.MessagesQuery, answers=shapes.MessagePage),
+    Endpoint(method="GET", path=_M, handler=list_messages, asks=shapes.MessagesQuery, answers=shapes.MessagePage, errors=(404,)),
     Endpoint(
         method="POST", path=_M, handler=send_message, asks=shapes.SendRequest, answers=shapes.Done, status=202,
         errors=(404, 409, 413, 422), body_limit=MESSAGE_LIMIT * 4 // 3 + SMALL,

@@ -111,7 +111,7 @@ def test_somebody_at_a_terminal_is_asked(quiet: Quiet, monkeypatch: pytest.Monke
         if not answer:
             raise typer.Abort
 
-    monkeypatch.setattr(observe.typer, "confirm", confirm)
+    monkeypatch.setattr(typer, "confirm", confirm)
     monkeypatch.setattr(observe, "_at_terminal", lambda: True)
 
     assert (call("observe", "orders", "--broker", "rabbit").exit_code, quiet.asked) == (code, asked)

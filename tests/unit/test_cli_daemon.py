@@ -44,6 +44,13 @@ def test_status_tells_what_waits_and_what_is_wrong(daemon: Daemon) -> None:
         assert part in told.replace("1s 500ms", "1.5")
 
 
+def test_status_tells_why_something_is_not_connected(daemon: Daemon) -> None:
+    lane = {"broker": "rabbit", "connected": False, "in_flight": 0, "published": 0, "held": [], "error": "rabbit:5672: Connection refused"}
+    daemon.on("GET /api/v1/status", STATUS | {"lanes": [lane]})
+
+    assert "NOT CONNECTED: rabbit:5672: Connection refused" in call("status").stdout
+
+
 def test_status_as_json_is_the_daemons_answer(daemon: Daemon) -> None:
     daemon.on("GET /api/v1/status", STATUS)
 
@@ -80,6 +87,12 @@ def test_an_empty_listing_is_told(daemon: Daemon, output: str, told: str) -> Non
     daemon.on("GET /api/v1/messages", {"items": [], "cursor": ""})
 
     assert call("list", "-o", output).stdout == told
+
+
+def test_a_listing_in_which_nothing_matches_does_not_say_that_nothing_is_pending(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/messages", {"items": [], "cursor": ""})
+
+    assert call("list", "--address", "gone").stdout == "no pending message matches\n"
 
 
 def test_an_id_cannot_drive_the_terminal(daemon: Daemon) -> None:
@@ -235,7 +248,20 @@ def test_the_shelf_is_listed_with_reasons(daemon: Daemon) -> None:
 
     assert "17" in told.stdout
     assert "bad_duration" in told.stdout
-    assert daemon.asked[1][1] == {"limit": "99", "after": "17"}
+    assert daemon.asked[1][1] == {"limit": "100", "after": "17"}
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize(("command", "path", "one"), [("list", "messages", MESSAGE), ("dead-letter list", "dead-letters", LETTER)])
+def test_a_table_says_that_it_does_not_show_all(daemon: Daemon, command: str, path: str, one: dict[str, Any], output: str) -> None:
+    def shown(count: int) -> tuple[int, str]:
+        daemon.on(f"GET /api/v1/{path}", {"items": [one] * count, "cursor": ""}, {"items": [], "cursor": ""})
+        told = call(*command.split(), "--limit", "3", "-o", output)
+        return told.stdout.count("order-1"), told.stderr
+
+    assert shown(3) == (3, "")
+    if output == "table":
+        assert shown(4) == (3, "3 shown, there are more: --limit 30\n")
 
 
 def test_each_number_is_tried_also_behind_one_that_fails(daemon: Daemon) -> None:

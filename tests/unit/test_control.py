@@ -10,11 +10,11 @@ from contract.stores import T0, record
 from msgspec.structs import replace
 
 from delaybridge.adapters import memory
-from delaybridge.adapters.base import Received
+from delaybridge.adapters.base import NotConnected, Received
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.metrics import Metrics
-from delaybridge.bridge.views import NotPossibleError, WouldBeRefusedError
+from delaybridge.bridge.views import NotKnownError, NotPossibleError, WouldBeRefusedError
 from delaybridge.core.message import message
 from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled
 
@@ -46,6 +46,35 @@ def test_a_refused_message_that_would_be_refused_again_stays_on_the_shelf(engine
 
     assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["bad_duration"]
     assert engine.store.counts().pending == 0
+
+
+def test_what_is_pending_for_a_broker_that_nobody_knows_is_no_empty_list(engine: Engine) -> None:
+    engine.store.put([Put(record(lane="gone"))], T0)
+
+    with pytest.raises(NotKnownError, match="there is no broker 'nope'; the brokers are: memory"):
+        engine.control.messages(Query(lane="nope"), 10, "")
+    assert engine.control.messages(Query(lane="memory"), 10, "").items == ()
+    assert len(engine.control.messages(Query(lane="gone"), 10, "").items) == 1
+
+
+def test_what_is_not_connected_says_why_until_it_is(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane, intake = engine.lanes["memory"], engine.intakes["default"]
+    lane._lost(NotConnected("it went away"), "memory", engine.metrics)
+    outcomes = [NotConnected("refused"), NotConnected("refused again"), None]
+    told: list[str] = []
+
+    def connect() -> None:
+        told.append(engine.control.status().routes[0].error)
+        if (error := outcomes.pop(0)) is not None:
+            raise error
+
+    monkeypatch.setattr(intake.stopping, "wait", lambda **_: None)
+    assert intake._connect(connect, "memory", engine.metrics)
+
+    assert told == ["", "refused", "refused again"]
+    assert [(each.error, each.connected) for each in engine.control.status().routes] == [("", True)]
+    assert engine.control.status().lanes[0].error == "it went away"
+    assert [check.detail for check in engine.control.checks()][1:] == ["", "it went away"]
 
 
 def test_a_refused_message_is_found_by_its_producers_id_and_harms_nothing_that_is_pending_under_it(engine: Engine) -> None:

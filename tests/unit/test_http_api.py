@@ -80,7 +80,7 @@ def test_metrics_are_served_as_text(client: httpx.Client) -> None:
 def test_status_speaks_the_names_of_the_configuration(client: httpx.Client) -> None:
     status = client.get("/api/v1/status").json()
     assert status["routes"][0] == {
-        "name": "main", "paused": False, "connected": True, "received": 5, "from": "rabbit delaybridge.in", "to": "rabbit",
+        "name": "main", "paused": False, "connected": True, "received": 5, "from": "rabbit delaybridge.in", "to": "rabbit", "error": "",
     }  # fmt: skip
     assert status["lanes"][0]["held"] == [{"address": "slow", "attempts": 2, "error": "no-route", "retry_at": NOW + 1000}]
 
