@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PAGE = 1000
+_READ, _WORK = 10, 30
+"""Seconds that an answer may take: of what only looks, and of what waits for a broker."""
 _NOT_DONE = ("too_late", "in_flight", "unknown")
 
 
@@ -36,7 +38,7 @@ class Client:
         self._url = url
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # No proxy and no .netrc: the daemon is beside us, and the token is for nobody else.
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=httpx.Timeout(5, read=30), trust_env=False)
+        self._http = httpx.Client(base_url=url, headers=headers, trust_env=False)
 
     def status(self) -> dict[str, Any]:
         """The whole daemon at one glance."""
@@ -123,7 +125,9 @@ class Client:
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         with self._reachable():
-            return self._http.request(method, f"/api/v1{path}", **arguments)
+            return self._http.request(
+                method, f"/api/v1{path}", timeout=httpx.Timeout(5, read=_READ if method == "GET" else _WORK), **arguments
+            )
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:

@@ -50,14 +50,22 @@ def connect(config: Path | None, url: str | None, token_file: Path | None) -> Cl
     """A client of the daemon that was named, or else of the one that the configuration describes."""
     from ..client import Client
 
-    token = token_file.read_text().strip() if token_file else os.environ.get("DELAYBRIDGE_TOKEN")
+    token = _read(token_file) if token_file else os.environ.get("DELAYBRIDGE_TOKEN")
     if url is None:
         from ..config.file import load_http
 
         http = load_http(config)
         url, configured = http.url, http.token
         token = token or (configured.get_secret_value() if configured else None)
-    return Client(url, token)
+    return Client(url if "://" in url else f"http://{url}", token)
+
+
+def _read(token_file: Path) -> str:
+    try:
+        return token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise typer.BadParameter(f"{token_file} cannot be read: {reason}", param_hint="--token-file") from error
 
 
 def exit_code(error: Exception) -> int | None:

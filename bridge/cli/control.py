@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,8 @@ import typer
 from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ..client import Client
 
 commands = typer.Typer()
@@ -20,10 +23,20 @@ RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="The route's
 
 @commands.command(epilog="Example: delaybridge cancel order-4711")
 def cancel(
-    id_: IdArgument, config: ConfigOption = None, url: UrlOption = None, token_file: TokenOption = None, output: OutputOption = Output.TABLE
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="As `list` shows them; `-` reads them from standard input, one a line.")
+    ],
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Withdraw a pending message. Answers done, too_late, in_flight or unknown; exit status 1 unless done."""
-    _ask(connect(config, url, token_file), "cancel", id_, None, output)
+    """Withdraw pending messages. Answers for each done, too_late, in_flight or unknown; exit status 1 unless all are done."""
+    client = connect(config, url, token_file)
+    if len(ids) == 1 and ids != ["-"]:
+        _ask(client, "cancel", ids[0], None, output)
+    else:
+        _ask_each(client, "cancel", _listed(ids), output)
 
 
 @commands.command(epilog="Example: delaybridge reschedule order-4711 2h")
@@ -60,6 +73,37 @@ def resume(route: RouteArgument, config: ConfigOption = None, url: UrlOption = N
     """Let a paused route go on."""
     connect(config, url, token_file).turn(route, "resume")
     typer.echo(f"{route}: resumed")
+
+
+def _listed(ids: list[str]) -> Iterator[str]:
+    for id_ in ids:
+        if id_ == "-":
+            yield from (line for raw in sys.stdin if (line := raw.rstrip("\r\n")))
+        else:
+            yield id_
+
+
+def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> None:
+    """Answers as they come: who is interrupted knows how far it went."""
+    from ..text import printable
+    from .tables import show_rows
+
+    left = []
+
+    def answers() -> Iterator[dict[str, Any]]:
+        for id_ in ids:
+            answer = {"id": id_, **client.ask(verb, id_, None)}
+            if answer["outcome"] != "done":
+                left.append(id_)
+            yield answer
+
+    if output is Output.TABLE:
+        for answer in answers():
+            typer.echo(f"{printable(answer['id'])}: {_sentence(answer)}", err=answer["outcome"] != "done")
+    else:
+        show_rows(answers(), {}, output)
+    if left:
+        raise typer.Exit(FAILED)
 
 
 def _ask(client: Client, verb: str, id_: str, body: dict[str, Any] | None, output: Output) -> None:

@@ -123,6 +123,23 @@ def test_an_address_that_is_named_gets_no_token_of_the_configuration(
     assert daemon.headers[0]["host"] == "bridge:1234"
 
 
+def test_an_address_may_be_named_without_its_scheme(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", STATUS)
+
+    assert call("status", "--url", "localhost:8471").exit_code == 0
+    assert daemon.headers[0]["host"] == "localhost:8471"
+
+
+def test_a_token_file_that_cannot_be_read_is_told_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff")
+
+    told = [call("status", "--token-file", name) for name in ("nope", "binary")]
+
+    assert [each.exit_code for each in told] == [2, 2]
+    assert "nope cannot be read: No such file or directory" in told[0].stderr
+    assert "binary cannot be read: it is not text" in told[1].stderr
+
+
 # --- without a daemon ---
 
 

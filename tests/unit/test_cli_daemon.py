@@ -186,6 +186,20 @@ def test_what_is_not_done_is_told_with_status_1(daemon: Daemon, status: int, cod
     assert as_json == {"id": "a", "outcome": code, "event": None, "at": None} | happened
 
 
+def test_several_are_cancelled_each_with_its_answer(daemon: Daemon) -> None:
+    daemon.on("POST /api/v1/messages/a/cancel", {"outcome": "done", "event": None, "at": None})
+    daemon.error("POST /api/v1/messages/b%201/cancel", 404, "unknown")
+    daemon.on("POST /api/v1/messages/c/cancel", {"outcome": "done", "event": None, "at": None})
+
+    told = call("cancel", "a", "-", stdin=b"b 1\n\nc\r\n")
+    rows = json.loads(call("cancel", "a", "b 1", "c", "-o", "json").stdout)
+
+    assert (told.exit_code, told.stdout) == (1, "a: done\nc: done\n")
+    assert told.stderr == "b 1: unknown: the daemon never heard of this id, or has forgotten it\n"
+    assert [(row["id"], row["outcome"]) for row in rows] == [("a", "done"), ("b 1", "unknown"), ("c", "done")]
+    assert call("cancel", "a", "c").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("due", "sent"), [("1795507200000", 1_795_507_200_000), ("2h", "2h"), ("2026-11-24T08:00:00Z", "2026-11-24T08:00:00Z")]
 )
