@@ -26,7 +26,7 @@ from .commits import REBALANCING, Commits
 from .fetched import PartitionRecords, Suspects
 from .inbox import Inbox
 from .link import Caught, Pulse, not_connected
-from .progress import Progress
+from .progress import MOST, Progress
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Poller:
         self._returning = returning
         self._pulse = Pulse(consumer._client, patience)  # noqa: SLF001 - see Pulse
         self._commit: Any = None
+        self._beginning = threading.Lock()  # of a commit
         self._commits = Commits(consumer.config["group_id"])
         self._met: set[TopicPartition] = set()
         self._member: str | None = None  # who fetched what is here; None while nothing is
@@ -170,10 +171,17 @@ class Poller:
     def _of(self, partition: TopicPartition) -> str:
         return f"{_OF}{self._topics.identity(partition.topic)}"
 
+    def room(self, timeout: float) -> int:
+        """See Progress. Where little is left, what was acknowledged is committed now: the next poll may be long in coming. Any thread."""
+        if self.progress.room(0) < MOST // 2:
+            self._commit_some()
+        return int(self.progress.room(timeout))
+
     def _commit_some(self) -> None:
         """Commit what was acknowledged, one request at a time: a late answer to an earlier one must not undo it."""
-        if self._commit is None or self._commit.is_done:
-            self._commit_ready()
+        with self._beginning:
+            if self._commit is None or self._commit.is_done:
+                self._commit_ready()
 
     def _commit_ready(self) -> None:
         """Begin to commit what was acknowledged. What cannot be committed is given back."""
@@ -368,7 +376,7 @@ class KafkaSource:
         if isinstance(self.subscription, Tap):  # without a group there is nothing to commit
             records, _ = self._poller.inbox.take(limit, timeout)
             return Batch(records, nothing) if records else None
-        room = self._poller.progress.room(timeout)
+        room = self._poller.room(timeout)
         records, given = self._poller.inbox.take(min(limit, room), timeout if room else 0, self._poller.progress.give)
         return self._batch(self._poller, records, given) if records else None
 

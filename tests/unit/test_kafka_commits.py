@@ -30,6 +30,7 @@ class Source:
     """A source that has fetched much; its commits are answered by the script."""
 
     def __init__(self) -> None:
+        self.commits: list[int] = []
         self._asked: list[Any] = []
         coordinator = SimpleNamespace(_do_commit_offsets_async=self._commit)
         consumer = SimpleNamespace(
@@ -43,14 +44,15 @@ class Source:
         self.source = KafkaSource(Kafka(bootstrap_servers="127.0.0.1:9092"), Subscription(("t",), None, "g", None))
         self.source._poller = self.poller
 
-    def _commit(self, _: object) -> Any:
+    def _commit(self, positions: dict[TopicPartition, Any]) -> Any:
+        self.commits.append(positions[PARTITION].offset)
         self._asked.append(Future())
         return self._asked[-1]
 
-    def store(self) -> int:
+    def store(self, most: int = 2 * MOST) -> int:
         """Receive and acknowledge what there is; how many messages that was."""
         count = 0
-        while (batch := self.source.receive(500, 0)) is not None:
+        while count < most and (batch := self.source.receive(500, 0)) is not None:
             batch.ack()
             count += len(batch.messages)
         return count
@@ -78,6 +80,17 @@ def test_no_more_is_taken_than_the_bridge_recognises_until_it_is_committed(sourc
     assert source.store() == 0
     source.commit(None)
     assert source.store() == MOST
+
+
+def test_what_was_stored_is_committed_between_two_polls_where_it_becomes_much(source: Source) -> None:
+    assert source.store(MOST // 2) == MOST // 2
+    assert source.commits == []
+    source.store(500)
+    assert source.commits == []
+    source.store(500)
+    assert source.commits == [MOST // 2 + 500]
+    source.store(500)
+    assert source.commits == [MOST // 2 + 500], "one at a time"
 
 
 def test_a_source_that_waits_for_a_commit_notices_that_its_connection_is_gone(source: Source) -> None:
