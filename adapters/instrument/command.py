@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('delaybridge')}")
     suffix, ingress = os.environ.get(SUFFIX) or divert.SUFFIX, os.environ.get(INGRESS, "")
     parser.add_argument("--suffix", default=suffix, help="what the names of ingress topics end with [default: %(default)s]")
     parser.add_argument(

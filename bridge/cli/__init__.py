@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 import typer.core
@@ -35,6 +35,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415 - as in the commands
+
+        typer.echo(f"delaybridge {version('delaybridge')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")] = False,
+) -> None:
+    del version  # its callback has done all
+
+
 for family in (daemon, broker, inspect, control, producer, observe, migrate, about):
     app.add_typer(family.commands)
 app.add_typer(dead_letter.commands, name="dead-letter")

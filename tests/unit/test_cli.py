@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
@@ -251,6 +252,11 @@ def test_doctor_sees_that_the_stores_path_is_a_file(daemon: Daemon, tmp_path: Pa
 
     assert told.exit_code == 1
     assert f"FAIL  {tmp_path}/afile is no directory: the store cannot be there" in told.stdout
+
+
+def test_the_version_is_told_as_other_commands_tell_it() -> None:
+    assert call("--version").stdout == f"delaybridge {metadata.version('delaybridge')}\n"
+    assert "Delayed, repeated and cron messages for the broker that you already run." in call("--help").stdout
 
 
 def test_version_names_our_own_and_the_clients() -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import venv
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,10 @@ def printed(*arguments: str | Path, **environment: str) -> str:
     done = run(*arguments, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.strip()
+
+
+def test_the_version_is_told() -> None:
+    assert printed("--version") == f"delaybridge-instrument {metadata.version('delaybridge')}"
 
 
 def test_a_script_is_instrumented(tmp_path: Path) -> None:
