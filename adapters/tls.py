@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, FilePath
 
 
 class Tls(BaseModel):
@@ -13,9 +12,9 @@ class Tls(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
+    ca_file: FilePath | None = None
+    cert_file: FilePath | None = None
+    key_file: FilePath | None = None
     verify: bool = True
 
     def context(self) -> ssl.SSLContext:

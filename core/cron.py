@@ -37,7 +37,7 @@ def parse_cron(text: str) -> str:
         raise ValueError(f"a cron expression holds at most {LONGEST} characters, this one has {len(text)}")
     expanded = _ALIASES.get(text.strip().lower(), text)
     if not _ALPHABET.fullmatch(expanded):
-        raise ValueError(f"{text!r} is no cron expression")
+        raise ValueError(f"{text!r} is not a cron expression")
     parts = ["*" if part == "?" else part for part in expanded.split()]
     if len(parts) != 5:
         raise ValueError(f"{text!r} has {len(parts)} fields; a cron expression has 5: minute, hour, day, month, weekday")
@@ -58,7 +58,7 @@ def parse_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:  # OSError: the name of a folder of the database
-        raise ValueError(f"{name!r:.80} is no IANA time zone") from error
+        raise ValueError(f"{name!r:.80} is not an IANA time zone") from error
 
 
 def matches(expression: str, zone: str, after: int) -> Iterator[int]:

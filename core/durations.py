@@ -39,7 +39,7 @@ def parse_duration(text: str) -> int:
         return int(text)
     found = _WORDS.fullmatch(text) or _ISO.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r:.80} is no duration such as 90s, 1d12h or PT15M")
+        raise ValueError(f"{text!r:.80} is not a duration such as 90s, 1d12h or PT15M")
     *parts, last = found.groups()
     small = int(last or 0) if found.re is _WORDS else _fraction(last)
     return sum(int(part or 0) * unit for part, unit in zip(parts, _UNITS, strict=True)) + small

@@ -36,7 +36,7 @@ LETTER = {
     "number": 17,
     "at": 1_795_507_200_000,
     "reason": "bad_duration",
-    "detail": "x-delay: 'abc' is no duration",
+    "detail": "x-delay: 'abc' is not a duration",
     "attempts": 0,
     **{key: value for key, value in MESSAGE.items() if key not in ("state", "error", "attempts")},
 }

@@ -12,13 +12,13 @@ clock. The broker's timeStampPlugin puts its own in its place.
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, field_validator, model_validator
 
 from ..base import NotConnected, Rejected
+from ..options import Seconds, parts_of
 from ..tls import Tls
 from .address import destination, pattern, queue_address
 from .incoming import Rules
@@ -50,11 +50,11 @@ class ActiveMQ(BaseModel):
     url: SecretStr | list[SecretStr]
     username: str | None = None
     password: SecretStr | None = None
-    password_file: Path | None = None
+    password_file: FilePath | None = None
     tls: Tls = Tls()
-    heartbeat: float = Field(default=10, ge=0, le=3600)
-    connection_timeout: float = Field(default=10, gt=0)
-    blocked_timeout: float = Field(default=60, gt=0)
+    heartbeat: Seconds = Field(default=10, ge=0, le=3600)
+    connection_timeout: Seconds = Field(default=10, gt=0)
+    blocked_timeout: Seconds = Field(default=60, gt=0)
     prefetch: int = Field(default=2000, ge=1, le=9000)
     persistent: bool = True
     empty_messages: Literal["refuse", "carry"] = "refuse"
@@ -68,11 +68,19 @@ class ActiveMQ(BaseModel):
         if not urls:
             raise ValueError("name at least one stomp:// or stomp+ssl:// URL")
         for one in urls:
-            parts = urlsplit(one.get_secret_value())
-            if parts.scheme not in _PORTS or not parts.hostname or parts.path.strip("/") or parts.query:
+            if urlsplit(one.get_secret_value()).scheme not in _PORTS:
                 raise ValueError("an ActiveMQ URL is stomp://host:port or stomp+ssl://host:port")
-            _ = parts.port  # raises ValueError
+            parts = parts_of(one.get_secret_value(), _PORTS)
+            if parts.path.strip("/") or parts.query:
+                raise ValueError("an ActiveMQ URL is stomp://host:port or stomp+ssl://host:port")
         return url
+
+    @model_validator(mode="after")
+    def _tls_is_used(self) -> ActiveMQ:
+        urls = [url.get_secret_value() for url in (self.url if isinstance(self.url, list) else [self.url])]
+        if "tls" in self.model_fields_set and not any(url.startswith("stomp+ssl://") for url in urls):
+            raise ValueError("`tls` is for URLs that begin with stomp+ssl://, and there is none: nothing would be encrypted")
+        return self
 
     @model_validator(mode="after")
     def _one_password(self) -> ActiveMQ:

@@ -16,12 +16,12 @@ any other topic says nothing about a destination: there the key decides, by Kafk
 from __future__ import annotations
 
 import re
-from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, field_validator, model_validator
 
+from ..options import Seconds  # noqa: TC001  pydantic reads the annotations
 from ..tls import Tls
 from .exchange import KafkaExchange
 from .level_log import KafkaLog
@@ -57,11 +57,11 @@ class Kafka(BaseModel):
     sasl: Mechanism | None = None
     username: str | None = None
     password: SecretStr | None = None
-    password_file: Path | None = None
+    password_file: FilePath | None = None
     oauth: OAuth | None = None
-    connection_timeout: float = Field(default=10, gt=0)
-    delivery_timeout: float = Field(default=30, ge=1)
-    session_timeout: float = Field(default=10, ge=1)
+    connection_timeout: Seconds = Field(default=10, gt=0)
+    delivery_timeout: Seconds = Field(default=30, ge=1)
+    session_timeout: Seconds = Field(default=10, ge=1)
     prefetch: int = Field(default=5000, ge=1, le=9000)
     delayed_suffix: str = ".delayed"
     level_partitions: int = Field(default=6, ge=1, le=10_000)

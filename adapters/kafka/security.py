@@ -7,7 +7,7 @@ from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import Any, Literal
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, FilePath, SecretStr, model_validator
 
 from ..base import NotConnected
 
@@ -26,7 +26,7 @@ class OAuth(BaseModel):
     token_url: str | None = None
     client_id: str | None = None
     client_secret: SecretStr | None = None
-    client_secret_file: Path | None = None
+    client_secret_file: FilePath | None = None
     scope: str | None = None
 
     @model_validator(mode="after")

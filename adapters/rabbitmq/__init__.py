@@ -15,13 +15,13 @@ When the broker received a message is known where it stamps it: header `timestam
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pika
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, field_validator, model_validator
 
+from ..options import Seconds, parts_of
 from ..tls import Tls
 from .address import parse, queue_address
 from .levels import LevelSource, RabbitLevels, queues
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .source import Subscription
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
+_SCHEMES = ("amqp", "amqps", "http", "https")
 
 
 class RabbitMQ(BaseModel):
@@ -54,13 +55,13 @@ class RabbitMQ(BaseModel):
     url: SecretStr | list[SecretStr]
     username: str | None = None
     password: SecretStr | None = None
-    password_file: Path | None = None
+    password_file: FilePath | None = None
     external: bool = False
     impersonate: bool = False
     tls: Tls = Tls()
     heartbeat: int = Field(default=30, ge=0, le=3600)
-    connection_timeout: float = Field(default=10, gt=0)
-    blocked_connection_timeout: float = Field(default=60, gt=0)
+    connection_timeout: Seconds = Field(default=10, gt=0)
+    blocked_connection_timeout: Seconds = Field(default=60, gt=0)
     prefetch: int = Field(default=2000, ge=1, le=9000)
     management_url: SecretStr | None = None
 
@@ -73,8 +74,25 @@ class RabbitMQ(BaseModel):
         for one in urls:
             if not one.get_secret_value().startswith(("amqp://", "amqps://")):
                 raise ValueError("a RabbitMQ URL begins with amqp:// or amqps://")
+            parts_of(one.get_secret_value(), _SCHEMES)
             _url_parameters(one)
         return url
+
+    @field_validator("management_url", mode="after")
+    @classmethod
+    def _management(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            if not url.get_secret_value().startswith(("http://", "https://")):
+                raise ValueError("begins with http:// or https://, as in http://127.0.0.1:15672")
+            parts_of(url.get_secret_value(), _SCHEMES)
+        return url
+
+    @model_validator(mode="after")
+    def _tls_is_used(self) -> RabbitMQ:
+        urls = [url.get_secret_value() for url in (self.url if isinstance(self.url, list) else [self.url])]
+        if "tls" in self.model_fields_set and not any(url.startswith("amqps://") for url in urls):
+            raise ValueError("`tls` is for URLs that begin with amqps://, and there is none: nothing would be encrypted")
+        return self
 
     @model_validator(mode="after")
     def _one_password(self) -> RabbitMQ:

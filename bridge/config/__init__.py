@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["EMBEDDED", "PREFIX", "Broker", "Config", "From", "Http", "Limits", "Logs", "Route", "To"]
 
 PREFIX = "DELAYBRIDGE__"
+SECOND = 1_000
 
 
 class Config(BaseSettings):
@@ -74,6 +75,26 @@ class Config(BaseSettings):
         for index, name in enumerate(names):
             if name in names[:index]:
                 refuse(("routes", index, "name"), f"there is a route {name!r} above already: give each its own name")
+        return self
+
+    @model_validator(mode="after")
+    def _routes_that_lead_somewhere(self) -> Self:
+        for index, route in enumerate(self.routes):
+            if route.source.broker != route.to.broker:
+                if route.to.address is None and not route.allow_to:
+                    missing = "give it an `address`, or let producers choose with `allow_to`"
+                    refuse(("routes", index, "to"), f"leads to another broker, and nothing says where to on it: {missing}")
+            elif route.source.endpoint is not None and route.to.address == route.source.endpoint.address:
+                refuse(("routes", index, "to", "address"), "is where the route reads: its messages would come back for ever")
+        return self
+
+    @model_validator(mode="after")
+    def _time_to_drain(self) -> Self:
+        if 0 < self.shutdown_timeout < SECOND:
+            refuse(
+                ("shutdown_timeout",),
+                f"is {self.shutdown_timeout} ms, which ends nothing in order: write a unit, as in {self.shutdown_timeout}s",
+            )
         return self
 
     @model_validator(mode="after")

@@ -35,6 +35,7 @@ _TEXTS = {
     "int_parsing": "must be a whole number",
     "bool_parsing": "must be true or false",
     "path_type": "must be a path, as text",
+    "path_not_file": "there is no such file, or this user may not see it",
     "dict_type": "must be a mapping of `key: value` lines",
     "model_type": "must be a mapping of `key: value` lines",
     "model_attributes_type": "must be a mapping of `key: value` lines",
@@ -61,8 +62,15 @@ def _written(key: Key, data: Any) -> Key:
     for length, part in enumerate(key):
         if "[" in str(part) or not isinstance(data, dict | list | None):
             return key[:length]
-        data = data.get(part) if isinstance(data, dict) else data[part] if isinstance(data, list) and isinstance(part, int) else None
+        data = _below(data, part)
     return key
+
+
+def _below(section: Any, part: str | int) -> Any:
+    """What stands there; None where nothing does, or not in the shape that it should have."""
+    if isinstance(section, dict):
+        return section.get(part)
+    return section[part] if isinstance(section, list) and isinstance(part, int) and part < len(section) else None
 
 
 def _text(error: ErrorDetails, key: Key, document: Document) -> str:
@@ -98,7 +106,7 @@ def _dotted(key: Key) -> str:
 
 def not_json(error: SettingsError, environment: Mapping[str, str]) -> Problem:
     """A list or a mapping in the environment that pydantic-settings cannot read; it names the field only."""
-    text = "is no JSON: a list or a mapping as a whole is written as JSON in the environment"
+    text = "is not JSON: a list or a mapping as a whole is written as JSON in the environment"
     return next(
         (Problem(0, (name,), text) for name in environment if name.startswith(PREFIX) and f'"{_path(name)[0]}"' in str(error)),
         Problem(0, (), f"{error}: it {text}"),
@@ -129,8 +137,10 @@ def _line_of(key: Key, document: Document) -> int:
 def _unknown(key: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(key, names, n=1)
-    hint = f"did you mean `{close[0]}`? " if close else ""
-    return f"unknown key; {hint}known here: {', '.join(names) or 'none'}"
+    hints = [f"did you mean `{close[0]}`?"] if close else []
+    if names:
+        hints.append(f"known keys: {', '.join(names)}")
+    return "; ".join(["unknown key", " ".join(hints)]) if hints else "unknown key"
 
 
 def _names(model: type[BaseModel] | None) -> list[str]:
@@ -142,7 +152,7 @@ def _model_at(key: Key, root: dict[str, Any]) -> type[BaseModel] | None:
     kind: Any = Config
     section: Any = root
     for part in key:
-        section = section[part]
+        section = _below(section, part)
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind = next((field.annotation for name, field in kind.model_fields.items() if part == (field.alias or name)), None)
         else:
@@ -156,8 +166,12 @@ def _models_in(kind: Any) -> type[BaseModel] | None:
 
 
 def _adapters_own(kind: Any, section: Any, root: dict[str, Any]) -> Any:
-    if kind is Broker:
-        return plugins.adapter(section["type"]).options
-    if kind is From:
-        return plugins.adapter(root["brokers"][section["broker"]]["type"]).endpoint
-    return kind
+    """Of a broker, or of where a route reads, what its adapter reads; None where its type is not known."""
+    if kind not in (Broker, From):
+        return kind
+    broker = section if kind is Broker else _below(_below(root, "brokers"), _below(section, "broker"))
+    try:
+        adapter = plugins.adapter(str(_below(broker, "type")))
+    except plugins.UnusableAdapter:
+        return None
+    return adapter.options if kind is Broker else adapter.endpoint

@@ -170,7 +170,7 @@ def epoch_ms(asked: int | str, now: int) -> int:
     """Epoch milliseconds, RFC 3339, or a duration from `now` (`90s`). Raises ValueError with a sentence for its author."""
     due = asked if isinstance(asked, int) else _instant_or_duration(asked, now)
     if not EARLIEST_INSTANT <= due <= LATEST_INSTANT:
-        raise ValueError(f"{asked!r:.80} is no instant between 1973 and 9999 in epoch milliseconds")
+        raise ValueError(f"{asked!r:.80} is not an instant between 1973 and 9999 in epoch milliseconds")
     return due
 
 

@@ -80,7 +80,7 @@ def number(field: Field) -> int:
     """A whole number of either sign."""
     value = scalar(field)
     if isinstance(value, str):
-        raise Refusal(Reason.BAD_NUMBER, f"{shown(field)} is no whole number")
+        raise Refusal(Reason.BAD_NUMBER, f"{shown(field)} is not a whole number")
     return value
 
 

@@ -46,9 +46,11 @@ def test_what_is_no_url_of_a_stomp_connector_is_refused(url: Any) -> None:
         options(url)
 
 
-def test_a_password_cannot_be_given_twice_nor_hold_a_header() -> None:
+def test_a_password_cannot_be_given_twice_nor_hold_a_header(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.touch()
     with pytest.raises(ValueError, match="either"):
-        options(password="a", password_file="b")
+        options(password="a", password_file=file)
     with pytest.raises(NotConnected, match="one line"):
         options(password="a\nhost:evil").targets()
 

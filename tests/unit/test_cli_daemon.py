@@ -144,7 +144,7 @@ def test_show_of_a_dead_letter_tells_its_number_and_why(daemon: Daemon, told: di
 
     told_of = call("show", "order-1")
 
-    assert (told_of.exit_code, told_of.stderr) == (1, "dead-lettered, number 17: bad_duration: x-delay: 'abc' is no duration\n")
+    assert (told_of.exit_code, told_of.stderr) == (1, "dead-lettered, number 17: bad_duration: x-delay: 'abc' is not a duration\n")
 
 
 @pytest.mark.parametrize(("event", "letters"), [("delivered", [LETTER]), ("dead_lettered", [])])

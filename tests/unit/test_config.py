@@ -102,15 +102,15 @@ logs: {level: loud}
 
     known = "bridge, store, brokers, routes, limits, retry, intake, lane, ledger, http, logs, shutdown_timeout"
     assert told == [
-        f"1: stor: unknown key; did you mean `store`? known here: {known}",
+        f"1: stor: unknown key; did you mean `store`? known keys: {known}",
         "2: http.port: must be at most 65535",
-        "2: http.toke: unknown key; did you mean `token`? known here: bind, port, token",
+        "2: http.toke: unknown key; did you mean `token`? known keys: bind, port, token",
         "3: retry.first: the first wait is 120000 ms: it must be above 0 and at most `cap` (60000 ms)",
-        "5: brokers.here.capasity: unknown key; did you mean `capacity`? known here: name, create_queues, capacity",
+        "5: brokers.here.capasity: unknown key; did you mean `capacity`? known keys: name, create_queues, capacity",
         f"6: brokers.there.type: there is no broker type 'nosuch'; the known ones are: {', '.join(plugins.types())}",
         "8: routes[0].name: may hold letters, digits, `.`, `_` and `-` only",
         "9: routes[0].from.queue: is missing: add it",
-        "9: routes[0].from.queu: unknown key; did you mean `queue`? known here: queue",
+        "9: routes[0].from.queu: unknown key; did you mean `queue`? known keys: queue",
         "10: routes[0].to.broker: there is no broker named 'her'; the brokers here are: here, there",
         "11: logs.level: must be 'debug', 'info', 'warning' or 'error'",
     ]
@@ -122,7 +122,7 @@ logs: {level: loud}
         ("brokers: {here: {}}\nroutes: []", "1: brokers.here.type: is missing; the known types are: activemq, kafka, memory, rabbitmq"),
         ("brokers: {here: {type: memory}}", "1: routes: is missing: add it"),
         ("brokers: {here: {type: memory}}\nroutes: []", "2: routes: is empty: add a route"),
-        ("store: {memory: 5x}", "1: store.memory: '5x' is no duration such as 90s, 1d12h or PT15M"),
+        ("store: {memory: 5x}", "1: store.memory: '5x' is not a duration such as 90s, 1d12h or PT15M"),
         ("limits: {max_delay: 999999w}", "1: limits.max_delay: must be at most 1000 years"),
         ("shutdown_timeout: 6000w", "1: shutdown_timeout: must be at most 100 years"),
         ("limits: {max_delay: -1}", "1: limits.max_delay: must be at least 0"),
@@ -165,7 +165,7 @@ def test_alternatives_of_one_key_are_one_problem(file: Path) -> None:
 
     assert told == [
         "3: brokers.here.url: must be text: put it in quotes; or it must be a list: lines that begin with `- `",
-        "3: brokers.here.tls.ca_fil: unknown key; did you mean `ca_file`? known here: ca_file, cert_file, key_file, verify",
+        "3: brokers.here.tls.ca_fil: unknown key; did you mean `ca_file`? known keys: ca_file, cert_file, key_file, verify",
     ]
 
 
@@ -219,7 +219,7 @@ def test_a_time_index_has_no_levels_of_its_own(file: Path) -> None:
 def test_a_table_that_is_none_is_refused_with_the_reason(file: Path, levels: str) -> None:
     (problem,) = problems(file, f"{LEVEL_QUEUES}limits: {{levels: {levels}}}\n")
     assert "limits.levels" in problem
-    assert "levels are durations in rising order" in problem or "is no duration" in problem
+    assert "levels are durations in rising order" in problem or "is not a duration" in problem
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -282,21 +282,21 @@ def test_a_problem_in_the_environment_is_told_by_the_variable(file: Path, monkey
 
     told = problems(file, SMALL)
 
-    assert told[0].startswith("DELAYBRIDGE__HTPP__PORT: unknown key; known here: bridge,")
+    assert told[0].startswith("DELAYBRIDGE__HTPP__PORT: unknown key; known keys: bridge,")
     assert told[1] == "DELAYBRIDGE__HTTP__PORT: must be a whole number"
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
-        ("STORE__PTH", "/x", "unknown key; did you mean `path`? known here: kind, path, min_free_disk, memory, broker, prefix, levels"),
-        ("HTTP__PROT", "1", "unknown key; did you mean `port`? known here: bind, port, token"),
-        ("HTTP", '{"prot": 1}', "prot: unknown key; did you mean `port`? known here: bind, port, token"),
-        ("BROKERS__THERE__NMAE", "1", "unknown key; did you mean `name`? known here: name, create_queues, capacity"),
-        ("BROKERS__HERE__NMAE", "1", "unknown key; did you mean `name`? known here: name, create_queues, capacity"),
+        ("STORE__PTH", "/x", "unknown key; did you mean `path`? known keys: kind, path, min_free_disk, memory, broker, prefix, levels"),
+        ("HTTP__PROT", "1", "unknown key; did you mean `port`? known keys: bind, port, token"),
+        ("HTTP", '{"prot": 1}', "prot: unknown key; did you mean `port`? known keys: bind, port, token"),
+        ("BROKERS__THERE__NMAE", "1", "unknown key; did you mean `name`? known keys: name, create_queues, capacity"),
+        ("BROKERS__HERE__NMAE", "1", "unknown key; did you mean `name`? known keys: name, create_queues, capacity"),
         ("HTTP__PORT__X", "1", "must be a whole number"),
         ("ROUTES__0__NAME", "x", "must be a list: lines that begin with `- `"),
-        ("STORE", "x", "is no JSON: a list or a mapping as a whole is written as JSON in the environment"),
+        ("STORE", "x", "is not JSON: a list or a mapping as a whole is written as JSON in the environment"),
     ],
 )
 def test_a_typo_in_the_environment_is_told_by_the_variable(

@@ -75,7 +75,7 @@ def test_sixty_four_items_in_a_field_are_read() -> None:
 
 @pytest.mark.parametrize("name", ["", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "Europe", "a\0b", "x" * 5000])
 def test_what_is_no_zone_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no IANA time zone"):
+    with pytest.raises(ValueError, match="not an IANA time zone"):
         parse_zone(name)
 
 

@@ -63,7 +63,7 @@ def test_fractions_of_a_millisecond_are_rounded_up_so_that_nothing_is_early() ->
     ],
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no duration"):
+    with pytest.raises(ValueError, match="not a duration"):
         parse_duration(text)
 
 

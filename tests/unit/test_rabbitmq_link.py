@@ -193,21 +193,27 @@ def test_urls_of_a_cluster_are_tried_in_order() -> None:
 
 def test_a_password_file_is_read_at_each_connection(tmp_path: Path) -> None:
     file = tmp_path / "password"
+    file.touch()
     options = rabbit(url="amqp://me@host", password_file=file)
     for password in ("first", "second"):
         file.write_text(password + "\n")
         assert options.parameters("test")[0].credentials.password == password  # type: ignore[union-attr]
 
 
-def test_a_password_file_that_is_missing_means_not_connected(tmp_path: Path) -> None:
-    options = rabbit(url="amqp://host", password_file=tmp_path / "none")
-    with pytest.raises(NotConnected, match="none"):
+def test_a_password_file_that_has_gone_means_not_connected(tmp_path: Path) -> None:
+    file = tmp_path / "gone"
+    file.touch()
+    options = rabbit(url="amqp://host", password_file=file)
+    file.unlink()
+    with pytest.raises(NotConnected, match="gone"):
         options.parameters("test")
 
 
 def test_two_passwords_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.touch()
     with pytest.raises(ValidationError, match="either"):
-        rabbit(url="amqp://host", password="a", password_file=tmp_path)
+        rabbit(url="amqp://host", password="a", password_file=file)
 
 
 def test_times_and_names_reach_pika() -> None:

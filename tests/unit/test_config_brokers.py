@@ -1,0 +1,114 @@
+"""What a configuration says of brokers and routes, and how it is told what is wrong with that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delaybridge.bridge.config.file import ConfigError, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "cannot be read: it is scheme://user:password@host:port, the password percent-encoded, or given as `username` and `password_file`"
+NO_FILE = "there is no such file, or this user may not see it"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DELAYBRIDGE_CONFIG", raising=False)
+    return tmp_path / "delaybridge.yaml"
+
+
+def problems(file: Path, text: str) -> list[str]:
+    """What is told about a file, less the path before each line number."""
+    file.write_text(text)
+    with pytest.raises(ConfigError) as told:
+        load(file)
+    return [problem.removeprefix(f"{file}:") for problem in told.value.problems]
+
+
+def on(broker: str, route: str = "{name: r, from: {broker: b, queue: in}, to: {broker: b}}") -> str:
+    return f"brokers: {{b: {{{broker}}}}}\nroutes: [{route}]"
+
+
+@pytest.mark.parametrize("secret", ["S3cr/et", "S3cr#et", "S3cr?et"])
+@pytest.mark.parametrize("key", ["type: rabbitmq, url: 'amqp:", "type: activemq, url: 'stomp:"])
+def test_a_url_that_cannot_be_read_is_told_without_a_piece_of_its_password(file: Path, key: str, secret: str) -> None:
+    assert problems(file, on(f"{key}//bridge:{secret}@host'")) == [f"1: brokers.b.url: {SECRET}"]
+
+
+@pytest.mark.parametrize(
+    ("broker", "told"),
+    [
+        ("type: rabbitmq, url: 'amqp://h', management_url: 'http://bridge:S3cr/et@h'", f"management_url: {SECRET}"),
+        (
+            "type: rabbitmq, url: 'amqp://h', management_url: '127.0.0.1:15672'",
+            "management_url: begins with http:// or https://, as in http://127.0.0.1:15672",
+        ),
+        ("type: rabbitmq, url: 'amqp://h', password_file: nowhere", f"password_file: {NO_FILE}"),
+        ("type: activemq, url: 'stomp://h', password_file: nowhere", f"password_file: {NO_FILE}"),
+        ("type: rabbitmq, url: 'amqps://h', tls: {ca_file: nowhere}", f"tls.ca_file: {NO_FILE}"),
+        ("type: kafka, bootstrap_servers: 'h:1', tls: {ca_file: nowhere}", f"tls.ca_file: {NO_FILE}"),
+        (
+            "type: rabbitmq, url: 'amqp://h', connection_timeout: soon",
+            "connection_timeout: 'soon' is not a duration such as 90s, 1d12h or PT15M",
+        ),
+    ],
+)
+def test_a_brokers_options_are_checked_before_anything_connects(file: Path, broker: str, told: str) -> None:
+    route = "{name: r, from: {broker: b, topic: in}, to: {broker: b}}" if "kafka" in broker else on("")
+    text = on(broker, route) if "kafka" in broker else on(broker)
+    assert problems(file, text) == [f"1: brokers.b.{told}"]
+
+
+@pytest.mark.parametrize(("kind", "url", "scheme"), [("rabbitmq", "amqp://h", "amqps"), ("activemq", "stomp://h", "stomp+ssl")])
+def test_tls_is_not_silently_left_out_where_no_url_asks_for_it(file: Path, kind: str, url: str, scheme: str) -> None:
+    (told,) = problems(file, on(f"type: {kind}, url: '{url}', tls: {{verify: false}}"))
+    assert told == f"1: brokers.b: `tls` is for URLs that begin with {scheme}://, and there is none: nothing would be encrypted"
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("10", 10.0), ("0.5", 0.5), ("10s", 10.0), ("PT1M", 60.0), ("'7'", 7.0)])
+def test_time_outs_of_brokers_are_seconds_or_durations_as_text(file: Path, given: str, seconds: float) -> None:
+    file.write_text(on(f"type: rabbitmq, url: 'amqp://h', connection_timeout: {given}"))
+    assert load(file).brokers["b"].options.connection_timeout == seconds
+
+
+@pytest.mark.parametrize(
+    ("brokers", "told"),
+    [
+        ("", "routes[0].frm: unknown key; did you mean `from`?"),
+        ("brokers:\n", "routes[0].frm: unknown key; did you mean `from`?"),
+        ("brokers: []\n", "routes[0].frm: unknown key; did you mean `from`?"),
+        ("brokers: {b: }\n", "routes[0].frm: unknown key; did you mean `from`?"),
+        ("brokers: {b: {url: x}}\n", "routes[0].frm: unknown key; did you mean `from`?"),
+    ],
+)
+def test_a_file_that_is_half_written_is_told_what_it_lacks(file: Path, brokers: str, told: str) -> None:
+    route = "{name: r, frm: {broker: b, queue: in}, from: {broker: b, queu: in}, to: {broker: b, adress: x}}"
+    assert any(told in problem for problem in problems(file, f"{brokers}routes: [{route}]"))
+
+
+def test_a_route_to_another_broker_says_where_its_messages_go_there(file: Path) -> None:
+    (told,) = problems(
+        file,
+        "brokers: {here: {type: memory}, there: {type: memory}}\nroutes: [{name: r, from: {broker: here, queue: in}, to: {broker: there}}]",
+    )
+    assert told == (
+        "2: routes[0].to: leads to another broker, and nothing says where to on it: "
+        "give it an `address`, or let producers choose with `allow_to`"
+    )
+
+
+def test_a_route_does_not_lead_into_itself(file: Path) -> None:
+    route = "{name: r, from: {broker: b, topic: orders}, to: {broker: b, address: orders}}"
+    (told,) = problems(file, on("type: kafka, bootstrap_servers: 'h:1'", route))
+    assert told == "2: routes[0].to.address: is where the route reads: its messages would come back for ever"
+
+
+def test_a_drain_that_is_over_at_once_is_taken_for_a_slip(file: Path) -> None:
+    assert problems(file, on("type: memory") + "\nshutdown_timeout: 25") == [
+        "3: shutdown_timeout: is 25 ms, which ends nothing in order: write a unit, as in 25s"
+    ]
