@@ -18,7 +18,7 @@ from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, Url
 if TYPE_CHECKING:
     from ...core.explain import Explanation
     from ...core.fields import Value
-    from ...core.levels import Levels
+    from ...core.levels import Hops
 
 commands = typer.Typer()
 _HEADER = re.compile(r"(?P<name>[^=]+?)(?P<typed>:)?=(?P<value>.*)", re.DOTALL)
@@ -49,6 +49,9 @@ def explain(
     headers: Annotated[list[str], typer.Argument(metavar="HEADER...", help=_HEADER_HELP)],
     at: Annotated[str | None, typer.Option("--at", help="As if the message came then: RFC 3339 or epoch ms [default: now]")] = None,
     count: Annotated[int, typer.Option(min=1, max=1000, help="How many deliveries to show.")] = 5,
+    levels: Annotated[
+        bool, typer.Option("--levels", help="Show the way through level queues [default: where they are configured]")
+    ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -58,27 +61,35 @@ def explain(
     from ...core.durations import parse_instant
     from ...core.explain import explain as read
     from ...core.levels import Levels
-    from ..config.file import load_limits
+    from ..config.file import in_level_queues, load_limits
     from .tables import show_one
 
     try:
         now = parse_instant(at) if at else time.time_ns() // 1_000_000
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--at") from error
+    given = _headers(headers)
     try:
         limits = load_limits(config).core()
-        found = read(_headers(headers), now, limits, count)
+        found = read(given, now, limits, count)
     except (OverflowError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
-    show_one(msgspec.to_builtins(found), _explained(found, now, Levels(limits.levels)), output)
+    shown = {**_explained(found, now, given), "note": _note(found, given)}
+    as_json = msgspec.to_builtins(found)
+    if found.deliveries and (levels or in_level_queues(config)):
+        hops, rest = Levels(limits.levels).path(max(0, found.deliveries[0].due - now))
+        shown["in level queues"] = _path(hops, rest)
+        as_json["level_queues"] = {"hops": msgspec.to_builtins(hops), "in_memory": rest}
+    show_one(as_json, shown, output)
     if found.verdict == "refused":
         raise typer.Exit(FAILED)
 
 
-def _explained(found: Explanation, now: int, levels: Levels) -> dict[str, Any]:
+def _explained(found: Explanation, now: int, given: dict[str, Value]) -> dict[str, Any]:
     from ..text import instant
 
-    deliveries = [f"{instant(each.due)}  {_from(now, each.due)}" for each in found.deliveries]
+    zone = _zone(given) if found.verdict == "delayed" else None
+    deliveries = [f"{instant(each.due)}  {_local(each.due, zone)}{_from(now, each.due)}" for each in found.deliveries]
     left = found.headers if found.verdict != "refused" else {}
     return {
         "verdict": {"pass_through": "passed through at once"}.get(found.verdict, found.verdict),
@@ -88,18 +99,51 @@ def _explained(found: Explanation, now: int, levels: Levels) -> dict[str, Any]:
         "id": found.id,
         "to": found.to,
         "deliveries": "\n".join([*deliveries, *(["and more"] if found.more else [])]),
-        "in level queues": _path(levels, found.deliveries[0].due - now) if found.deliveries else "",
         "ends": instant(found.ends),
         "misfire": found.misfire if found.verdict == "delayed" else "",
         "headers left": "\n".join(f"{name}: {value!r}" for name, value in left.items()),
     }
 
 
-def _path(levels: Levels, delay: int) -> str:
+def _zone(given: dict[str, Value]) -> str | None:
+    """That of the cron; it is known to be one where the message is delayed."""
+    zone = next((given[name] for name in ("x-delay-timezone", "x_delay_timezone") if name in given), None)
+    return zone if isinstance(zone, str) else None
+
+
+def _local(due: int, zone: str | None) -> str:
+    from datetime import datetime
+
+    from ...core.cron import parse_zone
+
+    return "" if zone is None else f"{datetime.fromtimestamp(due // 1000, parse_zone(zone)).isoformat()}  "
+
+
+def _note(found: Explanation, given: dict[str, Value]) -> str:
+    """What somebody overlooked who expected a delay."""
+    import difflib
+
+    from ...core.headers import CONTROL_NAMES, DELAY_NAMES
+
+    if found.verdict != "pass_through" or any(name.encode() in DELAY_NAMES for name in given):
+        return ""
+    known = {name.decode().lower(): name.decode() for name in sorted(CONTROL_NAMES, reverse=True)}
+    meant = [
+        known[close]
+        for name in given
+        if name.encode() not in CONTROL_NAMES
+        for close in difflib.get_close_matches(name.lower(), known, 1, 0.8)
+    ]
+    question = f"; did you mean {' and '.join(f'`{name}`' for name in meant)}? Names are case-sensitive" if meant else ""
+    return f"no delay header here{question}"
+
+
+def _path(hops: tuple[Hops, ...], rest: int) -> str:
     """The hops to the first delivery, where messages wait in level queues."""
     from .tables import duration
 
-    hops, rest = levels.path(max(0, delay))
+    if not hops and not rest:
+        return "at once"
     parts = [f"{duration(each.level)} x {each.times}" if each.times > 1 else duration(each.level) for each in hops]
     total = sum(each.times for each in hops)
     return " + ".join([*parts, *([f"{duration(rest)} in memory"] if rest else [])]) + f" ({total} hop{'s' * (total != 1)})"

@@ -71,6 +71,11 @@ def load_limits(path: Path | None = None) -> Limits:
     return _part(path, ("limits",), ("store", "levels")).limits
 
 
+def in_level_queues(path: Path | None = None) -> bool:
+    """Whether messages wait in level queues, whatever is wrong elsewhere. Raises ConfigError."""
+    return bool(_part(path, ("store", "kind")).store.kind == "level_queues")
+
+
 def _part(path: Path | None, *keys: tuple[str, ...]) -> _Parts:
     file = find(path)
     document = _document(file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import NoDecode
@@ -82,9 +82,10 @@ class Store(Section):
 
 
 class StoreLevels(BaseModel):
-    """What of the store belongs to the limits, whatever is wrong with the rest of it."""
+    """What of the store `explain` needs, whatever is wrong with the rest of it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+    kind: Any = None
     levels: Annotated[Table | None, NoDecode] = None
 
 

@@ -182,6 +182,44 @@ def test_explain_follows_the_configured_limits(tmp_path: Path) -> None:
     assert call("explain", "x-delay=61m").exit_code == 1
 
 
+def _explained(*words: str) -> dict[str, str]:
+    """The table, by heading."""
+    return dict(line.split("  ", 1) for line in call("explain", *words).stdout.splitlines() if line[0] != " ")
+
+
+@pytest.mark.parametrize(
+    ("header", "note"),
+    [
+        ("X-Delay=5", "no delay header here; did you mean `x-delay`? Names are case-sensitive"),
+        ("x-dealy=5", "no delay header here; did you mean `x-delay`? Names are case-sensitive"),
+        ("delayseconds=5", "no delay header here; did you mean `DelaySeconds`? Names are case-sensitive"),
+        ("x-delay-id=a", "no delay header here"),
+        ("tenant=a", "no delay header here"),
+        ("x-delay=0", ""),
+        ("x-delay=5", ""),
+    ],
+)
+def test_explain_tells_that_a_name_is_misspelt(header: str, note: str) -> None:
+    assert _explained(header).get("note", "").strip() == note
+
+
+def test_explain_shows_the_way_through_level_queues_to_those_who_have_some(tmp_path: Path) -> None:
+    assert "in level queues" not in _explained("x-delay=17m30s")
+    assert _explained("x-delay=17m30s", "--levels")["in level queues"].strip() == "10m + 7m + 30s (3 hops)"
+    assert _explained("x-delay-until=2020-01-01T00:00:00Z", "--levels")["in level queues"].strip() == "at once"
+
+    (tmp_path / "delaybridge.yaml").write_text("store: {kind: level_queues, levels: 1s 5m}")
+    assert _explained("x-delay=6m")["in level queues"].strip() == "5m + 1s x 60 (61 hops)"
+    found = json.loads(call("explain", "x-delay=5m", "-o", "json", "--at", "2026-11-20T12:00:00Z").stdout)
+    assert found["level_queues"] == {"hops": [{"level": 300_000, "times": 1}], "in_memory": 0}
+
+
+def test_explain_shows_a_crons_deliveries_in_its_own_zone_as_well() -> None:
+    told = call("explain", "x-delay-cron=0 9 * * *", "x-delay-timezone=Europe/Berlin", "--at", "2026-11-20T12:00:00Z").stdout
+
+    assert "2026-11-21T08:00:00.000Z  2026-11-21T09:00:00+01:00  in 20h" in told
+
+
 def test_check_config_tells_of_each_file_and_shows_it_without_secrets(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text("http: {token: a-token-of-length}")
     (tmp_path / "bad.yaml").write_text("http: {port: x}\nstor: 1")
