@@ -39,7 +39,7 @@ def print_status(found: dict[str, Any]) -> None:
 
 def _summary(found: dict[str, Any]) -> dict[str, Any]:
     store = found["store"]
-    free = f"{store.get('path', '')} {store['free_bytes'] / 1024**3:.1f} GiB free".lstrip()
+    free = f"{store['free_bytes'] / 1024**3:.1f} GiB free"
     return {
         "bridge": f"{found['bridge']} ({found['version']})",
         "configuration": found.get("config") or "none: the in-process broker, or the environment's variables",
@@ -49,7 +49,8 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
         "held back": found["held"],
         "dead letters": found["shelved"],
         "oldest overdue": duration(found["oldest_overdue_ms"]),
-        "store": free if store["room"] else f"{free}: below the limit, intake stands still",
+        "store in": store.get("path", ""),
+        "disk": free if store["room"] else f"{free}: below the limit, intake stands still",
         "since the store was made": ", ".join(f"{count} {event}" for event, count in found["events"].items()),
     }
 

@@ -80,7 +80,9 @@ def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one t
         case WouldBeRefusedError():
             remedy = next((known.remedy for known in Reason if known == error.reason), "")
             return problem(
-                422, error.reason, f"Not sent, for it would be dead-lettered: {error}. {remedy} Or send it all the same, with `force`."
+                422,
+                error.reason,
+                f"Not sent, for it would be dead-lettered: {error}. {remedy} To send it all the same, force it (`--force`, or `force` by HTTP).",
             )
         case Rejected():
             return problem(422, error.reason, error.detail)

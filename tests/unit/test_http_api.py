@@ -16,7 +16,7 @@ from delaybridge.adapters.base import BackOff, NotConnected, Received, Rejected
 from delaybridge.bridge.config import Http
 from delaybridge.bridge.http import HttpServer, convert
 from delaybridge.bridge.metrics import Metrics
-from delaybridge.bridge.views import Check, NotKnownError, NotPossibleError
+from delaybridge.bridge.views import Check, NotKnownError, NotPossibleError, WouldBeRefusedError
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties, message
 from delaybridge.core.store import Answer, Query, StoreError, StoreFull
@@ -329,3 +329,15 @@ def test_headers_of_every_wire_type_are_shown() -> None:
     """A timestamp, a decimal and a nested table show as the bytes they are; nothing of a readable table is left out."""
     table = b"\x01tT" + bytes(8) + b"\x01dD" + bytes(5) + fields.entry("s", "x") + b"\x01\xffV"
     assert list(convert.header_values(table)) == ["t", "d", "s", "b'\\xff'"]
+
+
+def test_a_message_that_would_be_dead_lettered_is_refused_with_the_reason_and_what_to_do(
+    client: httpx.Client, control: FakeControl
+) -> None:
+    control.failure = WouldBeRefusedError("bad_duration", "x-delay: 'soon'")
+
+    error = error_of(client.post("/api/v1/messages", json={"body": "a", "headers": {"x-delay": "soon"}}), 422)
+
+    assert error["code"] == "bad_duration"
+    assert "would be dead-lettered: bad_duration: x-delay: 'soon'. Send milliseconds" in error["message"]
+    assert control.asked == [("send", False)]
