@@ -72,7 +72,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 def config(folder: Path, back: str = "one", **store: Any) -> Config:
     route = {"name": "r", "from": {"broker": "one", "topic": "in"}, "to": {"broker": "two", "address": "out"}, "dead_letter": "dead"}
-    second = {"name": "back", "from": {"broker": "two", "topic": "^x.*"}, "to": {"broker": back}}
+    second = {"name": "back", "from": {"broker": "two", "topic": "^x.*"}, "to": {"broker": back}, "allow_to": ["*"]}
     brokers = {name: {"type": "kafka", "bootstrap_servers": f"{name}:1"} for name in ("one", "two")}
     limits = {"levels": ["1s", "1m"]}
     return Config.model_validate({"store": {"path": folder} | store, "brokers": brokers, "routes": [route, second], "limits": limits})
