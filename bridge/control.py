@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ..core.message import Message
-    from ..core.time_index import TimeIndex
+    from ..core.store import Store
     from .clock import Clock
     from .config import Config, Route
-    from .level_queues.store import LevelQueues
     from .pauses import Pauses
     from .planner import Planner
     from .workers import IntakeWorker, LaneWorker, Worker
@@ -57,7 +56,7 @@ class Control:
     def __init__(
         self,
         config: Config,
-        store: TimeIndex | LevelQueues,
+        store: Store,
         intakes: Mapping[str, IntakeWorker],
         lanes: Mapping[str, LaneWorker],
         pauses: Pauses,

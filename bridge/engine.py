@@ -18,13 +18,13 @@ from .intake import Intake
 from .lane import Lane, LaneSettings
 from .ledger_worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
-from .level_queues.store import LevelQueues
 from .pauses import Pauses
 from .planner import Planner, Route
 from .workers import IntakeWorker, LaneWorker, SyncWorker, Worker
 
 if TYPE_CHECKING:
     from ..adapters.base import Sink, Source
+    from ..core.store import Store
     from . import config as configuration
     from .clock import Clock
     from .metrics import Metrics
@@ -34,7 +34,10 @@ log = structlog.get_logger()
 Failed = Callable[[str, BaseException], None]
 
 RECENT_TOKENS = 10_000
-"""How many of a source's latest messages the store remembers: more than any adapter's prefetch window, so every redelivery is recognised."""
+"""How many of a source's latest messages the store remembers, so that every redelivery is recognised: more than any adapter leaves unacknowledged,
+
+or, on Kafka, uncommitted.
+"""
 
 
 class Engine:
@@ -54,7 +57,7 @@ class Engine:
         if config.store.kind == "level_queues":
             _tell_of_what_stays_behind(self.journal)
             self._queues = assembled(config, self.journal, clock, metrics, self._wake, failed)
-        self.store: TimeIndex | LevelQueues = self._queues.store if self._queues else self.journal
+        self.store: Store = self._queues.store if self._queues else self.journal
         self.sync = SyncWorker(self.store.sync, failed)
         self.pauses = Pauses(config.store.path / "paused.json", self._resumed)
         self._holds: dict[str, Holds] = {}
@@ -78,14 +81,14 @@ class Engine:
         self.managements = self._managements(failed)
 
     def _managements(self, failed: Failed) -> list[management.ManagementWorker]:
-        """Level queues have nothing to browse or remove from."""
-        if isinstance(self.store, LevelQueues):
+        """Where nothing can be looked for there is nothing to browse or remove from."""
+        if not self.store.indexed:
             return []
         return management.workers(self.config, self.store, self.control, self._clock, self.metrics, failed, lambda: self._stopping)
 
     def _destinations(self) -> list[str]:
         """The brokers that a route names, and those for which something waits since one did. In level queues any bridge may find anything."""
-        if isinstance(self.store, LevelQueues):
+        if self._queues is not None:
             return list(self.config.brokers)
         brokers = list(dict.fromkeys(route.to.broker for route in self.config.routes))
         for name in self.store.lanes():
@@ -129,11 +132,7 @@ class Engine:
         return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed)
 
     def _planner(self, route: configuration.Route) -> Planner:
-        return Planner(planned(route), self.config.limits.core(), cancels=self._cancels)
-
-    @property
-    def _cancels(self) -> bool:
-        return not isinstance(self.store, LevelQueues) or self.store.claims.register is not None
+        return Planner(planned(route), self.config.limits.core(), cancels=self.store.cancels)
 
     def _wake(self, lane: str, due: int) -> None:
         self.lanes[lane].wake(due)
@@ -172,7 +171,7 @@ class Engine:
         """Stop intake, let what is in flight be answered, write the ledger, close the store; False where a thread did not end in time."""
         self._stopping = True
         if self._queues is not None:
-            self._queues.store.doors.shut()
+            self._queues.shut()
         deadline = time.monotonic() + timeout
         ended = True
         groups: list[list[Worker]] = [[*self.intakes.values(), *self.managements], [*self.lanes.values()]]

@@ -200,6 +200,16 @@ class Counts(msgspec.Struct, frozen=True):
 class Store(Protocol):
     """See the module's docstring for threads, durability, time and errors."""
 
+    @property
+    def cancels(self) -> bool:
+        """Whether what waits can be withdrawn by its id; where not, `cancel` raises Unsupported."""
+        ...
+
+    @property
+    def indexed(self) -> bool:
+        """Whether what waits can be looked for; where not, `reschedule`, `find`, `list` and those of dead letters raise Unsupported."""
+        ...
+
     def put(self, changes: Sequence[Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
         """Apply one intake batch, whole and in order, in one fsynced write; `answers` are those of its Withdraws, in order.
 
@@ -285,6 +295,18 @@ class Store(Protocol):
 
     def counts(self) -> Counts:
         """All counters."""
+        ...
+
+    def room(self) -> bool:
+        """Whether the disk has room for more; where not, `put` raises StoreFull, and settling is still possible."""
+        ...
+
+    def free_bytes(self) -> int:
+        """What is free on the store's disk."""
+        ...
+
+    def size_bytes(self) -> int:
+        """What the store takes of its disk."""
         ...
 
     def close(self) -> None:

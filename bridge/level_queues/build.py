@@ -62,6 +62,10 @@ class Assembled(NamedTuple):
         self.store.doors.join(route, joined)
         return joined
 
+    def shut(self) -> None:
+        """The bridge is stopping: what still waits to enter waits for moments only. Any thread."""
+        self.store.doors.shut()
+
     @property
     def workers(self) -> list[list[Worker]]:
         """In the order in which they are stopped: the levels hand back through the publishers, and what has ended by then is written down."""

@@ -102,6 +102,11 @@ class LevelQueues(Unindexed):
         self._orders = itertools.count()
         self.doors = Doors(publisher, journal, exact)
 
+    @property
+    def cancels(self) -> bool:
+        """See `core.store.Store.cancels`: where the broker keeps a log of ids."""
+        return self.claims.register is not None
+
     # What comes in.
 
     def put(self, changes: Sequence[Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
@@ -351,15 +356,15 @@ class LevelQueues(Unindexed):
     # The ledger's rows, and the disk that they are on.
 
     def room(self) -> bool:
-        """Whether there is disk space for more ledger rows."""
+        """See `core.store.Store.room`: for ledger rows."""
         return self.journal.room()
 
     def free_bytes(self) -> int:
-        """See `TimeIndex.free_bytes`."""
+        """See `core.store.Store.free_bytes`."""
         return self.journal.free_bytes()
 
     def size_bytes(self) -> int:
-        """See `TimeIndex.size_bytes`."""
+        """See `core.store.Store.size_bytes`: of ledger rows."""
         return self.journal.size_bytes()
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Unindexed:
     """The methods of `core.store.Store` that look for a message. `shelf` is where dead letters lie instead."""
 
+    indexed = False
+
     def __init__(self, shelf: str) -> None:
         self._shelf = shelf
 

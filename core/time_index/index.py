@@ -39,6 +39,8 @@ class TimeIndex:
     it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. Raises StoreLocked where another process is at work there.
     """
 
+    cancels = indexed = True
+
     def __init__(
         self,
         path: Path | str,
@@ -326,16 +328,16 @@ class TimeIndex:
         self._sync()
 
     def room(self) -> bool:
-        """Whether there is disk space to take in more; cheap enough to ask before each batch."""
+        """See `Store.room`; cheap enough to ask before each batch."""
         with self._entered():
             return self._disk.room()
 
     def free_bytes(self) -> int:
-        """Free bytes on the disk."""
+        """See `Store.free_bytes`."""
         return self._disk.free_bytes()
 
     def size_bytes(self) -> int:
-        """Bytes of the store's files, without the reserve."""
+        """See `Store.size_bytes`; without the reserve."""
         total = 0
         for file in os.scandir(self.path / "db"):
             with contextlib.suppress(FileNotFoundError):  # compaction deletes files at any time

@@ -60,7 +60,7 @@ class Setting:
             "bridge": prefix,
             "store": {"kind": "level_queues", "broker": OURS, "prefix": prefix, "path": path, "min_free_disk": 0},
             "brokers": {OURS: broker, "kafka": memory, MARKS: memory},
-            "routes": [{"name": "orders", "from": {"broker": "kafka", "queue": "in"}, "to": {"broker": OURS}}],
+            "routes": [{"name": "orders", "from": {"broker": "kafka", "queue": "in"}, "to": {"broker": OURS}, "allow_to": ["*"]}],
             "limits": {"levels": LEVELS},
         })  # fmt: skip
         self._broker = broker
@@ -253,6 +253,23 @@ class OnBroker:
         return self._store.drop_dead_letter(number, self._setting.real(now))
 
     # What there is of it.
+
+    @property
+    def cancels(self) -> bool:
+        return self._store.cancels
+
+    @property
+    def indexed(self) -> bool:
+        return self._store.indexed
+
+    def room(self) -> bool:
+        return self._store.room()
+
+    def free_bytes(self) -> int:
+        return self._store.free_bytes()
+
+    def size_bytes(self) -> int:
+        return self._store.size_bytes()
 
     def counts(self) -> Counts:
         """As the broker counts now, or soon: it is told of an acknowledgement some moments after the store."""

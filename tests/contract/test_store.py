@@ -313,4 +313,17 @@ def test_what_needs_an_index_is_refused_in_words_and_changes_nothing(store: Stor
         with pytest.raises(Unsupported, match="needs a time index"):
             ask()
 
+    assert not store.cancels
+    assert not store.indexed
     assert bodies(take(store, T0 + 1)) == ["a"]
+
+
+@only_an_index
+def test_what_can_be_looked_for_can_be_cancelled(store: Store) -> None:
+    assert store.cancels
+    assert store.indexed
+
+
+def test_a_store_knows_its_disk(store: Store) -> None:
+    assert store.room()
+    assert store.free_bytes() > store.size_bytes() > 0
