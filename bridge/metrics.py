@@ -56,7 +56,7 @@ TABLE: tuple[Metric, ...] = (
     Metric("store_fsync_seconds", "histogram", (), "Time of one durable write of the store.", _FSYNC),
     Metric("store_bytes", "gauge", (), "Bytes of the store on disk."),
     Metric("store_free_bytes", "gauge", (), "Free bytes on the store's file system."),
-    Metric("store_room", "gauge", (), "1 while the store takes messages in, 0 while intake stands still for want of disk."),
+    Metric("store_room", "gauge", (), "1 while the store takes messages in, 0 while intake has stopped for lack of disk space."),
     Metric("ledger_backlog_rows", "gauge", (), "Rows of the ledger that are in no ledger file yet; they wait in the store."),
     Metric("ingest_batch_size", "histogram", (), "Messages in one intake batch.", _BATCH),
     Metric("publish_retries_total", "counter", (), "Messages published again after a failed attempt."),
