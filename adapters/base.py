@@ -20,6 +20,7 @@ import msgspec
 from ..core.message import Message
 
 if TYPE_CHECKING:
+    from ..core.reasons import Reason
     from ..core.store import Record
 
 
@@ -34,16 +35,16 @@ class NotConnected(AdapterError):
 class BackOff(AdapterError):
     """The destination does not take messages now."""
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
 
 
 class Rejected(AdapterError):
-    """The broker will never take this message. `reason` is a stable code of docs/headers.md."""
+    """The broker will never take this message."""
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..core.reasons import Reason
 from .base import BackOff, Batch, Confirm, NotConnected, Outcome, Outgoing, Received
 
 if TYPE_CHECKING:
@@ -84,10 +85,10 @@ class MemoryBroker:
         """Append to a queue. Raises BackOff where the queue is missing or full."""
         with self._changed:
             if name not in self._queues and not options.create_queues:
-                raise BackOff("unroutable", f"there is no queue {name!r}")
+                raise BackOff(Reason.UNROUTABLE, f"there is no queue {name!r}")
             queue = self._queues.setdefault(name, deque())
             if options.capacity is not None and len(queue) >= options.capacity:
-                raise BackOff("refused_by_broker", f"queue {name!r} holds its {options.capacity} messages")
+                raise BackOff(Reason.REFUSED_BY_BROKER, f"queue {name!r} holds its {options.capacity} messages")
             entry = _Entry(self._identity + next(self._numbers).to_bytes(8, "big"), message)
             for target in (queue, *self._taps.get(name, ())):
                 target.append(entry)

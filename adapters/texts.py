@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from ..core.fields import Field, fields, value_of
+from ..core.reasons import Reason
 from .base import Rejected
 
 
@@ -20,7 +21,7 @@ def text_of(field: Field) -> bytes | None:
     try:
         value = _plain(field)
     except RecursionError as error:
-        raise Rejected("rejected_by_broker", f"header {field.name!r} is nested too deep") from error
+        raise Rejected(Reason.REJECTED_BY_BROKER, f"header {field.name!r} is nested too deep") from error
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bool | dict | list):

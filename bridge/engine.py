@@ -34,10 +34,7 @@ log = structlog.get_logger()
 Failed = Callable[[str, BaseException], None]
 
 RECENT_TOKENS = 10_000
-"""How many of a source's latest messages the store remembers, so that every redelivery is recognised: more than any adapter leaves unacknowledged,
-
-or, on Kafka, uncommitted.
-"""
+"""How many of a source's latest messages the store remembers: more than any adapter leaves unacknowledged or uncommitted."""
 
 
 class Engine:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ..adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Rejected
 from ..core import headers
 from ..core.message import Message
+from ..core.reasons import Reason
 from ..core.recurrence import following, misfired
 from ..core.store import Due, Held, Record, Settled, Store
 from .holds import NEVER, Hold, Holds
@@ -365,7 +366,7 @@ class Lane:
         batch = self.store.due(self.name, now, self.settings.batch, self.settings.window_bytes, held=address)
         for due in batch:
             if now - due.record.schedule.due >= self.settings.give_up_after:
-                self._dead_letter(due, now, "delivery_failed", hold.error)
+                self._dead_letter(due, now, Reason.DELIVERY_FAILED, hold.error)
             else:
                 young.append(due.key)
         if young:

@@ -78,11 +78,11 @@ class Planner:
         if to:
             if to.startswith(PROBES) or any(fnmatchcase(to, pattern) for pattern in self.route.allow_to):
                 return to, None
-            return "", ("destination_not_allowed", f"route {self.route.name!r} does not allow {to!r}; add it to allow_to")
+            return "", (Reason.DESTINATION_NOT_ALLOWED, f"route {self.route.name!r} does not allow {to!r}; add it to allow_to")
         address = self.route.address or (received.address if self.route.lane == self.route.source_broker else "")
         if address:
             return address, None
-        return "", ("no_destination", f"neither x-delay-to nor route {self.route.name!r} (to.address) says where this message goes")
+        return "", (Reason.NO_DESTINATION, f"neither x-delay-to nor route {self.route.name!r} (to.address) says where this message goes")
 
     def _pass_through(self, received: Received, reading: PassThrough, address: str, now: int) -> Change:
         table = reading.headers
@@ -90,7 +90,7 @@ class Planner:
             hops, table = _count_hop(table)
             if hops > MAX_HOPS:
                 return self.refuse(
-                    received, now, "loop", f"it came back {hops} times: {address!r} leads into the bridge again", reading.dialect
+                    received, now, Reason.LOOP, f"it came back {hops} times: {address!r} leads into the bridge again", reading.dialect
                 )
         return Put(self._record(received, table, Schedule(due=now), address, now, "", "pass_through", reading.dialect))
 
@@ -137,7 +137,7 @@ def kind_of(schedule: Schedule) -> str:
 def carrier(record: Record, address: str, now: int, reason: str, detail: str) -> Record:
     """The record that takes a dead letter to `address`, due at once, its reason in `x-delay-reason` and `x-delay-detail`."""
     message = record.message
-    kept = b"" if reason == "header_damaged" else message.headers  # no broker takes a table that cannot be read
+    kept = b"" if reason == Reason.HEADER_DAMAGED else message.headers  # no broker takes a table that cannot be read
     table = kept + fields.table(((b"x-delay-reason", str(reason)), (b"x-delay-detail", detail[:1000])))
     return replace(
         record,

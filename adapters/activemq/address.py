@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from ...core.reasons import Reason
 from ..base import Rejected
 
 _NO_NAME = re.compile(r"[,*>?\x00-\x1f\x7f]|://|^\s|\s$|^$")
@@ -25,9 +26,9 @@ def destination(address: str) -> str:
     full = address if address.startswith("/") else queue_address(address)
     kind, name = full[:7], full[7:]
     if kind not in _PREFIXES:
-        raise Rejected("bad_destination", f"{address!r} is neither /queue/<name> nor /topic/<name> nor a queue's name")
+        raise Rejected(Reason.BAD_DESTINATION, f"{address!r} is neither /queue/<name> nor /topic/<name> nor a queue's name")
     if _NO_NAME.search(name) or len(name.encode(errors="replace")) > _LONGEST:
-        raise Rejected("bad_destination", f"{address!r} does not name exactly one queue or topic")
+        raise Rejected(Reason.BAD_DESTINATION, f"{address!r} does not name exactly one queue or topic")
     return full
 
 

@@ -23,6 +23,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.message import NO_PROPERTIES, Message, Properties
+from ...core.reasons import Reason
 from ..base import Received, Rejected
 from .frames import ProtocolError, unescaped
 
@@ -71,9 +72,11 @@ def received(frame: Frame, rules: Rules) -> Received:
         }
         table = _table(headers)
     except ProtocolError as error:
-        return Received(Message(frame.body, b"", NO_PROPERTIES), "", token, redelivered=True, defect=Rejected("header_damaged", str(error)))
+        return Received(
+            Message(frame.body, b"", NO_PROPERTIES), "", token, redelivered=True, defect=Rejected(Reason.HEADER_DAMAGED, str(error))
+        )
     except ValueError as error:
-        return Received(Message(frame.body, b"", NO_PROPERTIES), "", token, redelivered=True, defect=Rejected("too_large", str(error)))
+        return Received(Message(frame.body, b"", NO_PROPERTIES), "", token, redelivered=True, defect=Rejected(Reason.TOO_LARGE, str(error)))
     sent = _number(headers.get(b"timestamp"))
     message = Message(frame.body, table, _properties(headers, sent, frame.sized), _key(headers))
     return Received(message, _address(headers, rules.gates), token, redelivered=True, sent=sent, defect=_defect(frame, headers, rules))
@@ -145,5 +148,5 @@ def _defect(frame: Frame, headers: dict[bytes, bytes], rules: Rules) -> Rejected
     if _COMMANDS & headers.keys():
         return None
     return Rejected(
-        "unsupported_body", "an empty text, or a map, an object or a stream, which ActiveMQ empties for STOMP; see `empty_messages`"
+        Reason.UNSUPPORTED_BODY, "an empty text, or a map, an object or a stream, which ActiveMQ empties for STOMP; see `empty_messages`"
     )

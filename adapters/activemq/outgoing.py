@@ -25,6 +25,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...core.fields import MalformedTableError, fields
+from ...core.reasons import Reason
 from ..base import SINCE, Rejected
 from ..texts import text_of
 from .frames import escaped
@@ -76,7 +77,7 @@ def headers_of(message: Message, now: int, *, persistent: bool) -> tuple[bytes, 
     elif b"\0" in body:
         lines.append(b"content-length:%d\namq-msg-type:text\n" % len(body))
     if len(lines) > MOST_HEADERS - _OTHERS:
-        raise Rejected("too_large", f"ActiveMQ takes {MOST_HEADERS} headers, this message has {len(lines)}")
+        raise Rejected(Reason.TOO_LARGE, f"ActiveMQ takes {MOST_HEADERS} headers, this message has {len(lines)}")
     return b"".join(lines), body
 
 
@@ -100,7 +101,7 @@ def header_line(name: bytes, value: bytes) -> bytes:
 def _line(name: bytes, value: bytes) -> bytes:
     line = b"%b:%b\n" % (escaped(name), escaped(value))
     if len(line) > LONGEST_HEADER:
-        raise Rejected("too_large", f"ActiveMQ takes headers of {LONGEST_HEADER} bytes; {name[:100]!r} has {len(line)}")
+        raise Rejected(Reason.TOO_LARGE, f"ActiveMQ takes headers of {LONGEST_HEADER} bytes; {name[:100]!r} has {len(line)}")
     return line
 
 
@@ -110,7 +111,7 @@ def _standard(properties: Properties, now: int, *, persistent: bool) -> list[byt
         lines.append(b"priority:%d\n" % min(9, properties.priority))
     if properties.expiration is not None:
         if not properties.expiration.isdigit():
-            raise Rejected("rejected_by_broker", f"the time to live is no number: {properties.expiration!r:.100}")
+            raise Rejected(Reason.REJECTED_BY_BROKER, f"the time to live is no number: {properties.expiration!r:.100}")
         expires = _expires(properties.expiration, now)
         if expires is not None:
             lines.append(b"timestamp:%d\nexpires:%d\n" % (now, expires))
@@ -152,7 +153,7 @@ def _table(message: Message) -> dict[bytes, bytes]:
             name, value = _sayable(name, value)
             out[_harmless(name, value)] = value
     except MalformedTableError as error:
-        raise Rejected("header_damaged", str(error)) from error
+        raise Rejected(Reason.HEADER_DAMAGED, str(error)) from error
     return out | dict(_sayable(name, value) for name, value in _added(message, out))
 
 

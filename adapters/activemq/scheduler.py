@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from ...core.dialects.activemq import CRON, DELAY, JOB, PERIOD, REPEAT
 from ...core.fields import fields
 from ...core.message import Message, Properties
+from ...core.reasons import Reason
 from ..base import Asked, Browse, NotConnected, Rejected, Remove, RemoveAll, Unclear
 from .frames import ERROR, RECEIPT, escaped
 from .incoming import Rules
@@ -176,7 +177,7 @@ class _Answers:
         if self._lost is not None:
             raise self._lost
         if self._refused or not told:
-            raise Rejected("rejected_by_broker", self._refused or f"{to} took no answer for {self._patience:g} s")
+            raise Rejected(Reason.REJECTED_BY_BROKER, self._refused or f"{to} took no answer for {self._patience:g} s")
 
     def heard(self, frames: list[Frame]) -> None:
         """See Session."""

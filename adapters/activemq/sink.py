@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Outcome, Rejected
 from .address import destination
 from .flights import Door, Prepared, Transaction, alone
@@ -152,7 +153,7 @@ class _Publisher:
                 name = destination(outgoing.address)
                 lines, body = headers_of(outgoing.message, now, persistent=self._settings.persistent)
                 if len(body) > self._settings.largest:
-                    raise Rejected("too_large", f"the body has {len(body)} bytes, `max_body_bytes` is {self._settings.largest}")  # noqa: TRY301
+                    raise Rejected(Reason.TOO_LARGE, f"the body has {len(body)} bytes, `max_body_bytes` is {self._settings.largest}")  # noqa: TRY301
             except Rejected as reason:
                 self._outcomes.append((outgoing.tag, reason))
             else:
@@ -342,15 +343,15 @@ class Settings:
 
 def _held_back(door: Door) -> BackOff:
     return BackOff(
-        "refused_by_broker", f"ActiveMQ holds back the answer to a message for {door.destination}: is it full? (producer flow control)"
+        Reason.REFUSED_BY_BROKER, f"ActiveMQ holds back the answer to a message for {door.destination}: is it full? (producer flow control)"
     )
 
 
 def _refusal(text: str, body: bytes) -> AdapterError:
     said = f"{text} {body[:200].decode(errors='replace')}"
     if any(word in said for word in _USELESS):
-        return Rejected("rejected_by_broker", text)
-    return BackOff("refused_by_broker", text)
+        return Rejected(Reason.REJECTED_BY_BROKER, text)
+    return BackOff(Reason.REFUSED_BY_BROKER, text)
 
 
 class ActiveSink:

@@ -9,6 +9,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ...core.fields import MalformedTableError, fields
+from ...core.reasons import Reason
 from ..base import Rejected
 from ..texts import text_of
 from .varints import varint
@@ -45,7 +46,7 @@ def tail(message: Message) -> bytes:
     try:
         count = _headers(message.headers, out, seen, stamped=sent is not None)
     except (MalformedTableError, IndexError, struct.error) as error:
-        raise Rejected("header_damaged", str(error)) from error
+        raise Rejected(Reason.HEADER_DAMAGED, str(error)) from error
     count += _added(message.properties, sent, out, seen)
     body = None if TOMBSTONE in seen and not message.body else message.body
     return b"".join((*_sized(message.key), *_sized(body), varint(count), *out))

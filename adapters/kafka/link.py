@@ -12,6 +12,7 @@ from kafka import errors
 from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
 
+from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Rejected
 from .decoders import make_singly
 
@@ -189,13 +190,13 @@ def refusal(error: BaseException) -> AdapterError:
         return error
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, UNROUTABLE):
-        return BackOff("unroutable", text)
+        return BackOff(Reason.UNROUTABLE, text)
     if isinstance(error, TOO_LARGE):
-        return Rejected("too_large", text)
+        return Rejected(Reason.TOO_LARGE, text)
     if isinstance(error, _BAD_RECORD):
-        return Rejected("rejected_by_broker", text)
+        return Rejected(Reason.REJECTED_BY_BROKER, text)
     if isinstance(error, NOT_WRITTEN):
-        return BackOff("refused_by_broker", text)
+        return BackOff(Reason.REFUSED_BY_BROKER, text)
     return not_connected(error)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafka.errors import UnsupportedCodecError
 
 from ...core.message import Message, Properties
+from ...core.reasons import Reason
 from ..base import Received, Rejected
 from .headers import PROPERTIES
 from .varints import read_varint
@@ -106,7 +107,7 @@ def _record(data: bytes, at: int, end: int, batch: Any, origin: Origin) -> Recei
             at = start + (length >> 1)
             content = data[start:at]
         if size > _LONGEST:
-            defect = Rejected("header_damaged", f"a header name of {size} bytes; at most {_LONGEST} can be kept")
+            defect = Rejected(Reason.HEADER_DAMAGED, f"a header name of {size} bytes; at most {_LONGEST} can be kept")
         elif content is None:
             pieces += (bytes((size,)), name, b"V")
         else:
@@ -177,5 +178,5 @@ def legacy(batch: LegacyRecordBatch, origin: Origin) -> Iterator[Received]:
 def unreadable(raw: bytes, origin: Origin, offsets: tuple[int, int], why: str) -> Received:
     """A whole batch that nobody can read, as one message with the last of its offsets: its body is the raw batch."""
     first, last = offsets
-    defect = Rejected("header_damaged", f"{origin.topic}-{origin.partition}, offsets {first} to {last}: {why}")
+    defect = Rejected(Reason.HEADER_DAMAGED, f"{origin.topic}-{origin.partition}, offsets {first} to {last}: {why}")
     return Received(Message(raw), origin.address, origin.token(last, -1), True, defect=defect)

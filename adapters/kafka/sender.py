@@ -16,6 +16,7 @@ from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import TransactionManager
 
+from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Rejected
 from .batches import Records
 from .link import NOT_WRITTEN, TOO_LARGE, UNROUTABLE, refusal
@@ -150,7 +151,7 @@ class Delivery(Sender):  # type: ignore[misc]  # kafka-python has no types
         if refused and over:
             self._refused(batch, exception, partition_response)
         elif partition_response is None and isinstance(exception, errors.KafkaTimeoutError) and self._never_taken(batch):
-            self._end(batch, lambda _: BackOff("refused_by_broker", str(batch.error or exception)))
+            self._end(batch, lambda _: BackOff(Reason.REFUSED_BY_BROKER, str(batch.error or exception)))
         else:
             batch.error = exception
             batch.doubtful = batch.doubtful or not refused

@@ -23,6 +23,7 @@ from kafka import TopicPartition
 from kafka.partitioner.default import murmur2
 from kafka.util import ensure_valid_topic_name
 
+from ...core.reasons import Reason
 from ..base import BackOff, NotConnected, Rejected
 from .headers import tail
 from .link import Caught, Pulse, translated
@@ -133,7 +134,7 @@ class Publisher:
             try:
                 ensure_valid_topic_name(topic)
             except (TypeError, ValueError) as error:
-                refused.extend((outgoing.tag, Rejected("bad_destination", f"{topic!r}: {error}")) for outgoing in messages)
+                refused.extend((outgoing.tag, Rejected(Reason.BAD_DESTINATION, f"{topic!r}: {error}")) for outgoing in messages)
                 return
             unknown = self._unknown[topic] = _Unknown()
             self._sender.add_topic(topic)
@@ -148,7 +149,7 @@ class Publisher:
             try:
                 record = tail(outgoing.message)
                 if len(record) > _LARGEST:
-                    raise Rejected("too_large", f"a record of {len(record)} bytes")  # noqa: TRY301 - as `tail` does
+                    raise Rejected(Reason.TOO_LARGE, f"a record of {len(record)} bytes")  # noqa: TRY301 - as `tail` does
             except Rejected as reason:
                 refused.append((outgoing.tag, reason))
             else:
@@ -218,8 +219,8 @@ class Publisher:
 
 def _missing(topic: str, cluster: Any) -> BackOff:
     if topic in cluster.unauthorized_topics:
-        return BackOff("refused_by_broker", f"the bridge may not describe topic {topic!r}")
-    return BackOff("unroutable", f"there is no topic {topic!r}")
+        return BackOff(Reason.REFUSED_BY_BROKER, f"the bridge may not describe topic {topic!r}")
+    return BackOff(Reason.UNROUTABLE, f"there is no topic {topic!r}")
 
 
 def _partition(message: Message, partitions: list[int], anywhere: int) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kafka import errors
 from kafka.structs import ConsumerGroupMetadata
 
+from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Outgoing, Rejected
 from ..exchange import Gone
 from .markers import AGAIN
@@ -249,7 +250,7 @@ class Transactor(Publisher):
         if not (leaderless := self._markers.waiting):
             return batch
         stuck = {each.number for each in batch if not leaderless.isdisjoint(partition for partition, _ in each.parts)}
-        self._tell((each for each in batch if each.number in stuck), BackOff("refused_by_broker", "a partition has no leader"))
+        self._tell((each for each in batch if each.number in stuck), BackOff(Reason.REFUSED_BY_BROKER, "a partition has no leader"))
         return [each for each in batch if each.number not in stuck]
 
     def _attempt(self, moves: Iterable[Pending], finished: Iterable[Any], session: Session, member: Any) -> None:
@@ -281,7 +282,7 @@ class Transactor(Publisher):
         rest = [each for each in moves if each.number not in culprits]
         if not culprits and not isinstance(why.__cause__, errors.CommitFailedError | ValueError):
             if len(rest) == 1:
-                self._tell(rest, BackOff("refused_by_broker", str(why)))
+                self._tell(rest, BackOff(Reason.REFUSED_BY_BROKER, str(why)))
                 return
             self._most = max(1, len(rest) // 2)
         elif not culprits:

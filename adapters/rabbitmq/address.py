@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from ...core.reasons import Reason
 from ..base import Rejected
 
 GATE_SUFFIX = ".gate"
@@ -43,7 +44,7 @@ def real_of(exchange: str) -> str:
 def _raw(part: str) -> bytes:
     raw = unquote_to_bytes(part)
     if len(raw) > _SHORT:
-        raise Rejected("bad_destination", f"a RabbitMQ name holds at most {_SHORT} bytes, this one has {len(raw)}")
+        raise Rejected(Reason.BAD_DESTINATION, f"a RabbitMQ name holds at most {_SHORT} bytes, this one has {len(raw)}")
     return raw
 
 
@@ -51,18 +52,18 @@ def _raw(part: str) -> bytes:
 def parse(address: str) -> Target:
     """Read an address. Raises Rejected(bad_destination) where it is none."""
     if not address:
-        raise Rejected("bad_destination", "the address is empty")
+        raise Rejected(Reason.BAD_DESTINATION, "the address is empty")
     if not address.startswith("/"):
         raw = address.encode()
         if len(raw) > _SHORT:
-            raise Rejected("bad_destination", f"a queue name holds at most {_SHORT} bytes, this one has {len(raw)}")
+            raise Rejected(Reason.BAD_DESTINATION, f"a queue name holds at most {_SHORT} bytes, this one has {len(raw)}")
         return Target(b"", raw)
     parts = address.split("/")[1:]
     if parts[0] == "queues" and len(parts) == 2 and parts[1]:
         return Target(b"", _raw(parts[1]))
     if parts[0] == "exchanges" and len(parts) in {2, 3} and parts[1]:
         return Target(_raw(parts[1]), _raw(parts[2]) if len(parts) == 3 else b"")
-    raise Rejected("bad_destination", f"{address!r} is neither /queues/<queue> nor /exchanges/<exchange>/<key> nor a queue's name")
+    raise Rejected(Reason.BAD_DESTINATION, f"{address!r} is neither /queues/<queue> nor /exchanges/<exchange>/<key> nor a queue's name")
 
 
 def queue_address(queue: str) -> str:

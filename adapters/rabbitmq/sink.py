@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels
 
 from ...core.fields import fields
+from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Rejected
 from .address import Target, parse
 from .foreign import is_foreign, native
@@ -84,7 +85,7 @@ class _Outlet:
             try:
                 self._channel = self._session.wire.channel(on_open_callback=self._opened)
             except NoFreeChannels as error:
-                self._session.give_up(self, BackOff("refused_by_broker", repr(error)))
+                self._session.give_up(self, BackOff(Reason.REFUSED_BY_BROKER, repr(error)))
         elif self._channel.is_open:
             self._flush()
 
@@ -152,7 +153,9 @@ class _Outlet:
         if message is None:
             return
         if not ok:
-            message.failure = BackOff("refused_by_broker", f"RabbitMQ did not take it (basic.nack) for exchange {_name(self.exchange)}")
+            message.failure = BackOff(
+                Reason.REFUSED_BY_BROKER, f"RabbitMQ did not take it (basic.nack) for exchange {_name(self.exchange)}"
+            )
         self._careful = max(0, self._careful - 1)
         self._session.outcome(message, message.failure)
 
@@ -163,7 +166,7 @@ class _Outlet:
             message = self._flying.get(number)
             if message is not None and _same(message, event):
                 message.failure = BackOff(
-                    "unroutable", f"{event.reason}: key {_name(event.routing_key)} at exchange {_name(self.exchange)}"
+                    Reason.UNROUTABLE, f"{event.reason}: key {_name(event.routing_key)} at exchange {_name(self.exchange)}"
                 )
                 self._return_after = number
                 return
@@ -176,7 +179,7 @@ class _Outlet:
         if not flying or not isinstance(reason, ChannelClosedByBroker):
             self._session.give_up(self, not_connected(reason))
         elif reason.reply_code == _NOT_FOUND:
-            self._session.give_up(self, BackOff("unroutable", reason.reply_text))
+            self._session.give_up(self, BackOff(Reason.UNROUTABLE, reason.reply_text))
         else:
             unanswered = self.drain()
             if flying == 1:
@@ -189,8 +192,8 @@ class _Outlet:
 
 def _refusal(reason: ChannelClosedByBroker) -> AdapterError:
     if reason.reply_code == _ACCESS_REFUSED:
-        return BackOff("refused_by_broker", reason.reply_text)
-    return Rejected("rejected_by_broker", reason.reply_text)
+        return BackOff(Reason.REFUSED_BY_BROKER, reason.reply_text)
+    return Rejected(Reason.REJECTED_BY_BROKER, reason.reply_text)
 
 
 def _same(message: _Prepared, returned: Returned) -> bool:
@@ -266,14 +269,14 @@ class _Publisher:
         user = message.properties.user_id
         if user is not None and self._user is not None and user != self._user:
             detail = f"user_id is {user!r}, and the bridge publishes as {self._user!r}; see `impersonate`"
-            raise Rejected("rejected_by_broker", detail)
+            raise Rejected(Reason.REJECTED_BY_BROKER, detail)
         try:
             properties = encode(message.properties, message.headers)
         except (ValueError, OverflowError) as error:
-            raise Rejected("rejected_by_broker", f"a property does not fit AMQP 0-9-1: {error}") from error
+            raise Rejected(Reason.REJECTED_BY_BROKER, f"a property does not fit AMQP 0-9-1: {error}") from error
         if len(properties) + CONTENT_OVERHEAD > self.wire.payload_limit:
             detail = f"headers and properties take {len(properties)} bytes, and must fit one frame of {self.wire.payload_limit}"
-            raise Rejected("too_large", detail)
+            raise Rejected(Reason.TOO_LARGE, detail)
         return _Prepared(outgoing.tag, target.routing_key, properties, message.body or b"")
 
     def _outlet(self, exchange: bytes) -> _Outlet:

@@ -12,6 +12,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from ...core.fields import Field, MalformedTableError, fields, sorted_by_name, value_of, without
 from ...core.message import NO_PROPERTIES, Message
+from ...core.reasons import Reason
 from ..base import Batch, NotConnected, Received, Rejected
 from .address import exchange_address, real_of
 from .foreign import key_of
@@ -253,7 +254,7 @@ class RabbitSource:
             key = key_of(headers)
         except MalformedTableError as error:
             damaged = Message(delivery.body, b"", NO_PROPERTIES)
-            defect = Rejected("header_damaged", str(error))
+            defect = Rejected(Reason.HEADER_DAMAGED, str(error))
             return Received(damaged, address, _token(delivery, delivery.properties), delivery.redelivered, defect=defect)
         identity = delivery.properties
         if own is not headers or not headers:  # an empty table is gone after a counter was put into it and taken off again

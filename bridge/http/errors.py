@@ -91,7 +91,7 @@ def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one t
         case NotConnected() | AdapterError():
             return problem(503, "not_connected", str(error))
         case Unsupported():
-            return problem(501, "unsupported_in_level_queues", str(error))
+            return problem(501, Reason.UNSUPPORTED_IN_LEVEL_QUEUES, str(error))
         case StoreFull():
             return problem(503, "store_full", f"The disk is full; nothing was changed: {error}")
         case StoreError():

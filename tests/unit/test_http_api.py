@@ -19,6 +19,7 @@ from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import Check, NotKnownError, NotPossibleError, WouldBeRefusedError
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties, message
+from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Answer, Query, StoreError, StoreFull
 
 if TYPE_CHECKING:
@@ -231,8 +232,8 @@ def test_a_message_that_cannot_be_made_is_refused(client: httpx.Client, control:
     ("failure", "status", "code"),
     [
         (NotConnected("no broker at 127.0.0.1:1"), 503, "not_connected"),
-        (BackOff("alarm", "memory"), 503, "alarm"),
-        (Rejected("unroutable", "no such exchange"), 422, "unroutable"),
+        (BackOff(Reason.REFUSED_BY_BROKER, "memory"), 503, "refused_by_broker"),
+        (Rejected(Reason.UNROUTABLE, "no such exchange"), 422, "unroutable"),
         (NotKnownError("no route is called 'x'"), 404, "unknown"),
         (NotPossibleError("name a route: a, b"), 409, "not_possible"),
         (StoreFull("0 bytes left"), 503, "store_full"),

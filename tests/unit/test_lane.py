@@ -12,6 +12,7 @@ from delaybridge.adapters.base import BackOff, NotConnected, Rejected
 from delaybridge.bridge.holds import NEVER
 from delaybridge.bridge.lane import LaneSettings
 from delaybridge.core.fields import plain
+from delaybridge.core.reasons import Reason
 from delaybridge.core.schedule import Recurrence
 from delaybridge.core.store import Pending, Settled
 
@@ -113,7 +114,9 @@ def test_a_refusing_destination_delays_no_message_for_another(bench: Bench) -> N
     for _ in range(30):
         bench.tick(T0)
         delivered += [
-            body for body in bench.answer(lambda out: BackOff("full", "no room") if out.address == "refusing" else None) if "good" in body
+            body
+            for body in bench.answer(lambda out: BackOff(Reason.REFUSED_BY_BROKER, "no room") if out.address == "refusing" else None)
+            if "good" in body
         ]
 
     assert delivered == [f"good {number}" for number in range(20)]
@@ -124,7 +127,7 @@ def test_a_held_destination_gets_everything_in_order_once_it_works_again(bench: 
     for number in range(12):
         bench.put(f"{number:02}", T0 + number, address="refusing")
     bench.tick(T0 + 12)
-    bench.answer(BackOff("full", "no room"))
+    bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
     bench.tick(T0 + 12)
 
     delivered: list[str] = []
@@ -138,7 +141,7 @@ def test_a_held_destination_gets_everything_in_order_once_it_works_again(bench: 
 def test_a_later_message_does_not_overtake_a_held_one(bench: Bench) -> None:
     bench.put("first", T0, address="refusing")
     bench.tick(T0)
-    bench.answer(BackOff("full", "no room"))
+    bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
     bench.tick(T0)
 
     bench.put("second", T0 + 1, address="refusing")
@@ -152,19 +155,19 @@ def test_a_later_message_does_not_overtake_a_held_one(bench: Bench) -> None:
 def test_attempts_and_the_last_error_can_be_seen(bench: Bench) -> None:
     bench.put("order-1", T0)
     bench.tick(T0)
-    bench.answer(BackOff("full", "no room"))
+    bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
     bench.tick(T0)
 
     found = bench.store.find("order-1")
 
     assert isinstance(found, Pending)
-    assert (found.state, found.attempts, found.error) == ("held", 1, "full: no room")
+    assert (found.state, found.attempts, found.error) == ("held", 1, "refused_by_broker: no room")
 
 
 def test_what_was_held_stays_held_over_a_restart(bench: Bench, tmp_path: Path) -> None:
     bench.put("order-1", T0)
     bench.tick(T0)
-    bench.answer(BackOff("full", "no room"))
+    bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
     bench.tick(T0)
     bench.store.close()
 
@@ -178,7 +181,7 @@ def test_what_was_held_stays_held_over_a_restart(bench: Bench, tmp_path: Path) -
 def test_a_message_that_the_broker_will_never_take_goes_to_the_shelf_with_the_reason(bench: Bench) -> None:
     bench.put("huge", T0)
     bench.tick(T0)
-    bench.answer(Rejected("too_large", "16 MiB at most"))
+    bench.answer(Rejected(Reason.TOO_LARGE, "16 MiB at most"))
     bench.tick(T0 + 10)
     bench.tick(T0 + 20)
 
@@ -191,7 +194,7 @@ def test_a_dead_letter_travels_to_the_routes_dead_letter_address(tmp_path: Path)
     bench = Bench(tmp_path / "store", LaneSettings(), dead_letter="dead")
     bench.put("huge", T0)
     bench.tick(T0)
-    bench.answer(Rejected("too_large", "16 MiB at most"))
+    bench.answer(Rejected(Reason.TOO_LARGE, "16 MiB at most"))
     bench.tick(T0 + 10)
     bench.tick(T0 + 20)
     bench.tick(T0 + 20)
@@ -209,7 +212,7 @@ def test_a_dead_letter_that_nobody_takes_ends_on_the_shelf(tmp_path: Path) -> No
     bench.put("huge", T0)
     for later in range(0, 60, 10):
         bench.tick(T0 + later)
-        bench.answer(Rejected("too_large", "16 MiB at most"))
+        bench.answer(Rejected(Reason.TOO_LARGE, "16 MiB at most"))
     assert bench.store.counts().shelved == 1
     bench.store.close()
 
@@ -221,7 +224,7 @@ def test_a_destination_that_fails_for_too_long_gives_its_overdue_messages_up(tmp
     now = T0
     while bench.store.counts().shelved < 3:
         bench.tick(now)
-        bench.answer(BackOff("unroutable", "no such queue"))
+        bench.answer(BackOff(Reason.UNROUTABLE, "no such queue"))
         now += 1000
         assert now < T0 + 120_000
 
@@ -236,7 +239,7 @@ def test_what_a_failing_destination_gives_up_is_all_that_is_old_enough_and_nothi
     for number in range(95):
         bench.put(f"old-{number}", T0)
     bench.tick(T0)
-    bench.answer(BackOff("unroutable", "no such queue"))
+    bench.answer(BackOff(Reason.UNROUTABLE, "no such queue"))
     bench.tick(T0 + 1)
     bench.put("young", T0 + 59_000)
 

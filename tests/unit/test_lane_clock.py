@@ -10,6 +10,7 @@ from unit.lane_bench import T0, Bench, bodies
 from delaybridge.adapters.base import BackOff
 from delaybridge.bridge.lane import LaneSettings
 from delaybridge.core.fields import plain
+from delaybridge.core.reasons import Reason
 from delaybridge.core.schedule import Recurrence
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def test_what_was_confirmed_before_the_clock_was_set_back_is_settled(bench: Benc
 def test_a_held_destination_is_tried_again_soon_after_the_clock_was_set_back(bench: Bench) -> None:
     bench.put("order-1", T0 + HOUR, now=T0 + HOUR)
     bench.tick(T0 + HOUR)
-    bench.answer(BackOff("full", "no room"))
+    bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
     bench.tick(T0 + HOUR)
 
     bench.tick(T0)

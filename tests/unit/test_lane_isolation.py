@@ -10,6 +10,7 @@ from unit.lane_bench import T0, Bench, bodies
 from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.bridge.holds import NEVER
 from delaybridge.bridge.lane import LaneSettings
+from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,10 +147,10 @@ def test_a_lane_whose_window_is_full_sleeps_until_an_outcome_comes(bench: Bench)
 def test_a_destination_that_catches_up_leaves_half_of_the_room_to_what_falls_due(bench: Bench) -> None:
     _fill(bench, "back", 200)
     bench.tick(T0)
-    bench.answer(BackOff("full", "no room"))
+    bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
     while bench.store.counts().held < 200:
         bench.tick(T0)
-        bench.answer(BackOff("full", "no room"))
+        bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
     for _ in range(4):
         bench.tick(T0 + 2010)
         bench.answer()
@@ -172,7 +173,7 @@ def test_destinations_that_catch_up_take_turns(bench: Bench) -> None:
         _fill(bench, address, 30)
     while bench.store.counts().held < 180:
         bench.tick(T0)
-        bench.answer(BackOff("full", "no room"))
+        bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
 
     gone: list[str] = []
     for _ in range(6):
@@ -189,7 +190,7 @@ def test_a_destination_that_catches_up_reads_in_portions_between_which_other_lan
     _fill(bench, "back", 100)
     while bench.store.counts().held < 100:
         bench.tick(T0)
-        bench.answer(BackOff("full", "no room"))
+        bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
     due, sizes = bench.store.due, list[int]()
 
     def note(lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
@@ -211,7 +212,7 @@ def test_held_destinations_respect_the_window(bench: Bench) -> None:
     """Each is probed by one message: that are many where many destinations are gone."""
 
     def refused(out: Outgoing) -> BackOff | None:
-        return BackOff("unroutable", "gone") if out.address.startswith("gone") else None
+        return BackOff(Reason.UNROUTABLE, "gone") if out.address.startswith("gone") else None
 
     for number in range(50):
         bench.put(f"m {number}", T0, address=f"gone {number}")

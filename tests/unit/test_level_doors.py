@@ -15,6 +15,7 @@ from delaybridge.bridge.level_queues.doors import Doors
 from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import Message
+from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -128,7 +129,7 @@ class Picky:
             refused = body == self.refused
             self.refusals += refused
             self.taken[body] += not refused
-            self._confirm([(outgoing.tag, Rejected("too_large", "5 MB") if refused else None)])
+            self._confirm([(outgoing.tag, Rejected(Reason.TOO_LARGE, "5 MB") if refused else None)])
 
     def close(self) -> None:
         """Nothing is open."""

@@ -12,6 +12,7 @@ from delaybridge.adapters.base import BackOff, Confirm, NotConnected, Outgoing
 from delaybridge.bridge.level_queues.publisher import Item, Publisher
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import Message
+from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,7 @@ class Flaky:
             raise NotConnected("went down")
         assert self._confirm is not None
         for outgoing in messages:
-            refused = BackOff("refused_by_broker", "full") if outgoing.address in self.full else None
+            refused = BackOff(Reason.REFUSED_BY_BROKER, "full") if outgoing.address in self.full else None
             if refused is None:
                 self.taken.append((outgoing.address, outgoing.message.body or b""))
             self._confirm([(outgoing.tag, refused)])

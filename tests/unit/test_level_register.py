@@ -17,6 +17,7 @@ from delaybridge.bridge.level_queues import register as module
 from delaybridge.bridge.level_queues.ids import ENDED, Claim
 from delaybridge.bridge.level_queues.register import MARGIN, Cancelling, Claiming, Register, RegisterWorker
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Answer
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ class Refusing:
     def append(self, lines: Sequence[Line]) -> list[int]:
         if self.left:
             self.left -= 1
-            raise BackOff("refused_by_broker", "too few replicas")
+            raise BackOff(Reason.REFUSED_BY_BROKER, "too few replicas")
         return self._log.append(lines)
 
 

@@ -13,6 +13,7 @@ from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.management import PORTION, Manager
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Pending, Put, Query, Record
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def test_where_nobody_takes_the_answer_the_request_is_done_with(engine: Engine) 
     put(engine, "a")
     acked: list[str] = []
     desk = Desk()
-    desk.refusal = Rejected("rejected_by_broker", "the queue is gone")
+    desk.refusal = Rejected(Reason.REJECTED_BY_BROKER, "the queue is gone")
     Manager("amq", engine.store, engine.control, lambda: T0, lambda: False).do(
         Asked(Browse("/queue/r"), lambda: acked.append("ack")), desk.answer
     )

@@ -11,6 +11,7 @@ from delaybridge.core import fields as tables
 from delaybridge.core import headers
 from delaybridge.core.fields import Value, plain
 from delaybridge.core.message import Message, Properties, message
+from delaybridge.core.reasons import Reason
 from delaybridge.core.schedule import Limits
 from delaybridge.core.store import Put, Refuse, Withdraw
 
@@ -141,7 +142,7 @@ def test_a_dead_letter_address_gets_the_message_with_its_reason() -> None:
 
 
 def test_what_the_adapter_could_not_carry_is_refused_for_the_adapters_reason() -> None:
-    defect = Rejected("header_damaged", "cut off")
+    defect = Rejected(Reason.HEADER_DAMAGED, "cut off")
 
     change = _refused(Planner(_route(dead_letter="dead"), Limits()).plan(_received({}, "/queues/a", defect=defect), NOW))
 
