@@ -96,7 +96,8 @@ def ledger_option(group: argparse._ArgumentGroup) -> None:
 
 def alias_option(group: argparse._ArgumentGroup) -> None:
     """`--alias`."""
-    pairs_option(group, "--alias", "OBSERVED=LEDGER", "an observed address, and the ledger's name for it")
+    told = "an observed address, at any broker or at this one, and the ledger's name for it"
+    pairs_option(group, "--alias", "[BROKER:]OBSERVED=LEDGER", told)
 
 
 def sla_option(group: argparse._ArgumentGroup) -> None:
@@ -124,8 +125,7 @@ def _inputs(group: argparse._ArgumentGroup) -> None:
         help="what arrived: files of `delaybridge observe`, or kafka://HOST:PORT/TOPIC?broker=NAME; repeatable",
     )
     pairs_option(group, "--watched", "BROKER=ADDRESS", "a destination that was observed even if nothing arrived")
-    told = "an observed address, at any broker or at this one, and the ledger's name for it"
-    pairs_option(group, "--alias", "[BROKER:]OBSERVED=LEDGER", told)
+    alias_option(group)
     pairs_option(group, "--kafka-option", "NAME=VALUE", "an option of Spark's Kafka source, such as kafka.security.protocol=SSL")
 
 

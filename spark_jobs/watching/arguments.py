@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import inputs
+from .. import inputs, marks
 from ..arguments import alias_option, conf_option, duration, instant, ledger_option, pairs_option, sla_option
 from ..question import HOUR_MS
 from .alerts import KINDS
@@ -46,7 +46,7 @@ class Arguments:
     def watched(self) -> frozenset[tuple[str, str]]:
         """Broker and address, as the ledger writes it, of each topic that is read. Raises UnusableInput."""
         names = [(inputs.broker_of(place), inputs.address_of(place)[1]) for place in self.observed]
-        return frozenset((broker, self.aliases.get(topic, topic)) for broker, topic in names)
+        return frozenset((broker, marks.renamed(broker, topic, self.aliases)) for broker, topic in names)
 
 
 def parse(argv: Sequence[str] | None, now: int) -> Arguments:
