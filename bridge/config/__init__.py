@@ -80,12 +80,9 @@ class Config(BaseSettings):
     @model_validator(mode="after")
     def _routes_that_lead_somewhere(self) -> Self:
         for index, route in enumerate(self.routes):
-            if route.source.broker != route.to.broker:
-                if route.to.address is None and not route.allow_to:
-                    missing = "give it an `address`, or let producers choose with `allow_to`"
-                    refuse(("routes", index, "to"), f"leads to another broker, and nothing says where to on it: {missing}")
-            elif route.source.endpoint is not None and route.to.address == route.source.endpoint.address:
-                refuse(("routes", index, "to", "address"), "is where the route reads: its messages would come back for ever")
+            if route.source.broker != route.to.broker and route.to.address is None and not route.allow_to:
+                missing = "give it an `address`, or let producers choose with `allow_to`"
+                refuse(("routes", index, "to"), f"leads to another broker, and nothing says where to on it: {missing}")
         return self
 
     @model_validator(mode="after")

@@ -102,12 +102,6 @@ def test_a_route_to_another_broker_says_where_its_messages_go_there(file: Path) 
     )
 
 
-def test_a_route_does_not_lead_into_itself(file: Path) -> None:
-    route = "{name: r, from: {broker: b, topic: orders}, to: {broker: b, address: orders}}"
-    (told,) = problems(file, on("type: kafka, bootstrap_servers: 'h:1'", route))
-    assert told == "2: routes[0].to.address: is where the route reads: its messages would come back for ever"
-
-
 def test_a_drain_that_is_over_at_once_is_taken_for_a_slip(file: Path) -> None:
     assert problems(file, on("type: memory") + "\nshutdown_timeout: 25") == [
         "3: shutdown_timeout: is 25 ms, which ends nothing in order: write a unit, as in 25s"
