@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 IN_FLIGHT_PATIENCE = 5.0
 """Seconds that a request waits for a message that is being published, before it answers `in_flight`."""
 
-NAMELESS = frozenset({"memory", "rabbitmq", "activemq"})
-"""Brokers of these types do not say where a message was to go that was sent straight to the route's source; Kafka's topics bear the name of another one."""
-
 SEND_TIMEOUT = 10.0
 OBSERVE_TIMEOUT = 1.0
 PAGE = 1000
@@ -274,7 +271,8 @@ class Control:
             raise NotPossibleError(
                 f"the in-process broker intercepts nothing: what is sent to {address!r} never comes to the bridge; name it in x-delay-to instead"
             )
-        came_to = "" if kind in NAMELESS and address in ("", source) else address or source
+        addressed = getattr(plugins.adapter(kind), "addressed", False)
+        came_to = address or source if addressed or address not in ("", source) else ""
         change = self._intakes[route.name].intake.planner.plan(Received(message, came_to, b"send"), self._clock())
         if isinstance(change, Refuse):
             raise WouldBeRefusedError(change.reason, change.detail)
