@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, SecretStr
 
 from ..core.durations import parse_duration
 
@@ -38,3 +38,14 @@ def parts_of(url: str, schemes: Container[str]) -> SplitResult:
             "cannot be read: it is scheme://user:password@host:port, the password percent-encoded, or given as `username` and `password_file`"
         )
     return parts
+
+
+def texts_of(url: SecretStr | list[SecretStr]) -> list[str]:
+    """The URLs of a broker, or of its nodes, with what is secret in them."""
+    return [one.get_secret_value() for one in (url if isinstance(url, list) else [url])]
+
+
+def check_tls(options: BaseModel, url: SecretStr | list[SecretStr], scheme: str) -> None:
+    """Raises ValueError where `tls` is set and no URL of this scheme would use it."""
+    if "tls" in options.model_fields_set and not any(one.startswith(f"{scheme}://") for one in texts_of(url)):
+        raise ValueError(f"`tls` is for URLs that begin with {scheme}://, and there is none: nothing would be encrypted")

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, field_validator, model_validator
 
 from ..base import NotConnected, Rejected
-from ..options import Seconds, parts_of
+from ..options import Seconds, check_tls, parts_of, texts_of
 from ..tls import Tls
 from .address import destination, pattern, queue_address
 from .incoming import Rules
@@ -64,22 +64,20 @@ class ActiveMQ(BaseModel):
     @field_validator("url", mode="after")
     @classmethod
     def _readable(cls, url: SecretStr | list[SecretStr]) -> SecretStr | list[SecretStr]:
-        urls = url if isinstance(url, list) else [url]
-        if not urls:
+        texts = texts_of(url)
+        if not texts:
             raise ValueError("name at least one stomp:// or stomp+ssl:// URL")
-        for one in urls:
-            if urlsplit(one.get_secret_value()).scheme not in _PORTS:
+        for text in texts:
+            if urlsplit(text).scheme not in _PORTS:
                 raise ValueError("an ActiveMQ URL is stomp://host:port or stomp+ssl://host:port")
-            parts = parts_of(one.get_secret_value(), _PORTS)
+            parts = parts_of(text, _PORTS)
             if parts.path.strip("/") or parts.query:
                 raise ValueError("an ActiveMQ URL is stomp://host:port or stomp+ssl://host:port")
         return url
 
     @model_validator(mode="after")
     def _tls_is_used(self) -> ActiveMQ:
-        urls = [url.get_secret_value() for url in (self.url if isinstance(self.url, list) else [self.url])]
-        if "tls" in self.model_fields_set and not any(url.startswith("stomp+ssl://") for url in urls):
-            raise ValueError("`tls` is for URLs that begin with stomp+ssl://, and there is none: nothing would be encrypted")
+        check_tls(self, self.url, "stomp+ssl")
         return self
 
     @model_validator(mode="after")
@@ -91,7 +89,7 @@ class ActiveMQ(BaseModel):
     def targets(self) -> list[Target]:
         """One for each URL. Reads files anew. Raises NotConnected where one cannot be read."""
         try:
-            return [self._target(url.get_secret_value()) for url in (self.url if isinstance(self.url, list) else [self.url])]
+            return [self._target(url) for url in texts_of(self.url)]
         except OSError as error:
             raise NotConnected(f"ActiveMQ: {error}") from error
 

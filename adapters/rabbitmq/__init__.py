@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pika
 from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, field_validator, model_validator
 
-from ..options import Seconds, parts_of
+from ..options import Seconds, check_tls, parts_of, texts_of
 from ..tls import Tls
 from .address import parse, queue_address
 from .levels import LevelSource, RabbitLevels, queues
@@ -68,14 +68,14 @@ class RabbitMQ(BaseModel):
     @field_validator("url", mode="after")
     @classmethod
     def _readable(cls, url: SecretStr | list[SecretStr]) -> SecretStr | list[SecretStr]:
-        urls = url if isinstance(url, list) else [url]
-        if not urls:
+        texts = texts_of(url)
+        if not texts:
             raise ValueError("name at least one amqp:// or amqps:// URL")
-        for one in urls:
-            if not one.get_secret_value().startswith(("amqp://", "amqps://")):
+        for text in texts:
+            if not text.startswith(("amqp://", "amqps://")):
                 raise ValueError("a RabbitMQ URL begins with amqp:// or amqps://")
-            parts_of(one.get_secret_value(), _SCHEMES)
-            _url_parameters(one)
+            parts_of(text, _SCHEMES)
+            _url_parameters(text)
         return url
 
     @field_validator("management_url", mode="after")
@@ -89,9 +89,7 @@ class RabbitMQ(BaseModel):
 
     @model_validator(mode="after")
     def _tls_is_used(self) -> RabbitMQ:
-        urls = [url.get_secret_value() for url in (self.url if isinstance(self.url, list) else [self.url])]
-        if "tls" in self.model_fields_set and not any(url.startswith("amqps://") for url in urls):
-            raise ValueError("`tls` is for URLs that begin with amqps://, and there is none: nothing would be encrypted")
+        check_tls(self, self.url, "amqps")
         return self
 
     @model_validator(mode="after")
@@ -103,9 +101,9 @@ class RabbitMQ(BaseModel):
     def parameters(self, purpose: str) -> list[Parameters]:
         """What pika needs, one for each URL. Reads files anew. Raises NotConnected where one cannot be read."""
         with translated():
-            return [self._parameters(url, purpose) for url in (self.url if isinstance(self.url, list) else [self.url])]
+            return [self._parameters(url, purpose) for url in texts_of(self.url)]
 
-    def _parameters(self, url: SecretStr, purpose: str) -> Parameters:
+    def _parameters(self, url: str, purpose: str) -> Parameters:
         parameters = _url_parameters(url)
         parameters.heartbeat = self.heartbeat
         parameters.socket_timeout = parameters.stack_timeout = self.connection_timeout
@@ -131,19 +129,17 @@ class RabbitMQ(BaseModel):
         """The only user that a message's `user_id` may name; None where any may be."""
         if self.impersonate or self.external:
             return None
-        first = self.url[0] if isinstance(self.url, list) else self.url
-        credentials = _url_parameters(first).credentials
+        credentials = _url_parameters(texts_of(self.url)[0]).credentials
         assert isinstance(credentials, pika.PlainCredentials)
         return (self.username or credentials.username or "").encode()
 
 
-def _url_parameters(url: SecretStr) -> pika.URLParameters:
+def _url_parameters(url: str) -> pika.URLParameters:
     """Raises ValueError. A user without a password has the empty one, which pika does not read."""
-    text = url.get_secret_value()
-    parts = urlsplit(text)
+    parts = urlsplit(url)
     if parts.username is not None and parts.password is None:
-        text = urlunsplit(parts._replace(netloc=parts.netloc.replace("@", ":@")))
-    return pika.URLParameters(text)
+        url = urlunsplit(parts._replace(netloc=parts.netloc.replace("@", ":@")))
+    return pika.URLParameters(url)
 
 
 class Endpoint(BaseModel):

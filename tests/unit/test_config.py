@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from unit.config_problems import problems
 
 from delaybridge.bridge import plugins
 from delaybridge.bridge.config.file import ConfigError, load, load_http, load_limits
@@ -31,14 +32,6 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "delaybridge.yaml"
-
-
-def problems(file: Path, text: str) -> list[str]:
-    """What is told about a file, less the path before each line number."""
-    file.write_text(text)
-    with pytest.raises(ConfigError) as told:
-        load(file)
-    return [problem.removeprefix(f"{file}:") for problem in told.value.problems]
 
 
 def test_without_a_file_the_in_process_broker_runs_with_a_store_beside_us() -> None:

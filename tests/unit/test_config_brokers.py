@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from unit.config_problems import problems
 
-from delaybridge.bridge.config.file import ConfigError, load
+from delaybridge.bridge.config.file import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,14 +21,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DELAYBRIDGE_CONFIG", raising=False)
     return tmp_path / "delaybridge.yaml"
-
-
-def problems(file: Path, text: str) -> list[str]:
-    """What is told about a file, less the path before each line number."""
-    file.write_text(text)
-    with pytest.raises(ConfigError) as told:
-        load(file)
-    return [problem.removeprefix(f"{file}:") for problem in told.value.problems]
 
 
 def on(broker: str, route: str = "{name: r, from: {broker: b, queue: in}, to: {broker: b}}") -> str:

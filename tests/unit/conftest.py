@@ -1,0 +1,29 @@
+"""What several files of unit tests begin with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from contract.stores import HOUR
+
+from delaybridge.core.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def open_index(tmp_path: Path) -> Iterator[Callable[[], TimeIndex]]:
+    """Opens the test's index; opening it again closes it first."""
+    opened: list[TimeIndex] = []
+
+    def open_it() -> TimeIndex:
+        if opened:
+            opened.pop().close()
+        opened.append(TimeIndex(tmp_path, bridge="b1", memory_ms=HOUR, min_free_disk=0, reserve_bytes=0))
+        return opened[0]
+
+    yield open_it
+    opened.pop().close()
