@@ -206,7 +206,10 @@ class Intercepting(Protocol):
 
 @runtime_checkable
 class Observable(Protocol):
-    """An adapter that can listen at a destination, for `delaybridge observe` and `doctor`."""
+    """An adapter that can listen at a destination, for `delaybridge observe` and `doctor`.
+
+    An attribute `copied` is how addresses begin at which that gives copies, where it takes the messages themselves away at others; without it, all give copies.
+    """
 
     def tap(self, options: Any, address: str) -> Source:
         """A source of copies of what arrives at `address` from now on; takes nothing away from the real consumers where the broker allows it."""

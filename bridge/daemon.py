@@ -127,16 +127,17 @@ class Daemon:
         """Started in another directory than was meant, it would be well and do nothing."""
         if not self.config.embedded:
             return
-        other = OTHER_SPELLING if self.config.file is None and OTHER_SPELLING.exists() else None
+        if self.config.file is not None:
+            fix = f"name brokers and routes in {self.config.file}"
+        elif OTHER_SPELLING.exists():
+            fix = f"{OTHER_SPELLING} lies there, and is not read: call it delaybridge.yaml, or start with --config {OTHER_SPELLING}"
+        else:
+            fix = "start where delaybridge.yaml lies, or with --config or DELAYBRIDGE_CONFIG"
         log.warning(
             "no_configuration",
             directory=str(Path.cwd()),
             runs="on the in-process broker, for trying out: no other process can reach it",
-            fix=f"{other} lies there, and is not read: call it delaybridge.yaml, or start with --config {other}"
-            if other
-            else "start where delaybridge.yaml lies, or with --config or DELAYBRIDGE_CONFIG"
-            if self.config.file is None
-            else f"name brokers and routes in {self.config.file}",
+            fix=fix,
         )
 
     def _tell_of_name(self) -> None:

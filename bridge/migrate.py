@@ -17,6 +17,7 @@ import msgspec
 from ..adapters.base import AdapterError, NotConnected, Outgoing, Trimmable
 from ..adapters.log import Logging
 from ..core.levels import Levels
+from ..core.reasons import Reason
 from ..core.schedule import Schedule
 from ..core.store import Record, Refuse, Told
 from ..core.time_index.keys import key_of_made
@@ -254,7 +255,7 @@ class _Keeper:
                     message=received.message, schedule=Schedule(due=now), lane=self._there.broker, address=received.address, kind="refused",
                     taken=now,
                 )  # fmt: skip
-                strange.append(Refuse(record, "rejected_by_broker", str(error)))
+                strange.append(Refuse(record, Reason.REJECTED_BY_BROKER, str(error)))
         if strange:
             self._index.put(strange, now)
         fresh = self._index.move_in(records, now)

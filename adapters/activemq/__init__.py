@@ -152,6 +152,7 @@ class ActiveAdapter:
     options = ActiveMQ
     endpoint = Endpoint
     exact = True
+    copied = "/topic/"
 
     def source(self, options: ActiveMQ, route: Endpoint) -> ActiveSource:
         """See base.Adapter."""

@@ -162,6 +162,7 @@ class RabbitAdapter:
 
     options = RabbitMQ
     endpoint = Endpoint
+    copied = "/exchanges/"
 
     def source(self, options: RabbitMQ, route: Endpoint) -> RabbitSource:
         """See base.Adapter."""

@@ -35,9 +35,6 @@ _BYTES = 4 << 20
 _IN_PROCESS = "memory"
 """The broker type that lives in the daemon: only the daemon can listen there."""
 
-_COPIED = {"rabbitmq": "/exchanges/", "activemq": "/topic/"}
-"""How addresses begin, on brokers that have queues, at which an observer hears copies; from any other one it takes the messages themselves."""
-
 
 @commands.command(epilog="Example: delaybridge observe /exchanges/orders.real/eu --broker rabbit --to ./observed")
 def observe(
@@ -59,13 +56,15 @@ def observe(
     before their consumers: it asks first, or needs --take where nobody can answer.
     """
     from ..config.file import load
+    from ..plugins import adapter
 
     loaded = load(config)
     name = _the_broker(loaded, broker)
     kind = loaded.brokers[name].type
     in_process = kind == _IN_PROCESS
-    if kind in _COPIED and not address.startswith(_COPIED[kind]) and not take:
-        _ask(name, address, _COPIED[kind])
+    copied = getattr(adapter(kind), "copied", "")
+    if not take and not address.startswith(copied):
+        _ask(name, address, copied)
     arrivals = _through_daemon(config, url, token_file, name, address) if in_process else _directly(loaded, name, address)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if to is None:

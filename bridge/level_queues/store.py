@@ -14,6 +14,7 @@ import structlog
 from msgspec.structs import replace
 
 from ...adapters.base import NotConnected
+from ...core.reasons import Reason
 from ...core.recurrence import following
 from ...core.schedule import Schedule
 from ...core.store import Answer, Counts, Put, Record, Refuse, Told, Withdraw
@@ -181,7 +182,7 @@ class LevelQueues(Unindexed):
     def aside(self, message: Message, taken: Taken, done: Finish) -> None:
         """See `passage.Onward`."""
         strange = Record(message=message, schedule=Schedule(due=0), lane="", address="", kind="refused")
-        dead = carrier(strange, self._shelf, 0, "rejected_by_broker", "no bridge put this message into a level queue")
+        dead = carrier(strange, self._shelf, 0, Reason.REJECTED_BY_BROKER, "no bridge put this message into a level queue")
         self._insist([(self._shelf, dead.message)], taken, done)
 
     def put_again(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
