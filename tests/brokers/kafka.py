@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka.admin
 from kafka import KafkaAdminClient
+from kafka.errors import InvalidReplicationFactorError
 from testcontainers.core.container import DockerContainer
 
 from brokers import common
@@ -51,7 +52,7 @@ _ONE_NODE = {
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    "broker.session.timeout.ms": "2000",  # a killed broker may register again after this
+    "broker.session.timeout.ms": "6000",  # a killed broker may register again after this; a starved one is fenced, and no topic can be made
     "broker.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
     "message.max.bytes": "8388608",  # the contract's largest body is 5 MiB
@@ -68,8 +69,17 @@ def admin(url: str, **configs: Any) -> KafkaAdminClient:
 def create_topic(url: str, name: str, partitions: int = 1, **configs: str) -> None:
     """Create a topic and wait until the broker knows it; `configs` with `_` for `.`: `cleanup_policy="compact"`."""
     settings = {key.replace("_", "."): value for key, value in configs.items()}
+    wanted = {name: {"num_partitions": partitions, "replication_factor": 1, "configs": settings}}
+
+    def created() -> bool:
+        try:
+            client.create_topics(wanted)
+        except InvalidReplicationFactorError:  # the only node is fenced: on a busy machine its heartbeat came too late
+            return False
+        return True
+
     with contextlib.closing(admin(url)) as client:
-        client.create_topics({name: {"num_partitions": partitions, "replication_factor": 1, "configs": settings}})
+        wait_until(created, f"topic {name} to be created")
         client.wait_for_topics([name], timeout_ms=20_000)
 
 
