@@ -133,7 +133,7 @@ class Control:
         disk = Check("disk", self._store.room(), f"{self._store.free_bytes()} bytes free")
         sources = [Check(f"source {name}", worker.connected, worker.error) for name, worker in self._intakes.items()]
         lanes = [Check(f"destination {name}", worker.connected, worker.error) for name, worker in self._lanes.items()]
-        levels = [Check(f"level {level.name}", level.connected) for level in self._levels()]
+        levels = [Check(f"level {level.name}", level.connected, level.error) for level in self._levels()]
         return [disk, *sources, *lanes, *levels, *self._more_checks()]
 
     def messages(self, query: Query, limit: int, cursor: str) -> Page:

@@ -82,14 +82,15 @@ class Assembled(NamedTuple):
         if self.register is None:
             return []
         read, end = self.register.register.known
-        return [Check("level ids", self.register.connected and self.register.caught_up, f"{read} of {end} lines are read")]
+        ready = self.register.connected and self.register.caught_up
+        return [Check("level ids", ready, self.register.error or f"{read} of {end} lines are read")]
 
 
 def _status(worker: LevelWorker, source: Source, depth: int | None) -> LevelStatus:
     passage = worker.passage
     taken, seen = passage.first_leaves, source.first_leaves if isinstance(source, Foreseeing) else None
     first = min((each for each in (taken, seen) if each is not None), default=None)
-    return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first)
+    return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first, worker.error)
 
 
 def queues(levels: Levels, prefix: str) -> list[Level]:

@@ -56,6 +56,11 @@ def test_a_level_whose_broker_keeps_messages_until_they_leave_says_what_its_sour
     assert [each.first_leaves for each in queues._replace(leaving=seen).status()] == [None, T0 + 900, T0 + 5]
 
 
+def test_a_level_that_is_not_connected_says_why(queues: Assembled) -> None:
+    queues.levels[1].error = "nobody listens at localhost:5672"
+    assert [each.error for each in queues.status()] == ["", "nobody listens at localhost:5672", ""]
+
+
 @pytest.mark.parametrize(
     ("broker", "told"),
     [
