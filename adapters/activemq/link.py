@@ -53,7 +53,7 @@ class Link(ConnectionListener):  # type: ignore[misc]
             try:
                 self._connect(target)
             except NotConnected as error:
-                failure = error
+                failure = NotConnected(f"{error} (at {target.host}:{target.port})")
             else:
                 return
         raise failure

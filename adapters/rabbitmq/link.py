@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 from pika.adapters.select_connection import IOLoop
 from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException, AMQPConnectorPhaseErrorBase
-from pika.exceptions import AMQPError, ChannelClosed, ChannelError, ConnectionClosed, ReentrancyError
+from pika.exceptions import AMQPConnectionError, AMQPError, ChannelClosed, ChannelError, ConnectionClosed, ReentrancyError
 
 from ..base import NotConnected
 from .wire import Event, Wire
@@ -34,20 +34,36 @@ FOREIGN = (AMQPError, AMQPConnectorException, ChannelError, ReentrancyError, OSE
 """All that pika and the socket raise. Whatever it is, the connection is of no more use: NotConnected."""
 
 
-def not_connected(error: BaseException) -> NotConnected:
+def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnected:
     """Our word for any of `FOREIGN`, with the most telling text that it has."""
     if isinstance(error, NotConnected):
         return error
-    while isinstance(error, AMQPConnectionWorkflowFailed | AMQPConnectorPhaseErrorBase):
-        error = error.exceptions[-1] if isinstance(error, AMQPConnectionWorkflowFailed) else error.exception
+    while (inner := _inner(error)) is not None:
+        error = inner
     text = repr(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
         text = error.reply_text
     elif isinstance(error, OSError):
         text = str(error)
-    ours = NotConnected(f"RabbitMQ: {text}")
+    ours = NotConnected(f"{broker}: {text}")
     ours.__cause__ = error
     return ours
+
+
+def _inner(error: BaseException) -> BaseException | None:
+    """What pika has wrapped."""
+    if isinstance(error, AMQPConnectionWorkflowFailed):
+        return error.exceptions[-1]
+    if isinstance(error, AMQPConnectorPhaseErrorBase):
+        return error.exception
+    if isinstance(error, AMQPConnectionError) and error.args and isinstance(error.args[0], BaseException):
+        return error.args[0]
+    return None
+
+
+def placed(parameters: Sequence[Parameters]) -> str:
+    """How a broker that cannot be reached is called."""
+    return "RabbitMQ at " + ", ".join(f"{each.host}:{each.port}" for each in parameters)
 
 
 @contextlib.contextmanager
@@ -96,7 +112,7 @@ class Link:
         """Connect; returns when the session is ready. Raises NotConnected, after at most `timeout` for each URL."""
         self._thread.start()
         if not self._settled.wait(self._timeout * len(self._parameters) + _GRACE):
-            self._reason = NotConnected(f"RabbitMQ did not answer within {self._timeout:g} s")
+            self._reason = NotConnected(f"{placed(self._parameters)} did not answer within {self._timeout:g} s")
             self.post(self._abandon)
         if self._reason is not None:
             self._thread.join()
@@ -147,7 +163,7 @@ class Link:
 
     def _done(self, outcome: Any) -> None:
         if not isinstance(outcome, Wire):
-            self._gone(None, outcome)
+            self._gone(None, not_connected(outcome, placed(self._parameters)))
             return
         self._wire = outcome
         outcome.listener = self._session.heard

@@ -14,6 +14,7 @@ import pika.exceptions
 
 from ..base import AdapterError, Finding, NotConnected
 from .address import queue_address
+from .link import FOREIGN, not_connected, placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,8 +41,8 @@ def channel(parameters: Sequence[Parameters]) -> Iterator[BlockingChannel]:
     """A channel for the length of the `with` block. Raises NotConnected, and AdapterError where RabbitMQ closes the channel."""
     try:
         connection = pika.BlockingConnection(parameters)
-    except (pika.exceptions.AMQPConnectionError, OSError) as error:
-        raise NotConnected(f"RabbitMQ does not answer: {error or type(error).__name__}") from error
+    except FOREIGN as error:
+        raise not_connected(error, placed(parameters)) from error
     try:
         yield connection.channel()
     except pika.exceptions.ChannelClosedByBroker as error:

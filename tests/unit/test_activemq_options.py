@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delaybridge.adapters.activemq import ActiveMQ
+from delaybridge.adapters.activemq import ActiveMQ, adapter
 from delaybridge.adapters.base import NotConnected
 
 if TYPE_CHECKING:
@@ -57,3 +58,11 @@ def test_a_password_cannot_be_given_twice_nor_hold_a_header(tmp_path: Path) -> N
 
 def test_secrets_are_not_shown() -> None:
     assert "secret" not in repr(options("stomp://alice:secret@broker", password="secret"))
+
+
+def test_a_broker_that_is_not_there_is_named_by_its_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    sink = adapter.sink(options(f"stomp://127.0.0.1:{port}"))
+    with pytest.raises(NotConnected, match=rf"refused \(at 127\.0\.0\.1:{port}\)$"):
+        sink.connect(lambda _: None)

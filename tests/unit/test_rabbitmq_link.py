@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from pika import exceptions
+from pika import URLParameters, exceptions
 from pika.adapters.utils import connection_workflow
 from pydantic import ValidationError
 
 from delaybridge.adapters.base import NotConnected, Rejected
-from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
+from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter, probe
 from delaybridge.adapters.rabbitmq.link import Link, not_connected, translated
 from delaybridge.adapters.rabbitmq.wire import Wire
 from delaybridge.adapters.tls import Tls
@@ -77,11 +77,16 @@ def free_address() -> str:
 
 def test_a_broker_that_is_not_there_is_not_connected() -> None:
     source = adapter.source(rabbit(url=free_address()), Endpoint(queue="q"))
-    with pytest.raises(NotConnected, match="refused"):
+    with pytest.raises(NotConnected, match=r"^RabbitMQ at 127.0.0.1:\d+: .*refused"):
         source.connect()
     with pytest.raises(NotConnected):
         source.receive(1, 0)
     source.close()
+
+
+def test_a_blocking_connection_to_a_broker_that_is_not_there_says_where_and_why() -> None:
+    with pytest.raises(NotConnected, match=r"^RabbitMQ at 127.0.0.1:\d+: .*refused"), probe.channel([URLParameters(free_address())]):
+        pass
 
 
 def test_a_broker_that_accepts_and_says_nothing_is_given_up_after_the_timeout() -> None:
