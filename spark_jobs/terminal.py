@@ -108,9 +108,9 @@ def _destinations(rows: list[dict[str, Any]]) -> Table:
     kinds = [name for name in FINDINGS if any(row[name] for row in rows)]
     counted = [{**row, "wrong": sum(row[name] for name in FINDINGS)} for row in rows]
     ranked = sorted(counted, key=lambda row: -row["wrong"])[:ROWS]
-    names = [*ALWAYS, *(name for name in ("observed", "pending") if any(row[name] for row in rows))]
+    names = [*ALWAYS, *(name for name in ("observed", "pending", "dead_lettered") if any(row[name] for row in rows))]
     names += kinds if len(kinds) <= KINDS else ["wrong"]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("Destination", overflow="fold", min_width=12)
     for name in names:
         table.add_column(name.replace("_", " "), justify="right", min_width=max(len(_number(row[name])) for row in ranked) if ranked else 0)

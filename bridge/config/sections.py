@@ -45,6 +45,16 @@ Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
 """A name that can stand in a URL, a metric and a file name."""
 
 
+def _at_home(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+Directory = Annotated[Path, AfterValidator(_at_home)]
+"""A directory that is made where it is missing; `~` is a home, as in a shell, because a directory of that name is nobody's wish."""
+
 Table = Annotated[tuple[Duration, ...], NoDecode, BeforeValidator(_levels)]
 """Delay levels in rising order: `1s 5s 10s`, or a list of these."""
 
@@ -63,7 +73,7 @@ class Store(Section):
     """
 
     kind: Literal["time_index", "level_queues"] = "time_index"
-    path: Path = Path("delaybridge-data")
+    path: Directory = Path("delaybridge-data")
     min_free_disk: ByteSize = ByteSize(256 * 1024**2)
     memory: Duration = 24 * _HOUR
     broker: Name | None = None
@@ -142,7 +152,7 @@ class Lane(Section):
 class Ledger(Section):
     """Where ledger files go (`ledger` inside the store's path unless given), and how often."""
 
-    path: Path | None = None
+    path: Directory | None = None
     flush_interval: Duration = Field(default=10_000, gt=0)
 
 

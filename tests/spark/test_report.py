@@ -126,12 +126,12 @@ def test_where_java_has_ended_progress_ends_too_and_says_nothing(error: Exceptio
 
 @pytest.mark.parametrize("wrong", [(), ("missing",), tuple(FINDINGS)])
 def test_no_number_is_cut_off_on_a_terminal_of_eighty_characters(wrong: tuple[str, ...]) -> None:
-    names = ("scheduled", "delivered", "observed", "pending")
+    names = ("scheduled", "delivered", "observed", "pending", "dead_lettered")
     row = dict.fromkeys(names, 1234567) | {name: 7_654 * (name in wrong) for name in FINDINGS}
     told = io.StringIO()
 
     Console(file=told, width=80).print(terminal._destinations([{"destination_broker": "kafka", "destination": "reminders" * 9, **row}]))
 
-    assert told.getvalue().count("1,234,567") == 4
+    assert told.getvalue().count("1,234,567") == 5
     assert "…" not in told.getvalue()
     assert ("7,654" in told.getvalue(), "61,232" in told.getvalue()) == (len(wrong) == 1, len(wrong) > 1)

@@ -69,6 +69,16 @@ def test_durations_are_text_or_milliseconds_and_sizes_have_units(file: Path) -> 
     assert config.limits.core() == Limits(max_delay=129_600_000, levels=(1_000, 120_000))
 
 
+def test_a_tilde_is_a_home_and_not_a_directory_of_that_name(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/alice")
+    file.write_text(f"store: {{path: ~/waiting}}\nledger: {{path: ~/ledger}}\n{SMALL}")
+    config = load()
+    assert (str(config.store.path), str(config.ledger_path)) == ("/home/alice/waiting", "/home/alice/ledger")
+
+    (told,) = problems(file, f"store: {{path: ~nobody-of-that-name/waiting}}\n{SMALL}")
+    assert "home" in told
+
+
 def test_a_configuration_cannot_be_changed(file: Path) -> None:
     file.write_text(SMALL)
 
