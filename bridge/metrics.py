@@ -14,6 +14,8 @@ import prometheus_client
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 
+from ..core.reasons import Reason
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -60,7 +62,12 @@ TABLE: tuple[Metric, ...] = (
     Metric("ledger_backlog_rows", "gauge", (), "Rows of the ledger that are in no ledger file yet; they wait in the store."),
     Metric("ingest_batch_size", "histogram", (), "Messages in one intake batch.", _BATCH),
     Metric("publish_retries_total", "counter", (), "Messages published again after a failed attempt."),
-    Metric("dead_letters_total", "counter", ("reason",), "Messages dead-lettered, by reason code (docs/headers.md)."),
+    Metric(
+        "dead_letters_total",
+        "counter",
+        ("reason",),
+        "Messages dead-lettered, by reason code (docs/headers.md). Each has its series from the start.",
+    ),
     Metric("duplicates_suppressed_total", "counter", (), "Redeliveries of a source that were recognised and not taken in twice."),
     Metric("broker_connected", "gauge", ("broker",), "1 while all of the bridge's connections to the broker stand, else 0."),
     Metric("broker_reconnects_total", "counter", ("broker",), "Connections that were lost and made anew."),
@@ -128,6 +135,8 @@ class Metrics:
         self._published = self._counter("messages_published_total")
         self._retries = self._counter("publish_retries_total")
         self._dead_letters = self._counter("dead_letters_total")
+        for reason in Reason:  # from the start: Prometheus does not see the first step of a series that begins with it
+            self._dead_letters.labels(reason)
         self._duplicates = self._counter("duplicates_suppressed_total")
         self._reconnects = self._counter("broker_reconnects_total")
         self._connected = self._gauge("broker_connected")

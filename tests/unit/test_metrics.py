@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from delaybridge.bridge.metrics import PREFIX, TABLE, BatchHistogram, Gauges, Metric, Metrics
+from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
@@ -87,16 +88,20 @@ def test_counters_count_whole_batches(metrics: Metrics) -> None:
     metrics.published("orders", "confirmed", 7)
     metrics.published("orders", "rejected", 1)
     metrics.retries(3)
-    metrics.dead_letter("unparsable_delay", 2)
+    metrics.dead_letter(Reason.BAD_CRON, 2)
     metrics.suppressed_duplicates(4)
     metrics.reconnect("rabbit")
     assert value(metrics, "messages_received_total", route="orders", broker="rabbit") == 501
     assert value(metrics, "messages_published_total", route="orders", outcome="confirmed") == 7
     assert value(metrics, "messages_published_total", route="orders", outcome="rejected") == 1
     assert value(metrics, "publish_retries_total") == 3
-    assert value(metrics, "dead_letters_total", reason="unparsable_delay") == 2
+    assert value(metrics, "dead_letters_total", reason="bad_cron") == 2
     assert value(metrics, "duplicates_suppressed_total") == 4
     assert value(metrics, "broker_reconnects_total", broker="rabbit") == 1
+
+
+def test_each_reason_has_its_series_before_its_first_dead_letter(metrics: Metrics) -> None:
+    assert {value(metrics, "dead_letters_total", reason=reason) for reason in Reason} == {0}
 
 
 def test_the_store_and_the_configuration_are_told_of(metrics: Metrics) -> None:
