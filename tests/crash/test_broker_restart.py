@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import time
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from crash.traffic import Ends
 
 RATE = 300
-ROUNDS = 2
+ROUNDS = int(os.environ.get("DELAYBRIDGE_TEST_RESTARTS", "2"))
 WINDOW = 300
 """Messages on the wire: what a broker that goes away may leave in doubt."""
 
