@@ -38,7 +38,8 @@ class Client:
         self._url = url
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # No proxy and no .netrc: the daemon is beside us, and the token is for nobody else.
-        self._http = httpx.Client(base_url=url, headers=headers, trust_env=False)
+        with self._reachable():
+            self._http = httpx.Client(base_url=url, headers=headers, trust_env=False)
 
     def status(self) -> dict[str, Any]:
         """The whole daemon at one glance."""

@@ -50,22 +50,53 @@ def connect(config: Path | None, url: str | None, token_file: Path | None) -> Cl
     """A client of the daemon that was named, or else of the one that the configuration describes."""
     from ..client import Client
 
-    token = _read(token_file) if token_file else os.environ.get("DELAYBRIDGE_TOKEN")
-    if url is None:
+    token = _token_of(token_file) if token_file else _token(os.environ.get("DELAYBRIDGE_TOKEN", ""), "DELAYBRIDGE_TOKEN")
+    if url is not None:
+        url = _address(url)
+    else:
         from ..config.file import load_http
 
         http = load_http(config)
         url, configured = http.url, http.token
-        token = token or (configured.get_secret_value() if configured else None)
-    return Client(url if "://" in url else f"http://{url}", token)
+        token = token or (_token(configured.get_secret_value(), "http.token") if configured else "")
+    return Client(url, token)
 
 
-def _read(token_file: Path) -> str:
+def _address(url: str) -> str:
+    """The URL in full. A wrong one is wrong usage: that no daemon answers there would say nothing."""
+    import httpx
+
+    whole = url if "://" in url else f"http://{url}"
     try:
-        return token_file.read_text().strip()
+        read = httpx.URL(whole)
+        read.raw_host.decode().encode("idna")  # as the resolver will
+        usable = read.scheme in ("http", "https") and read.host and (read.port is None or 0 < read.port < 65_536)
+    except (httpx.InvalidURL, ValueError):
+        usable = False
+    if not usable:
+        raise typer.BadParameter(
+            f"{url!r} is no daemon's address; write it as http://localhost:8470 or http://[::1]:8470", param_hint="--url"
+        )
+    return whole
+
+
+def _token_of(file: Path) -> str:
+    try:
+        token = _token(file.read_text(), "--token-file")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise typer.BadParameter(f"{token_file} cannot be read: {reason}", param_hint="--token-file") from error
+        raise typer.BadParameter(f"{file} cannot be read: {reason}", param_hint="--token-file") from error
+    if not token:
+        raise typer.BadParameter(f"{file} is empty", param_hint="--token-file")
+    return token
+
+
+def _token(text: str, source: str) -> str:
+    """The token without what surrounds it. One that no header can bear is refused, and not shown: it is a secret all the same."""
+    token = text.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise typer.BadParameter("a token is one line of printable ASCII", param_hint=source)
+    return token
 
 
 def exit_code(error: Exception) -> int | None:

@@ -141,6 +141,72 @@ def test_a_token_file_that_cannot_be_read_is_told_by_its_name(tmp_path: Path) ->
     assert "binary cannot be read: it is not text" in told[1].stderr
 
 
+@pytest.mark.parametrize(
+    "url", ["localhost:abc", "::1", "http://[::1", "http://", "ftp://bridge", "localhost:99999", "http://..", "http://xn--a", "a\nb"]
+)
+def test_what_is_no_address_is_told_as_wrong_usage_with_the_form_of_one(url: str) -> None:
+    told = call("status", "--url", url)
+
+    assert told.exit_code == 2
+    assert f"{url!r} is no daemon's address; write it as http://localhost:8470" in told.stderr
+
+
+@pytest.mark.parametrize("url", ["bridge", "[::1]:8470", "https://bridge/behind/a/proxy", "http://bücher.example"])
+def test_an_address_may_be_any_that_can_be_asked(daemon: Daemon, url: str) -> None:
+    path = "/behind/a/proxy" if "proxy" in url else ""
+    daemon.on(f"GET {path}/api/v1/status", STATUS)
+
+    assert call("status", "--url", url).exit_code == 0
+
+
+def test_an_address_of_the_configuration_that_cannot_be_asked_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "delaybridge.yaml").write_text("http: {bind: '::1::2', token: a-token-of-length}")
+
+    told = call("status")
+
+    assert told.exit_code == 69
+    assert told.stderr.startswith("no daemon answers at http://[::1::2]:8470 (")
+
+
+@pytest.mark.parametrize("token", ["schlüssel", "first\nsecond", "a\tb", "a\x00b"])
+def test_a_token_that_no_header_can_bear_is_refused_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    (tmp_path / "token").write_text(token)
+    told = [call("status", "--token-file", "token")]
+    if "\x00" not in token:
+        monkeypatch.setenv("DELAYBRIDGE_TOKEN", token)
+        told.append(call("status"))
+
+    for each, source in zip(told, ("--token-file", "DELAYBRIDGE_TOKEN"), strict=False):
+        assert each.exit_code == 2
+        assert f"Invalid value for {source}: a token is one line of printable ASCII" in each.stderr
+        assert token[:5] not in each.stderr
+
+
+def test_a_token_of_the_configuration_is_refused_just_as_well(tmp_path: Path) -> None:
+    (tmp_path / "delaybridge.yaml").write_text("http: {token: schlüssel-zum-haus}")
+
+    told = call("status")
+
+    assert told.exit_code == 2
+    assert "Invalid value for http.token: a token is one line of printable ASCII" in told.stderr
+
+
+def test_a_token_file_that_is_empty_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+
+    told = call("status", "--token-file", "token")
+
+    assert (told.exit_code, "token is empty" in told.stderr) == (2, True)
+
+
+def test_a_token_is_read_without_the_end_of_its_line(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYBRIDGE_TOKEN", "a-token\r\n")
+    daemon.on("GET /api/v1/status", STATUS)
+
+    assert call("status").exit_code == 0
+    assert daemon.headers[0]["authorization"] == "Bearer a-token"
+
+
 # --- without a daemon ---
 
 
