@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, SecretStr
 
 from ..core.durations import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
 
 def _seconds(value: object) -> object:
@@ -26,18 +27,48 @@ Seconds = Annotated[float, BeforeValidator(_seconds)]
 """A number of seconds, or a duration as text: `10`, `10s`, `PT1M`."""
 
 
+def _whole(value: object) -> object:
+    seconds = _seconds(value)
+    if isinstance(seconds, float) and not seconds.is_integer():
+        raise ValueError("must be whole seconds, such as 30 or 30s")
+    return seconds
+
+
+WholeSeconds = Annotated[int, BeforeValidator(_whole)]
+"""The same, without a fraction."""
+
+
+def _there(path: Path) -> Path:
+    try:
+        there = path.is_file()
+    except OSError:  # a directory that we may not enter, a name that is too long
+        there = False
+    if not there:
+        raise ValueError("there is no such file, or this user may not see it")
+    return path
+
+
+File = Annotated[Path, AfterValidator(_there)]
+"""A file that is there. Pydantic's own type lets errors of the file system out, past the lines that name a key."""
+
+
+def scheme_of(url: str) -> str:
+    """What stands before `://`, in lower case: a scheme may be written in any. Empty where nothing does."""
+    scheme, colon, _ = url.partition("://")
+    return scheme.lower() if colon else ""
+
+
 def parts_of(url: str, schemes: Container[str]) -> SplitResult:
     """A URL's parts; its port can be read. Raises ValueError, whose text shows nothing of the URL: a password may stand in it."""
-    parts = urlsplit(url)
     try:
-        readable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(url)
+        if parts.scheme in schemes and parts.hostname and parts.port != 0:
+            return parts
     except ValueError:
-        readable = False
-    if not readable:
-        raise ValueError(
-            "cannot be read: it is scheme://user:password@host:port, the password percent-encoded, or given as `username` and `password_file`"
-        )
-    return parts
+        pass  # its text shows what it could not read
+    raise ValueError(
+        "cannot be read: it is scheme://user:password@host:port, the password percent-encoded, or given as `username` and `password_file`"
+    )
 
 
 def texts_of(url: SecretStr | list[SecretStr]) -> list[str]:
@@ -45,7 +76,8 @@ def texts_of(url: SecretStr | list[SecretStr]) -> list[str]:
     return [one.get_secret_value() for one in (url if isinstance(url, list) else [url])]
 
 
-def check_tls(options: BaseModel, url: SecretStr | list[SecretStr], scheme: str) -> None:
-    """Raises ValueError where `tls` is set and no URL of this scheme would use it."""
-    if "tls" in options.model_fields_set and not any(one.startswith(f"{scheme}://") for one in texts_of(url)):
-        raise ValueError(f"`tls` is for URLs that begin with {scheme}://, and there is none: nothing would be encrypted")
+def check_tls(options: BaseModel, urls: Sequence[str], schemes: Sequence[str]) -> None:
+    """Raises ValueError where `tls` is set and no URL has one of these schemes, which use it."""
+    if "tls" in options.model_fields_set and not any(scheme_of(url) in schemes for url in urls):
+        begin = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise ValueError(f"`tls` is for URLs that begin with {begin}, and there is none: nothing would be encrypted")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ssl
 
-from pydantic import BaseModel, ConfigDict, FilePath
+from pydantic import BaseModel, ConfigDict
+
+from .options import File  # noqa: TC001  pydantic reads the annotations
 
 
 class Tls(BaseModel):
@@ -12,9 +14,9 @@ class Tls(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ca_file: FilePath | None = None
-    cert_file: FilePath | None = None
-    key_file: FilePath | None = None
+    ca_file: File | None = None
+    cert_file: File | None = None
+    key_file: File | None = None
     verify: bool = True
 
     def context(self) -> ssl.SSLContext:

@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from ..base import NotConnected, Rejected
-from ..options import Seconds, check_tls, parts_of, texts_of
+from ..options import File, Seconds, check_tls, parts_of, scheme_of, texts_of
 from ..tls import Tls
 from .address import destination, pattern, queue_address
 from .incoming import Rules
@@ -50,7 +50,7 @@ class ActiveMQ(BaseModel):
     url: SecretStr | list[SecretStr]
     username: str | None = None
     password: SecretStr | None = None
-    password_file: FilePath | None = None
+    password_file: File | None = None
     tls: Tls = Tls()
     heartbeat: Seconds = Field(default=10, ge=0, le=3600)
     connection_timeout: Seconds = Field(default=10, gt=0)
@@ -68,7 +68,7 @@ class ActiveMQ(BaseModel):
         if not texts:
             raise ValueError("name at least one stomp:// or stomp+ssl:// URL")
         for text in texts:
-            if urlsplit(text).scheme not in _PORTS:
+            if scheme_of(text) not in _PORTS:
                 raise ValueError("an ActiveMQ URL is stomp://host:port or stomp+ssl://host:port")
             parts = parts_of(text, _PORTS)
             if parts.path.strip("/") or parts.query:
@@ -77,7 +77,7 @@ class ActiveMQ(BaseModel):
 
     @model_validator(mode="after")
     def _tls_is_used(self) -> ActiveMQ:
-        check_tls(self, self.url, "stomp+ssl")
+        check_tls(self, texts_of(self.url), ["stomp+ssl"])
         return self
 
     @model_validator(mode="after")

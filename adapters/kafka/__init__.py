@@ -19,9 +19,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from ..options import Seconds  # noqa: TC001  pydantic reads the annotations
+from ..options import File, Seconds  # noqa: TC001  pydantic reads the annotations
 from ..tls import Tls
 from .exchange import KafkaExchange
 from .level_log import KafkaLog
@@ -57,7 +57,7 @@ class Kafka(BaseModel):
     sasl: Mechanism | None = None
     username: str | None = None
     password: SecretStr | None = None
-    password_file: FilePath | None = None
+    password_file: File | None = None
     oauth: OAuth | None = None
     connection_timeout: Seconds = Field(default=10, gt=0)
     delivery_timeout: Seconds = Field(default=30, ge=1)

@@ -7,9 +7,10 @@ from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import Any, Literal
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from pydantic import BaseModel, ConfigDict, FilePath, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
 
 from ..base import NotConnected
+from ..options import File  # noqa: TC001  pydantic reads the annotations
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 _RENEW = 0.8  # of a token's life
@@ -26,7 +27,7 @@ class OAuth(BaseModel):
     token_url: str | None = None
     client_id: str | None = None
     client_secret: SecretStr | None = None
-    client_secret_file: FilePath | None = None
+    client_secret_file: File | None = None
     scope: str | None = None
 
     @model_validator(mode="after")

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pika
-from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from ..options import Seconds, check_tls, parts_of, texts_of
+from ..options import File, Seconds, WholeSeconds, check_tls, parts_of, scheme_of, texts_of
 from ..tls import Tls
 from .address import parse, queue_address
 from .levels import LevelSource, RabbitLevels, queues
@@ -55,11 +55,11 @@ class RabbitMQ(BaseModel):
     url: SecretStr | list[SecretStr]
     username: str | None = None
     password: SecretStr | None = None
-    password_file: FilePath | None = None
+    password_file: File | None = None
     external: bool = False
     impersonate: bool = False
     tls: Tls = Tls()
-    heartbeat: int = Field(default=30, ge=0, le=3600)
+    heartbeat: WholeSeconds = Field(default=30, ge=0, le=3600)
     connection_timeout: Seconds = Field(default=10, gt=0)
     blocked_connection_timeout: Seconds = Field(default=60, gt=0)
     prefetch: int = Field(default=2000, ge=1, le=9000)
@@ -72,24 +72,25 @@ class RabbitMQ(BaseModel):
         if not texts:
             raise ValueError("name at least one amqp:// or amqps:// URL")
         for text in texts:
-            if not text.startswith(("amqp://", "amqps://")):
+            if scheme_of(text) not in ("amqp", "amqps"):
                 raise ValueError("a RabbitMQ URL begins with amqp:// or amqps://")
             parts_of(text, _SCHEMES)
-            _url_parameters(text)
+            _check_parameters(text)
         return url
 
     @field_validator("management_url", mode="after")
     @classmethod
     def _management(cls, url: SecretStr | None) -> SecretStr | None:
         if url is not None:
-            if not url.get_secret_value().startswith(("http://", "https://")):
+            if scheme_of(url.get_secret_value()) not in ("http", "https"):
                 raise ValueError("begins with http:// or https://, as in http://127.0.0.1:15672")
             parts_of(url.get_secret_value(), _SCHEMES)
         return url
 
     @model_validator(mode="after")
     def _tls_is_used(self) -> RabbitMQ:
-        check_tls(self, self.url, "amqps")
+        management = [] if self.management_url is None else [self.management_url]
+        check_tls(self, [*texts_of(self.url), *texts_of(management)], ["amqps", "https"])
         return self
 
     @model_validator(mode="after")
@@ -140,6 +141,14 @@ def _url_parameters(url: str) -> pika.URLParameters:
     if parts.username is not None and parts.password is None:
         url = urlunsplit(parts._replace(netloc=parts.netloc.replace("@", ":@")))
     return pika.URLParameters(url)
+
+
+def _check_parameters(url: str) -> None:
+    """Raises ValueError, whose text shows nothing of the URL, where pika cannot use what stands behind its `?`."""
+    try:
+        _url_parameters(url)
+    except Exception:  # noqa: BLE001 - pika reads Python there, and opens files: anything may come of it
+        raise ValueError("has a parameter behind the `?` that RabbitMQ's client does not know, or cannot use with this value") from None
 
 
 class Endpoint(BaseModel):

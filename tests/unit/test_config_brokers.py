@@ -23,7 +23,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "delaybridge.yaml"
 
 
-def on(broker: str, route: str = "{name: r, from: {broker: b, queue: in}, to: {broker: b}}") -> str:
+def on(broker: str, route: str = "") -> str:
+    place = "topic" if "kafka" in broker else "queue"
+    route = route or f"{{name: r, from: {{broker: b, {place}: in}}, to: {{broker: b}}}}"
     return f"brokers: {{b: {{{broker}}}}}\nroutes: [{route}]"
 
 
@@ -42,6 +44,7 @@ def test_a_url_that_cannot_be_read_is_told_without_a_piece_of_its_password(file:
             "management_url: begins with http:// or https://, as in http://127.0.0.1:15672",
         ),
         ("type: rabbitmq, url: 'amqp://h', password_file: nowhere", f"password_file: {NO_FILE}"),
+        (f"type: rabbitmq, url: 'amqp://h', password_file: {'x' * 300}", f"password_file: {NO_FILE}"),
         ("type: activemq, url: 'stomp://h', password_file: nowhere", f"password_file: {NO_FILE}"),
         ("type: rabbitmq, url: 'amqps://h', tls: {ca_file: nowhere}", f"tls.ca_file: {NO_FILE}"),
         ("type: kafka, bootstrap_servers: 'h:1', tls: {ca_file: nowhere}", f"tls.ca_file: {NO_FILE}"),
@@ -49,18 +52,82 @@ def test_a_url_that_cannot_be_read_is_told_without_a_piece_of_its_password(file:
             "type: rabbitmq, url: 'amqp://h', connection_timeout: soon",
             "connection_timeout: 'soon' is not a duration such as 90s, 1d12h or PT15M",
         ),
+        ("type: rabbitmq, url: 'amqp://h', heartbeat: 1500ms", "heartbeat: must be whole seconds, such as 30 or 30s"),
+        ("type: rabbitmq, url: 'amqp://h', heartbeat: 2h", "heartbeat: must be at most 3600"),
     ],
 )
 def test_a_brokers_options_are_checked_before_anything_connects(file: Path, broker: str, told: str) -> None:
-    route = "{name: r, from: {broker: b, topic: in}, to: {broker: b}}" if "kafka" in broker else on("")
-    text = on(broker, route) if "kafka" in broker else on(broker)
-    assert problems(file, text) == [f"1: brokers.b.{told}"]
+    assert problems(file, on(broker)) == [f"1: brokers.b.{told}"]
 
 
-@pytest.mark.parametrize(("kind", "url", "scheme"), [("rabbitmq", "amqp://h", "amqps"), ("activemq", "stomp://h", "stomp+ssl")])
-def test_tls_is_not_silently_left_out_where_no_url_asks_for_it(file: Path, kind: str, url: str, scheme: str) -> None:
-    (told,) = problems(file, on(f"type: {kind}, url: '{url}', tls: {{verify: false}}"))
-    assert told == f"1: brokers.b: `tls` is for URLs that begin with {scheme}://, and there is none: nothing would be encrypted"
+@pytest.mark.parametrize(
+    ("broker", "schemes"),
+    [
+        ("type: rabbitmq, url: 'amqp://h'", "amqps:// or https://"),
+        ("type: rabbitmq, url: 'amqp://h', management_url: 'http://h'", "amqps:// or https://"),
+        ("type: activemq, url: 'stomp://h'", "stomp+ssl://"),
+    ],
+)
+def test_tls_is_not_silently_left_out_where_no_url_asks_for_it(file: Path, broker: str, schemes: str) -> None:
+    (told,) = problems(file, on(f"{broker}, tls: {{verify: false}}"))
+    assert told == f"1: brokers.b: `tls` is for URLs that begin with {schemes}, and there is none: nothing would be encrypted"
+
+
+@pytest.mark.parametrize(
+    "broker",
+    [
+        "type: rabbitmq, url: 'amqp://h', management_url: 'https://h'",
+        "type: rabbitmq, url: 'AMQPS://h'",
+        "type: activemq, url: 'STOMP+SSL://h'",
+    ],
+)
+def test_tls_is_for_every_url_that_uses_it_however_its_scheme_is_written(file: Path, broker: str) -> None:
+    file.write_text(on(f"{broker}, tls: {{verify: false}}"))
+    assert not load(file).brokers["b"].options.tls.verify
+
+
+@pytest.mark.parametrize(
+    "broker",
+    [
+        "type: rabbitmq, url: 'amqp://h', password_file: hidden",
+        "type: activemq, url: 'stomp://h', password_file: hidden",
+        "type: kafka, bootstrap_servers: 'h:1', sasl: PLAIN, username: u, password_file: hidden",
+        "type: activemq, url: 'stomp+ssl://h', tls: {key_file: hidden}",
+        "type: kafka, bootstrap_servers: 'h:1', sasl: OAUTHBEARER, oauth: {token_url: x, client_id: x, client_secret_file: hidden}",
+    ],
+)
+def test_a_file_in_a_directory_that_this_user_may_not_enter_is_told_as_any_other(
+    file: Path, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.is_file", denied)
+
+    (told,) = problems(file, on(broker))
+
+    assert told.startswith("1: brokers.b.")
+    assert told.endswith(f"_file: {NO_FILE}")
+
+
+@pytest.mark.parametrize("broker", ["type: rabbitmq, url: 'amqp:", "type: activemq, url: 'stomp:"])
+def test_a_url_whose_host_is_no_text_for_one_is_told_without_its_password(file: Path, broker: str) -> None:
+    assert problems(file, on(f"{broker}//bridge:S3cr\u2100et@host'")) == [f"1: brokers.b.url: {SECRET}"]
+
+
+@pytest.mark.parametrize(
+    "parameters", ["heartbeat=S3cret", "client_properties=S3cret(", "ssl_options=1", "S3cret=1", "locale=S3cret&locale=b"]
+)
+def test_a_parameter_of_a_url_that_cannot_be_used_is_told_without_its_value(file: Path, parameters: str) -> None:
+    (told,) = problems(file, on(f"type: rabbitmq, url: 'amqp://host/?{parameters}'"))
+    assert told.startswith("1: brokers.b.url: has a parameter behind the `?`")
+    assert "S3cret" not in told
+
+
+@pytest.mark.parametrize("given", ["30", "30s", "PT30S", "'30'", "30.0"])
+def test_rabbitmqs_heartbeat_is_whole_seconds_written_as_other_times_are(file: Path, given: str) -> None:
+    file.write_text(on(f"type: rabbitmq, url: 'amqp://h', heartbeat: {given}"))
+    assert load(file).brokers["b"].options.heartbeat == 30
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("10", 10.0), ("0.5", 0.5), ("10s", 10.0), ("PT1M", 60.0), ("'7'", 7.0)])
