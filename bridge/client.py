@@ -57,11 +57,11 @@ class Client:
 
     def message(self, id_: str) -> dict[str, Any]:
         """Everything about one pending message but its body."""
-        return self._object("GET", f"/messages/{quote(id_, safe='')}")
+        return self._object("GET", f"/messages/{_segment(id_)}")
 
     def ask(self, verb: str, id_: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Cancel, reschedule or release: `outcome` is done, too_late (`event` happened `at` epoch ms), in_flight or unknown."""
-        response = self._request("POST", f"/messages/{quote(id_, safe='')}/{verb}", json=body)
+        response = self._request("POST", f"/messages/{_segment(id_)}/{verb}", json=body)
         error = _json(response).get("error", {})
         if error.get("code") in _NOT_DONE:
             return {"outcome": error["code"], "event": error.get("event"), "at": error.get("at")}
@@ -97,7 +97,7 @@ class Client:
 
     def turn(self, route: str, verb: str) -> None:
         """Pause or resume a route."""
-        self._object("POST", f"/routes/{quote(route, safe='')}/{verb}")
+        self._object("POST", f"/routes/{_segment(route)}/{verb}")
 
     @contextmanager
     def observe(self, broker: str, address: str) -> Iterator[Iterator[str]]:
@@ -147,6 +147,11 @@ class Client:
         hint = "; give its token in DELAYBRIDGE_TOKEN or --token-file" if response.status_code == httpx.codes.UNAUTHORIZED else ""
         text = error.get("message") or f"{self._url} answered {response.status_code}: is it a delaybridge?"
         raise ApiError(response.status_code, error.get("code", ""), text + hint, error.get("event"))
+
+
+def _segment(name: str) -> str:
+    """A name as one part of a path, so that the daemon reads it as it is. `.` and `..` would be taken for steps in the path, by httpx first."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
 
 
 def _json(response: httpx.Response) -> dict[str, Any]:

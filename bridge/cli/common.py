@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -97,6 +97,18 @@ def _token(text: str, source: str) -> str:
     if not (token.isascii() and token.isprintable()):
         raise typer.BadParameter("a token is one line of printable ASCII", param_hint=source)
     return token
+
+
+_Given = TypeVar("_Given", str, list[str])
+
+
+def utf8(given: _Given) -> _Given:
+    """Refuse what no id or name can be, as a parameter's callback: bytes that are not UTF-8 come from the shell as lone surrogates."""
+    try:
+        "".join(given).encode()
+    except UnicodeEncodeError as error:
+        raise typer.BadParameter("it is not UTF-8") from error
+    return given
 
 
 def exit_code(error: Exception) -> int | None:

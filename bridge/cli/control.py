@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
+from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect, utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,26 +17,29 @@ if TYPE_CHECKING:
     from ..client import Client
 
 commands = typer.Typer()
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The producer's x-delay-id, or the bridge's own.")]
-RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="The route's name.")]
+_OF_ALL = (401, 403)
+"""What the daemon answers to this caller, whatever the id."""
+IdArgument = Annotated[str, typer.Argument(metavar="ID", callback=utf8, help="The producer's x-delay-id, or the bridge's own.")]
+RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", callback=utf8, help="The route's name.")]
 
 
 @commands.command(epilog="Example: delaybridge cancel order-4711")
 def cancel(
     ids: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="As `list` shows them; `-` reads them from standard input, one a line.")
+        list[str],
+        typer.Argument(metavar="ID...", callback=utf8, help="As `list` shows them; `-` reads them from standard input, one a line."),
     ],
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Withdraw pending messages. Answers for each done, too_late, in_flight or unknown; exit status 1 unless all are done."""
+    """Withdraw pending messages. Answers for each done, too_late, in_flight or unknown, or refused and why; exit status 1 unless all are done."""
     client = connect(config, url, token_file)
     if len(ids) == 1 and ids != ["-"]:
         _ask(client, "cancel", ids[0], None, output)
     else:
-        _ask_each(client, "cancel", _listed(ids), output)
+        _ask_each(client, "cancel", [each for id_ in ids for each in (_lines() if id_ == "-" else [id_])], output)
 
 
 @commands.command(epilog="Example: delaybridge reschedule order-4711 2h")
@@ -75,12 +78,13 @@ def resume(route: RouteArgument, config: ConfigOption = None, url: UrlOption = N
     typer.echo(f"{route}: resumed")
 
 
-def _listed(ids: list[str]) -> Iterator[str]:
-    for id_ in ids:
-        if id_ == "-":
-            yield from (line for raw in sys.stdin if (line := raw.rstrip("\r\n")))
-        else:
-            yield id_
+def _lines() -> list[str]:
+    """Standard input, read to its end: a line that cannot be an id is found before anything is done."""
+    try:
+        text = sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"standard input is not UTF-8: {error.reason} at byte {error.start}", param_hint="ID...") from error
+    return [line for raw in text.split("\n") if (line := raw.rstrip("\r"))]
 
 
 def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> None:
@@ -92,7 +96,7 @@ def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> 
 
     def answers() -> Iterator[dict[str, Any]]:
         for id_ in ids:
-            answer = {"id": id_, **client.ask(verb, id_, None)}
+            answer = {"id": id_, **_answer(client, verb, id_)}
             if answer["outcome"] != "done":
                 left.append(id_)
             yield answer
@@ -104,6 +108,18 @@ def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> 
         show_rows(answers(), {}, output)
     if left:
         raise typer.Exit(FAILED)
+
+
+def _answer(client: Client, verb: str, id_: str) -> dict[str, Any]:
+    """What becomes of one id of several: what is wrong with it alone is its answer, and the others go on."""
+    from ..client import ApiError
+
+    try:
+        return client.ask(verb, id_)
+    except ApiError as error:
+        if error.code == "not_connected" or error.status in _OF_ALL:
+            raise
+        return {"outcome": "refused", "code": error.code, "message": str(error)}
 
 
 def _ask(client: Client, verb: str, id_: str, body: dict[str, Any] | None, output: Output) -> None:
@@ -123,6 +139,8 @@ def _sentence(answer: dict[str, Any]) -> str:
 
     if answer["outcome"] == "too_late" and answer.get("event"):
         return f"too_late: {answer['event']} at {instant(answer['at'])}"
+    if answer["outcome"] == "refused":
+        return f"refused: {answer['message']}"
     sentences = {
         "too_late": "too_late: it has ended; how is no longer remembered",
         "in_flight": "in_flight: it is being published right now; ask again",
