@@ -20,6 +20,7 @@ from ..core.message import Message
 from ..core.reasons import Reason
 from ..core.recurrence import following, misfired
 from ..core.store import Due, Held, Record, Settled, Store
+from .flights import Flight, Flights
 from .holds import NEVER, Hold, Holds
 from .planner import carrier
 
@@ -32,16 +33,6 @@ SETTLE_AGAIN = 2
 """Milliseconds after which settling is tried again where the disk was busy."""
 
 Publish = Callable[[Sequence[Outgoing]], None]
-
-
-@dataclass(slots=True)
-class _Flight:
-    """One published message: since when, how large, and behind which address it was held."""
-
-    due: Due
-    since: int
-    size: int
-    held: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +85,7 @@ class Lane:
         self._started = started
         self._metrics = metrics
         self._inbox: deque[Sequence[Outcome]] = deque()
-        self._flights: dict[bytes, _Flight] = {}
-        self._flying_bytes = 0
-        self._per_address: dict[str, int] = {}
+        self._flights = Flights()
         self._settled: list[Settled] = []
         self._settle_by = NEVER
         self._stuck = ""
@@ -135,14 +124,13 @@ class Lane:
             self._started = min(self._started, now)
             self._settle_by = min(self._settle_by, now)
             self.holds.set_back(self._now - now)
-            for flight in self._flights.values():
-                flight.since -= self._now - now
+            self._flights.set_back(self._now - now)
         self._now = now
 
     def _next_chance(self, full: bool) -> int:
         """When time alone lets something go out. Without room only an outcome does, or that a destination turns out to be stuck."""
         if full:
-            return NEVER if self._stuck else self._oldest_since() + self.settings.slow_after + 1
+            return NEVER if self._stuck else self._flights.oldest.since + self.settings.slow_after + 1
         next_due = self.store.next_due(self.name)
         return min(self.holds.next_retry(), NEVER if next_due is None else next_due)
 
@@ -169,9 +157,15 @@ class Lane:
     def _send_held(self, now: int, publish: Publish) -> None:
         if not self.holds.addresses:
             return
+        gave_up = False
         for address, hold in self.holds.ready(now):
-            if self._gives_up(hold, now) and self._give_up(address, hold, now):
-                continue  # it stays ready, so the next tick comes at once
+            if self._gives_up(hold, now):
+                if gave_up:
+                    continue  # one batch a tick, for what falls due waits meanwhile; it stays ready, so the next tick comes at once
+                gave_up = True
+                if self._give_up(address, hold, now):
+                    self.holds.turn(address)
+                    continue
             room, space = self._room()
             if room <= 0 or space <= 0:
                 return
@@ -204,7 +198,7 @@ class Lane:
         beyond = settings.share if self._stuck else 0
         return (
             settings.window + beyond - len(self._flights),
-            settings.window_bytes + settings.window_bytes * beyond // settings.window - self._flying_bytes,
+            settings.window_bytes + settings.window_bytes * beyond // settings.window - self._flights.bytes,
         )
 
     def _dispatch(self, batch: Sequence[Due], now: int, publish: Publish, held: str | None) -> None:
@@ -238,19 +232,16 @@ class Lane:
             return "slow: earlier messages are not confirmed yet"
         return None
 
-    def _oldest_since(self) -> int:
-        return next(iter(self._flights.values())).since
-
     def _stuck_address(self, now: int) -> str:
         """The destination whose message has been unconfirmed for longest, if that is too long."""
-        if not self._flights or now - self._oldest_since() <= self.settings.slow_after:
+        if not self._flights or now - self._flights.oldest.since <= self.settings.slow_after:
             return ""
-        return next(iter(self._flights.values())).due.record.address
+        return self._flights.oldest.address
 
     def _crowds(self, address: str) -> bool:
         """A stuck destination may use at most its share of the window. Any other may use at most half of what is free, so that a newcomer still finds room."""
         room, space = self._room()
-        flying = self._per_address.get(address, 0)
+        flying = self._flights.to[address]
         return flying >= room or (address == self._stuck and (flying >= self.settings.share or space <= self.settings.window_bytes // 2))
 
     def _closed_without_delivery(self, due: Due, now: int) -> bool:
@@ -267,25 +258,14 @@ class Lane:
     def _take_off(self, due: Due, now: int, held: str | None) -> Outgoing:
         record = due.record
         message = record.message
-        size = message.size
-        self._flights[due.key] = _Flight(due, now, size, held)
-        self._flying_bytes += size
-        address = record.address
-        self._per_address[address] = self._per_address.get(address, 0) + 1
+        self._flights.take_off(Flight(due, now, message.size, held))
         if held is not None:
             self.holds.addresses[held].in_flight += 1
         table = headers.delivered(message.headers, record.id, record.schedule.occurrence, record.schedule.due)
-        return Outgoing(due.key, address, Message(message.body, table, message.properties, message.key))
+        return Outgoing(due.key, record.address, Message(message.body, table, message.properties, message.key))
 
-    def _land(self, key: bytes) -> _Flight:
-        flight = self._flights.pop(key)
-        self._flying_bytes -= flight.size
-        address = flight.due.record.address
-        left = self._per_address[address] - 1
-        if left:
-            self._per_address[address] = left
-        else:
-            del self._per_address[address]
+    def _land(self, key: bytes) -> Flight:
+        flight = self._flights.land(key)
         if flight.held is not None and (hold := self.holds.addresses.get(flight.held)) is not None:
             hold.in_flight -= 1
         return flight
@@ -358,21 +338,21 @@ class Lane:
         return bool(limit) and hold.probing and now - hold.since >= limit
 
     def _give_up(self, address: str, hold: Hold, now: int) -> bool:
-        """Dead-letter what has been overdue for as long as its destination has been failing, a batch of it; the rest goes on being tried.
+        """Dead-letter a batch of what has been overdue for as long as its destination has been failing. The rest goes on being tried, or is paused.
 
         True where there may be more of it: what is overdue stands before the rest.
         """
-        young: list[bytes] = []
+        rest: list[bytes] = []
         batch = self.store.due(self.name, now, self.settings.batch, self.settings.window_bytes, held=address)
         for due in batch:
-            if now - due.record.schedule.due >= self.settings.give_up_after:
+            if now - due.record.schedule.due >= self.settings.give_up_after and due.record.route not in self.paused:
                 self._dead_letter(due, now, Reason.DELIVERY_FAILED, hold.error)
             else:
-                young.append(due.key)
-        if young:
-            self.store.put_back(young)
+                rest.append(due.key)
+        if rest:
+            self.store.put_back(rest)
         self._settle(now)
-        return bool(batch) and not young
+        return bool(batch) and not rest
 
     def _close(self, settled: Settled, now: int) -> None:
         self._settled.append(settled)

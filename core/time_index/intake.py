@@ -33,6 +33,11 @@ def _unnamed(item: Encoded) -> bool:
     return type(change) is Put and not change.record.id
 
 
+def _waits(found: Found | Known | None) -> bool:
+    """Whether a cancellation that came first waits for the schedule of that id."""
+    return isinstance(found, Known) and found.event is None
+
+
 class Intake:
     """Applies intake batches."""
 
@@ -84,7 +89,7 @@ class Intake:
     def _put_named(self, change: Change, record: Record, raw: bytes, now: int) -> None:
         state = self._state
         found = locate(state, record.id, change)
-        if isinstance(found, Known) and found.event is None:
+        if _waits(found):
             change.event("scheduled", now, record, record.id)
             change.event("cancelled", now, record, record.id)
             state.ids.ended(change, record.id, "cancelled", now)
@@ -126,7 +131,8 @@ class Intake:
         record = replace(refuse.record, id=record_id, kind="refused", schedule=Schedule(due=now))
         change.event("scheduled", now, record, record_id)
         change.event("dead_lettered", now, record, record_id, reason=refuse.reason)
-        if refuse.record.id and not isinstance(locate(state, record_id, change), Found):
+        found = locate(state, record_id, change)
+        if refuse.record.id and not isinstance(found, Found) and not _waits(found):
             state.ids.ended(change, record_id, "dead_lettered", now)
         if refuse.forward is None:
             state.shelf.add(change, record, refuse.reason, refuse.detail, now, 0)

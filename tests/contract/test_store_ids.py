@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, only_an_index, record, take
-from delaybridge.core.store import Answer, Held, Pending, Put, Query, Settled, Store, Withdraw
+from delaybridge.core.store import Answer, Held, Pending, Put, Query, Refuse, Settled, Store, Withdraw
 
 if TYPE_CHECKING:
     from contract.stores import OpenStore
@@ -97,6 +97,17 @@ def test_a_withdrawal_that_overtakes_its_record_cancels_it_on_arrival(open_store
     assert adds_up(store)
     give(store, record("again", T0 + 1, chosen_id="a"), now=T0 + 1)
     assert bodies(take(store, T0 + 1)) == ["again"]
+
+
+def test_a_withdrawal_waits_on_when_the_first_message_with_its_id_cannot_be_scheduled(store: Store) -> None:
+    withdraw(store, "a")
+    store.put([Refuse(record("wrong", chosen_id="a", kind="refused"), "bad_duration", "no duration")], T0)
+
+    give(store, record("right", chosen_id="a"))
+
+    assert take(store) == []
+    assert store.counts().events["cancelled"] == 1
+    assert adds_up(store)
 
 
 def test_an_early_withdrawal_and_an_ending_are_forgotten_in_time(store: Store) -> None:

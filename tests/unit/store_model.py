@@ -117,7 +117,9 @@ class Model:
     def _refuse(self, change: Refuse, chosen: str, now: int) -> None:
         self.arrival += 1
         self.events.update(["scheduled", "dead_lettered"])
-        if chosen not in self.made and not isinstance(self.known.get(chosen), Item):
+        known = self.known.get(chosen)
+        waits = isinstance(known, Item) or (known is not None and known[0] is None)
+        if chosen not in self.made and not waits:
             self.known[chosen] = "dead_lettered", now
         if change.forward is None:
             self.shelf.append(replace(change.record, id=chosen, kind="refused", schedule=Schedule(due=now)))

@@ -252,6 +252,23 @@ def test_what_a_failing_destination_gives_up_is_all_that_is_old_enough_and_nothi
     bench.store.close()
 
 
+def test_what_is_paused_is_not_given_up(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000, batch=10))
+    for number in range(95):
+        bench.put(f"old-{number}", T0)
+    bench.tick(T0)
+    bench.answer(BackOff(Reason.UNROUTABLE, "no such queue"))
+    bench.tick(T0 + 1)
+    bench.tick(T0 + 70_000)
+    bench.paused.add("orders")
+
+    while bench.tick(T0 + 70_000) == 0:
+        pass
+
+    assert (bench.store.counts().shelved, bench.store.counts().pending, bench.wire) == (10, 85, [])
+    bench.store.close()
+
+
 def test_a_paused_route_publishes_nothing_and_loses_nothing(bench: Bench) -> None:
     bench.paused.add("orders")
     bench.put("order-1", T0)

@@ -208,6 +208,24 @@ def test_a_destination_that_catches_up_reads_in_portions_between_which_other_lan
     assert max(sizes) == 5
 
 
+def test_destinations_that_are_given_up_leave_what_is_due_its_turn_after_each_batch(bench: Bench) -> None:
+    bench.lane.settings = LaneSettings(batch=10, give_up_after=60_000)
+    for number in range(20):
+        _fill(bench, f"gone {number}", 20)
+    while bench.store.counts().held < 400:
+        bench.tick(T0)
+        bench.answer(BackOff(Reason.UNROUTABLE, "gone"))
+    bench.put("due", T0 + 70_000)
+
+    bench.tick(T0 + 70_000)
+
+    assert "due" in bodies(bench.wire)
+    assert bench.store.counts().shelved == 10
+    while bench.tick(T0 + 70_000) == 0:
+        bench.answer()
+    assert bench.store.counts().shelved == 400
+
+
 def test_held_destinations_respect_the_window(bench: Bench) -> None:
     """Each is probed by one message: that are many where many destinations are gone."""
 
