@@ -102,19 +102,12 @@ def _document(file: Path | None) -> Document:
         raise ConfigError([f"{file}: cannot be read: {reason}"]) from error
 
 
-def _overridden(data: Any, overrides: Any) -> Any:
-    """The data as it was validated: with the environment's keys in it."""
-    if not isinstance(data, dict) or not isinstance(overrides, dict):
-        return overrides
-    return data | {key: _overridden(data.get(key), value) for key, value in overrides.items()}
-
-
 def _validated(model: type[_Settings], document: Document, problems: list[Problem], file: Path | None) -> _Settings:
     known = {problem.key for problem in problems}
     try:
         config = model(**document.data)
     except ValidationError as error:
-        found = worded(error.errors(include_url=False), document._replace(data=_overridden(document.data, EnvSettingsSource(model)())))
+        found = worded(error.errors(include_url=False), document, EnvSettingsSource(model)(), os.environ)
         problems = problems + [problem for problem in found if problem.key not in known]
     except SettingsError as error:
         problems = [*problems, not_json(error, os.environ)]

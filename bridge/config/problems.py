@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from .. import plugins
 from . import PREFIX, Broker, Config, From
 from .checks import CUSTOM
+from .overrides import overridden, path_of, variable_of
 from .yaml import Document, Key, Problem
 
 if TYPE_CHECKING:
@@ -48,13 +49,27 @@ _TEXTS = {
 }
 
 
-def worded(errors: Iterable[ErrorDetails], document: Document) -> list[Problem]:
-    """Pydantic's errors as problems in `document`; the alternatives of one key become one problem."""
+def worded(
+    errors: Iterable[ErrorDetails], document: Document, overrides: Mapping[str, Any], environment: Mapping[str, str]
+) -> list[Problem]:
+    """Pydantic's errors as problems in `document`, or in the variables whose `overrides` went before it.
+
+    The alternatives of one key become one problem. Where a variable is to blame, its name stands first in the problem's key.
+    """
+    data = overridden(document.data, overrides)
     texts: dict[Key, list[str]] = {}
     for error in errors:
-        key = _written(error["loc"], document.data)
-        texts.setdefault(key, []).append(_text(error, key, document))
-    return [Problem(_line_of(key, document), key, "; or it ".join(dict.fromkeys(each))) for key, each in texts.items()]
+        key = _written(error["loc"], data)
+        texts.setdefault(key, []).append(_text(error, key, data))
+    problems = []
+    for key, alternatives in texts.items():
+        text = "; or it ".join(dict.fromkeys(alternatives))
+        variable = variable_of(key, document.data, overrides, environment)
+        if variable is None:
+            problems.append(Problem(_line_of(key, document), key, text))
+        else:
+            problems.append(Problem(0, (variable, *key[len(path_of(variable)) :]), text))
+    return problems
 
 
 def _written(key: Key, data: Any) -> Key:
@@ -73,9 +88,9 @@ def _below(section: Any, part: str | int) -> Any:
     return section[part] if isinstance(section, list) and isinstance(part, int) and part < len(section) else None
 
 
-def _text(error: ErrorDetails, key: Key, document: Document) -> str:
+def _text(error: ErrorDetails, key: Key, data: dict[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
-        return _unknown(str(key[-1]), _names(_model_at(key[:-1], document.data)))
+        return _unknown(str(key[-1]), _names(_model_at(key[:-1], data)))
     if error["type"] in _TEXTS:
         return _TEXTS[error["type"]].format_map(error.get("ctx", {}))
     return error["msg"]
@@ -84,17 +99,15 @@ def _text(error: ErrorDetails, key: Key, document: Document) -> str:
 def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
     """Variables that look like overrides and are none."""
     names = [name for name in environment if name.startswith(PREFIX)]
-    strays = [name for name in names if _path(name)[0] not in Config.model_fields]
+    strays = [name for name in names if path_of(name)[0] not in Config.model_fields]
     return [Problem(0, (name,), _unknown(name.removeprefix(PREFIX).lower(), Config.model_fields)) for name in strays]
 
 
 def line(problem: Problem, file: Path | None, environment: Mapping[str, str]) -> str:
     """A problem as a line: `file:line: key: text`, or with the variable that the value came from, and what of the key is inside of that."""
-    variable = _variable(problem.key, environment)
-    if variable is not None:
-        place, key = variable, _dotted(problem.key[len(_path(variable)) :])
-    elif problem.key and problem.key[0] in environment:
-        place, key = str(problem.key[0]), ""
+    first = str(problem.key[0]) if problem.key else ""
+    if first.startswith(PREFIX) and first in environment:
+        place, key = first, _dotted(problem.key[1:])
     else:
         place, key = f"{file}:{problem.line}" if file and problem.line else str(file or ""), _dotted(problem.key)
     return ": ".join(part for part in (place, key, problem.text) if part)
@@ -108,24 +121,14 @@ def not_json(error: SettingsError, environment: Mapping[str, str]) -> Problem:
     """A list or a mapping in the environment that pydantic-settings cannot read; it names the field only."""
     text = "is not JSON: a list or a mapping as a whole is written as JSON in the environment"
     return next(
-        (Problem(0, (name,), text) for name in environment if name.startswith(PREFIX) and f'"{_path(name)[0]}"' in str(error)),
+        (Problem(0, (name,), text) for name in environment if name.startswith(PREFIX) and _field(name) in str(error)),
         Problem(0, (), f"{error}: it {text}"),
     )
 
 
-def _path(name: str) -> tuple[str, ...]:
-    """The key that a variable overrides."""
-    return tuple(name.removeprefix(PREFIX).lower().split("__"))
-
-
-def _variable(key: Key, environment: Mapping[str, str]) -> str | None:
-    """The variable that the value at `key` came from: it overrides the key, one above it, or one that the value does not have."""
-    parts = tuple(map(str, key))
-    for name in environment:
-        path = _path(name)
-        if name.startswith(PREFIX) and parts and (path == parts[: len(path)] or parts == path[: len(parts)]):
-            return name
-    return None
+def _field(name: str) -> str:
+    """A variable's whole key, in the quotes that pydantic-settings puts around a field."""
+    return f'"{"__".join(path_of(name))}"'
 
 
 def _line_of(key: Key, document: Document) -> int:

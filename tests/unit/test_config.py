@@ -299,6 +299,7 @@ def test_a_problem_in_the_environment_is_told_by_the_variable(file: Path, monkey
         ("BROKERS__HERE__NMAE", "1", "unknown key; did you mean `name`? known keys: name, create_queues, capacity"),
         ("HTTP__PORT__X", "1", "must be a whole number"),
         ("ROUTES__0__NAME", "x", "must be a list: lines that begin with `- `"),
+        ("ROUTES", "[]", "is empty: add a route"),
         ("STORE", "x", "is not JSON: a list or a mapping as a whole is written as JSON in the environment"),
     ],
 )

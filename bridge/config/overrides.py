@@ -1,0 +1,51 @@
+"""The environment's `DELAYBRIDGE__A__B`: the keys that they override, and which of them a value came from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .yaml import Key
+
+
+def path_of(name: str) -> tuple[str, ...]:
+    """The key that a variable overrides."""
+    return tuple(name.removeprefix(PREFIX).lower().split("__"))
+
+
+def overridden(data: Any, overrides: Any) -> Any:
+    """The data as it is validated: with the environment's keys in it."""
+    if not isinstance(data, dict) or not isinstance(overrides, dict):
+        return overrides
+    return data | {key: overridden(data.get(key), value) for key, value in overrides.items()}
+
+
+def variable_of(key: Key, data: Any, overrides: Any, environment: Mapping[str, str]) -> str | None:
+    """The variable that the value at `key` came from: it overrides the key, one above it, or one that the value does not have.
+
+    `data` is what the file holds. None where the value is the file's: a variable for one key of a section has no part in the others.
+    """
+    if not _overrides(key, data, overrides):
+        return None
+    parts = tuple(map(str, key))
+    paths = {name: path_of(name) for name in environment if name.startswith(PREFIX)}
+    above = [name for name, path in paths.items() if path == parts[: len(path)]]
+    below = [name for name, path in paths.items() if parts == path[: len(parts)]]
+    return max(above, key=lambda name: len(paths[name]), default=next(iter(below), None))
+
+
+def _overrides(key: Key, data: Any, overrides: Any) -> bool:
+    """Whether the environment's value stands at `key`, not the file's or a section in which both have keys."""
+    for part in key:
+        if not isinstance(data, dict) or not isinstance(overrides, dict):
+            return True
+        if part not in overrides:
+            return False
+        if part not in data:
+            return True
+        data, overrides = data[part], overrides[part]
+    return not isinstance(data, dict) or not isinstance(overrides, dict)

@@ -1,0 +1,67 @@
+"""Which variable, or which line of the file, a problem is told of where both have a part in the configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from unit.config_problems import problems
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = """
+brokers:
+  here: {type: memory}
+routes:
+  - {name: orders, from: {broker: here, queue: in}, to: {broker: here}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DELAYBRIDGE_CONFIG", raising=False)
+    return tmp_path / "delaybridge.yaml"
+
+
+def test_a_variable_is_not_blamed_for_what_the_file_says_beside_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__PASSWORD", "secret")
+    monkeypatch.setenv("DELAYBRIDGE__HTTP", '{"port": 1}')
+    monkeypatch.setenv("DELAYBRIDGE__LOGS__LEVEL", "debug")
+    rabbit = "{type: rabbitmq, url: 'amqp://host', tls: {}}"
+
+    told = problems(file, SMALL.replace("{type: memory}", rabbit) + "http: {bind: 0.0.0.0}\nlogs: {format: loud}\n")
+
+    assert told == [
+        "3: brokers.here: `tls` is for URLs that begin with amqps:// or https://, and there is none: nothing would be encrypted",
+        "6: http.bind: 0.0.0.0 is reachable from other machines: set http.token_file, or bind to 127.0.0.1",
+        "7: logs.format: must be 'auto', 'json' or 'console'",
+    ]
+
+
+def test_of_a_section_and_its_keys_in_the_environment_each_is_blamed_for_its_own(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYBRIDGE__HTTP", '{"bind": "0.0.0.0", "prot": 1}')
+    monkeypatch.setenv("DELAYBRIDGE__HTTP__PORT", "many")
+
+    assert problems(file, f"{SMALL}http:\n") == [
+        "DELAYBRIDGE__HTTP__PORT: must be a whole number",
+        "DELAYBRIDGE__HTTP: prot: unknown key; did you mean `port`? known keys: bind, port, token",
+    ]
+
+
+def test_of_a_section_and_its_keys_in_the_environment_the_one_that_is_no_json_is_blamed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYBRIDGE__STORE__PATH", "/x")
+    monkeypatch.setenv("DELAYBRIDGE__STORE", "{bad")
+
+    (told,) = problems(file, SMALL)
+
+    assert told.startswith("DELAYBRIDGE__STORE: is not JSON")
+
+
+def test_a_key_of_the_file_that_is_also_the_name_of_a_variable_is_told_by_its_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/alice")
+
+    assert problems(file, f"{SMALL}HOME: x\n")[0].startswith("6: HOME: unknown key")
