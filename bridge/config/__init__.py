@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from .checks import refuse
 from .places import Broker, From, Raw, Route, To
-from .sections import Duration, Http, Intake, Lane, Ledger, Limits, Logs, Name, Retry, Store
+from .sections import Http, Intake, Lane, Ledger, Limits, Logs, Name, Retry, Store, TimeToDrain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["EMBEDDED", "PREFIX", "Broker", "Config", "From", "Http", "Limits", "Logs", "Route", "To"]
 
 PREFIX = "DELAYBRIDGE__"
-SECOND = 1_000
 
 
 class Config(BaseSettings):
@@ -42,7 +41,7 @@ class Config(BaseSettings):
     ledger: Ledger = Ledger()
     http: Http = Http()
     logs: Logs = Logs()
-    shutdown_timeout: Duration = 25_000
+    shutdown_timeout: TimeToDrain = 25_000
 
     @classmethod
     def settings_customise_sources(
@@ -83,15 +82,6 @@ class Config(BaseSettings):
             if route.source.broker != route.to.broker and route.to.address is None and not route.allow_to:
                 missing = "give it an `address`, or let producers choose with `allow_to`"
                 refuse(("routes", index, "to"), f"leads to another broker, and nothing says where to on it: {missing}")
-        return self
-
-    @model_validator(mode="after")
-    def _time_to_drain(self) -> Self:
-        if 0 < self.shutdown_timeout < SECOND:
-            refuse(
-                ("shutdown_timeout",),
-                f"is {self.shutdown_timeout} ms, which ends nothing in order: write a unit, as in {self.shutdown_timeout}s",
-            )
         return self
 
     @model_validator(mode="after")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, Field, model_serializer, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_serializer, model_validator
 
 from .. import plugins
 from .checks import refuse, with_secret_files
@@ -40,6 +40,10 @@ class Broker(Section):
         return {"type": self.type, **self.options.model_dump(mode="json", by_alias=True)}
 
 
+Address = Annotated[str, AfterValidator(lambda address: address or None)]
+"""A place on a broker; an empty one, as a variable that is set to nothing leaves it, is none."""
+
+
 class Raw(NamedTuple):
     """A `from` or `to` as it was written, with each broker's type, which is needed to read it."""
 
@@ -51,7 +55,7 @@ class To(Section):
     """Where a route's messages go: a broker, and the address for those that name none."""
 
     broker: str
-    address: str | None = None
+    address: Address | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -100,4 +104,4 @@ class Route(Section):
     source: From = Field(alias="from")
     to: To
     allow_to: tuple[str, ...] = ()
-    dead_letter: str | None = None
+    dead_letter: Address | None = None

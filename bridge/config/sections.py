@@ -9,10 +9,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, Confi
 from pydantic_settings import NoDecode
 
 from ...core import schedule
-from ...core.durations import DEFAULT_LEVELS, parse_duration, parse_levels
+from ...core.durations import DEFAULT_LEVELS, INTEGER, parse_duration, parse_levels
 from ..loopback import is_loopback
 from .checks import refuse, with_secret_files
 
+_SECOND = 1_000
 _HOUR = 3_600_000
 _YEAR = 366 * 24 * _HOUR
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -40,6 +41,24 @@ Duration = Annotated[_Duration, _at_most(100)]
 """Milliseconds, written as such or as text: `90s`, `PT15M`, `1d12h`. At most what a thread can wait for, by far."""
 LongDuration = Annotated[_Duration, _at_most(1000)]
 """As long as a message may wait: a due time must fit the time index, which ends in the year 10889."""
+
+
+def _with_a_unit(value: object) -> object:
+    """What is less than a second in milliseconds was meant in seconds."""
+    text = str(value)
+    if INTEGER.fullmatch(text) and 0 < int(text) < _SECOND:
+        raise ValueError(f"is {text} ms, which ends nothing in order: write a unit, as in {text}s")
+    return value
+
+
+def _a_second(value: int) -> int:
+    if 0 < value < _SECOND:
+        raise ValueError("must be at least 1s: less ends nothing in order")
+    return value
+
+
+TimeToDrain = Annotated[Duration, BeforeValidator(_with_a_unit), AfterValidator(_a_second)]
+"""At least a second, or 0, which waits for nothing."""
 
 Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
 """A name that can stand in a URL, a metric and a file name."""

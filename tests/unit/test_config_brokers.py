@@ -151,18 +151,36 @@ def test_a_file_that_is_half_written_is_told_what_it_lacks(file: Path, brokers: 
     assert any(told in problem for problem in problems(file, f"{brokers}routes: [{route}]"))
 
 
-def test_a_route_to_another_broker_says_where_its_messages_go_there(file: Path) -> None:
-    (told,) = problems(
-        file,
-        "brokers: {here: {type: memory}, there: {type: memory}}\nroutes: [{name: r, from: {broker: here, queue: in}, to: {broker: there}}]",
-    )
+@pytest.mark.parametrize("address", ["", ", address: ''", ", address: '${NOTHING:}'"])
+def test_a_route_to_another_broker_says_where_its_messages_go_there(file: Path, address: str) -> None:
+    brokers = "brokers: {here: {type: memory}, there: {type: memory}}"
+    (told,) = problems(file, f"{brokers}\nroutes: [{{name: r, from: {{broker: here, queue: in}}, to: {{broker: there{address}}}}}]")
     assert told == (
         "2: routes[0].to: leads to another broker, and nothing says where to on it: "
         "give it an `address`, or let producers choose with `allow_to`"
     )
 
 
-def test_a_drain_that_is_over_at_once_is_taken_for_a_slip(file: Path) -> None:
-    assert problems(file, on("type: memory") + "\nshutdown_timeout: 25") == [
-        "3: shutdown_timeout: is 25 ms, which ends nothing in order: write a unit, as in 25s"
-    ]
+def test_an_address_that_is_empty_is_none(file: Path) -> None:
+    file.write_text(on("type: memory", "{name: r, from: {broker: b, queue: in}, to: {broker: b, address: ''}, dead_letter: ''}"))
+    (route,) = load(file).routes
+    assert (route.to.address, route.dead_letter) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("25", "is 25 ms, which ends nothing in order: write a unit, as in 25s"),
+        ("'500'", "is 500 ms, which ends nothing in order: write a unit, as in 500s"),
+        ("500ms", "must be at least 1s: less ends nothing in order"),
+        ("PT0.5S", "must be at least 1s: less ends nothing in order"),
+    ],
+)
+def test_a_drain_that_is_over_at_once_is_taken_for_a_slip(file: Path, given: str, told: str) -> None:
+    assert problems(file, on("type: memory") + f"\nshutdown_timeout: {given}") == [f"3: shutdown_timeout: {told}"]
+
+
+@pytest.mark.parametrize(("given", "wait"), [("0", 0), ("1s", 1_000), ("1000", 1_000)])
+def test_a_drain_may_take_a_second_or_be_left_out(file: Path, given: str, wait: int) -> None:
+    file.write_text(on("type: memory") + f"\nshutdown_timeout: {given}")
+    assert load(file).shutdown_timeout == wait
