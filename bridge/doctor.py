@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..adapters.base import AdapterError, Examinable, Finding, Intercepting
+from ..adapters.base import AdapterError, Examinable, Finding, Intercepting, NotConnected
 from . import plugins
 from .client import ApiError, UnreachableError
 from .config.file import origin
@@ -162,11 +162,13 @@ def _ignore(_: Sequence[Outcome]) -> None:
 
 
 def _guarded(broker: str, config: Config, routes: Sequence[Route], look: Callable[[Interception], list[Finding]]) -> Iterator[Finding]:
-    def found() -> list[Finding]:
+    try:
         part = interception(config, broker, routes)
-        return look(part) if part else []
-
-    return _told(broker, found)
+    except (AdapterError, plugins.UnusableAdapter) as error:
+        yield Finding(False, f"{broker}: {error}")  # no broker was asked yet: the routes contradict each other, and it says which
+        return
+    if part is not None:
+        yield from _told(broker, lambda: look(part))
 
 
 def _told(broker: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
@@ -174,6 +176,11 @@ def _told(broker: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Findi
     try:
         for finding in found():
             yield Finding(finding.ok, f"{broker}: {finding.what}", finding.fix)
+    except (
+        NotConnected
+    ) as error:  # also from what is beside the broker, such as a management API, and where a connection is closed to refuse
+        may = f"see that what this names runs as well, that the user of brokers.{broker} may do this, and what the broker's own log says"
+        yield Finding(False, f"{broker}: {error}", f"the broker itself answered before: {may}")
     except AdapterError as error:
         fix = f"the broker answers, but not to this: see that the user of brokers.{broker} may do it, and look into the broker's own log"
         yield Finding(False, f"{broker}: {error}", fix)

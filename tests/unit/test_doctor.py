@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delaybridge.adapters.base import Finding, NotConnected
+from delaybridge.adapters.base import AdapterError, Finding, NotConnected
 from delaybridge.adapters.kafka import KafkaAdapter
 from delaybridge.bridge import doctor
 from delaybridge.bridge.client import UnreachableError
@@ -93,15 +93,31 @@ def test_levels_are_looked_at_on_their_own_broker(asked: Asked, tmp_path: Path) 
     assert [levels for _, _, levels in asked.places.values()] == [[], ["lv.0", "lv.1s", "lv.1m", "lv.dead-letters"]]
 
 
-@pytest.mark.usefixtures("asked")
-def test_a_look_that_fails_is_a_finding_that_says_where_to_look_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> list[Finding]:
-        raise NotConnected("gone")
+REFUSED = "the broker answers, but not to this: see that the user of brokers.one may do it, and look into the broker's own log"
+LOST = (
+    "the broker itself answered before: see that what this names runs as well, that the user of brokers.one may do this, "
+    "and what the broker's own log says"
+)
 
-    monkeypatch.setattr(KafkaAdapter, "standstills", fails)
-    (found,) = [each for each in findings(config(tmp_path)) if each.what == "one: gone"]
-    assert not found.ok
-    assert found.fix.endswith("see that the user of brokers.one may do it, and look into the broker's own log")
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("part", "error", "fix"),
+    [
+        ("standstills", AdapterError("refused"), REFUSED),
+        ("standstills", NotConnected("the management API does not answer"), LOST),
+        ("interception", AdapterError("an exchange is gated by two routes"), ""),
+    ],
+)
+def test_a_look_that_fails_is_a_finding_that_says_where_to_look_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, error: AdapterError, fix: str
+) -> None:
+    def fails(*_: object) -> list[Finding]:
+        raise error
+
+    monkeypatch.setattr(KafkaAdapter, part, fails)
+    (found,) = [each for each in findings(config(tmp_path)) if each.what == f"one: {error}"]
+    assert (found.ok, found.fix) == (False, fix)
 
 
 @pytest.mark.usefixtures("asked")
