@@ -103,9 +103,13 @@ class LevelInbox:
 
     # The progress.
 
-    def open(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> None:
-        """A partition has come; this is what its last owner committed."""
+    def open(
+        self, partition: TopicPartition, committed: OffsetAndMetadata | None, ours: Callable[[], Collection[TopicPartition]] | None = None
+    ) -> None:
+        """A partition has come; this is what its last owner committed. Nothing where it is not `ours` any more: `forget` comes before or after both."""
         with self._lock:
+            if ours is not None and partition not in ours():
+                return
             self._finished[partition] = Finished() if committed is None else Finished(committed.offset, committed.metadata or "")
 
     @property

@@ -13,10 +13,10 @@ from kafka import KafkaProducer, TopicPartition, errors
 from ...core import fields
 from ..base import NotConnected
 from ..log import Line
+from .consumer import bootstrapped, consuming
 from .fetched import Suspects
 from .link import Caught, Pulse, not_connected, translated
 from .records import offset_of
-from .source import bootstrapped, consuming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,12 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..base import Batch, NotConnected
+from .consumer import bootstrapped, consuming
 from .fetched import Suspects
 from .gate import FULL
 from .level_inbox import LevelInbox, wall_clock
 from .level_topics import group
 from .link import Caught
-from .source import Handover, Poller, bootstrapped, consuming, nothing
+from .source import Handover, Poller, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -72,7 +73,7 @@ class LevelPoller(Poller):
             if not self.level_inbox.opened:
                 self._member = self.consumer.group_metadata().member_id
             for each in unknown:
-                self.level_inbox.open(each, committed.get(each))
+                self.level_inbox.open(each, committed.get(each), self.consumer.assignment)
 
     def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
         return offsets

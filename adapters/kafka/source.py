@@ -16,18 +16,17 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import OffsetAndMetadata, TopicPartition
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import MemberState
 
 from ..base import Batch, NotConnected
 from .commits import REBALANCING, Commits
-from .fetched import PartitionRecords, Suspects
+from .consumer import bootstrapped, consuming
+from .fetched import Suspects
 from .inbox import Inbox
 from .link import Caught, Pulse, not_connected
 from .progress import MOST, Progress
-from .topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from ..base import Received
     from . import Kafka
     from .progress import Given
+    from .topics import Topics
 
 _POLL = 200  # ms; so long may a commit wait
 _HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored
@@ -72,8 +72,9 @@ class Handover(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-p
         await self._poller.hand_over(set(revoked))
 
     async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        """They belong to somebody else already."""
+        """They belong to somebody else already. If they come back, what was stored and not committed comes again: a new connection recognises that."""
         self._poller.drop(set(lost))
+        self._poller.fail(NotConnected("the group has given this bridge's partitions away"))
 
 
 class Poller:
@@ -174,7 +175,10 @@ class Poller:
     def room(self, timeout: float) -> int:
         """See Progress. Where little is left, what was acknowledged is committed now: the next poll may be long in coming. Any thread."""
         if self.progress.room(0) < MOST // 2:
-            self._commit_some()
+            try:
+                self._commit_some()
+            except Exception as error:  # noqa: BLE001 - kafka-python's thread has died, of whatever it was: the same is raised at every call
+                self.fail(not_connected(error))
         return int(self.progress.room(timeout))
 
     def _commit_some(self) -> None:
@@ -183,13 +187,18 @@ class Poller:
             if self._commit is None or self._commit.is_done:
                 self._commit_ready()
 
-    def _commit_ready(self) -> None:
-        """Begin to commit what was acknowledged. What cannot be committed is given back."""
+    def _commit_ready(self) -> bool:
+        """Begin to commit what was acknowledged; False where that is nothing. What cannot be committed is given back."""
         offsets = self.progress.take()
         if offsets:
-            self._commit = self._committing(offsets)
+            try:
+                self._commit = self._committing(offsets)
+            except BaseException:
+                self.progress.give_back(offsets)
+                raise
             self._commit.add_callback(lambda _: self._committed(offsets))
             self._commit.add_errback(partial(self._not_committed, offsets))
+        return bool(offsets)
 
     def _committed(self, offsets: dict[TopicPartition, Any]) -> None:
         self.progress.committed(offsets)
@@ -242,10 +251,20 @@ class Poller:
         deadline = time.monotonic() + _HANDOVER
         while self.progress.holds(revoked) and time.monotonic() < deadline and not self._stopping.is_set():
             await self.consumer._net.sleep(0.01)  # noqa: SLF001 - its loop is not asyncio's
-        await _settled(self._commit)
-        self._commit_ready()
-        await _settled(self._commit)
+        committed = await self._commit_last()
         self.drop(revoked)
+        if not committed:
+            self.fail(NotConnected("what was taken of partitions that have gone could not be committed"))
+
+    async def _commit_last(self) -> bool:
+        """Once no other commit is under way. Whether it was made."""
+        while True:
+            await _settled(self._commit)
+            with self._beginning:
+                if self._commit is None or self._commit.is_done:
+                    begun = self._commit_ready()
+                    break
+        return not begun or await _settled(self._commit)
 
     def drop(self, lost: set[TopicPartition]) -> None:
         """Forget these partitions."""
@@ -270,7 +289,8 @@ class Poller:
         try:
             self.consumer.close(autocommit=False, timeout_ms=_CLOSING)
         except Exception:  # noqa: BLE001 - the group misses this member soon
-            self.consumer._client.close()  # noqa: SLF001 - as KafkaConsumer.close does
+            with contextlib.suppress(Exception):  # it may be what the other thread has died of
+                self.consumer._client.close()  # noqa: SLF001 - as KafkaConsumer.close does
 
     def _commit_rest(self, deadline: float) -> None:
         """All that was acknowledged. In the middle of a rebalance Kafka takes no commit: polling brings that to its end first."""
@@ -290,36 +310,13 @@ def nothing() -> None:
     """Acknowledge where there is nothing to."""
 
 
-async def _settled(future: Any) -> None:
+async def _settled(future: Any) -> bool:
     """Wait for this commit, if it is one. Where it failed, the next owner gets these records again."""
-    if future is not None:
-        with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):
+        if future is not None:
             await future
-
-
-def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
-    """What every consumer is given. Raises as `Kafka.client` does."""
-    return options.client(purpose) | {
-        "bootstrap_timeout_ms": options.connection_timeout * 1000,
-        "enable_auto_commit": False,
-        "auto_offset_reset": "earliest",
-        "isolation_level": "read_committed",
-        "partition_assignment_strategy": (CooperativeStickyAssignor(),),
-        "fetch_max_bytes": 16 << 20,
-        "max_partition_fetch_bytes": 1 << 20,
-        "session_timeout_ms": int(options.session_timeout * 1000),
-        "heartbeat_interval_ms": int(options.session_timeout * 1000 / 4),
-        "metrics_enabled": False,
-    }
-
-
-def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspects: Suspects, suffix: str = "") -> tuple[Any, Topics]:
-    """A consumer that has reached the cluster, and reads records as fetched.py does; and its topics (see Topics for `suffix`)."""
-    consumer = KafkaConsumer(**configs, kafka_client=caught)
-    consumer.bootstrap(timeout_ms=options.connection_timeout * 1000)  # where `api_version` is given it is still to be done
-    topics = Topics(consumer, suffix, options.connection_timeout)
-    consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, suspects)  # noqa: SLF001 - see fetched.py
-    return consumer, topics
+        return True
+    return False
 
 
 class KafkaSource:

@@ -349,7 +349,7 @@ class Transactor(Publisher):
     @property
     def broken(self) -> bool:
         """Whether it makes no more transactions."""
-        return self._broken is not None
+        return self._broken is not None or self._failed is not None
 
     def abandon(self, confirm: Confirm) -> None:
         """Whoever is told by this does not wait any more: what is not in a transaction yet will not be."""

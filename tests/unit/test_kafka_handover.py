@@ -6,15 +6,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka import TopicPartition, errors
+from kafka import OffsetAndMetadata, TopicPartition, errors
 from kafka.future import Future
 
-from delaybridge.adapters.base import Level, Received
+from delaybridge.adapters.base import Level, NotConnected, Received
 from delaybridge.adapters.kafka.inbox import Inbox
 from delaybridge.adapters.kafka.level_inbox import LevelInbox
 from delaybridge.adapters.kafka.levels import LevelPoller
 from delaybridge.adapters.kafka.records import Origin
-from delaybridge.adapters.kafka.source import Handover, Poller
+from delaybridge.adapters.kafka.source import Handover, KafkaSource, Poller, Subscription
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
@@ -122,6 +122,71 @@ def test_of_a_commit_that_fails_after_partitions_were_lost_only_the_others_are_c
     assert group.coordinator.asked == [{GOES: 10, STAYS: 5}, {STAYS: 5}]
 
 
+def recognising(poller: Poller) -> bool:
+    """Whether it connects anew, and then knows again what was stored and not committed."""
+    try:
+        poller.inbox.take(1, 0)
+    except NotConnected:
+        return True
+    return False
+
+
+def test_where_partitions_are_lost_a_new_connection_recognises_what_was_stored_if_they_come_back() -> None:
+    group = Group()
+    group.store(goes=10)
+    ended(Handover(group.poller).on_partitions_lost([GOES]))
+    assert recognising(group.poller)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_where_the_last_commit_of_partitions_that_go_fails_it_does_too(fails: bool) -> None:
+    group = Group()
+    group.store(goes=10)
+    handing_over = Handover(group.poller).on_partitions_revoked([GOES])
+    begun(handing_over)
+    if fails:
+        group.coordinator.refuse()
+    else:
+        group.coordinator.take()
+    ended(handing_over)
+    assert recognising(group.poller) == fails
+
+
+def test_a_commit_that_another_thread_begins_meanwhile_is_waited_for_too() -> None:
+    group = Group()
+    group.store(goes=10)
+    group.poller._commit_some()
+    handing_over = Handover(group.poller).on_partitions_revoked([GOES])
+    begun(handing_over)
+    group.coordinator.take()
+    group.store(goes=20)
+    group.poller._commit_some()
+    begun(handing_over)
+    group.store(goes=30)
+    group.coordinator.take()
+    begun(handing_over)
+    group.coordinator.take()
+    ended(handing_over)
+    assert group.coordinator.asked == [{GOES: 10}, {GOES: 20}, {GOES: 30}]
+
+
+def test_where_the_thread_that_commits_has_died_the_source_is_not_connected_and_forgets_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group()
+    source = KafkaSource.__new__(KafkaSource)
+    source.subscription, source._poller = Subscription(("t",), None, "g", None), group.poller
+    group.poller.progress.ack(group.poller.progress.give({STAYS: 5000}, 5000))
+
+    def dead(_: Any) -> Any:
+        raise KeyError("selector")
+
+    monkeypatch.setattr(group.coordinator, "_do_commit_offsets_async", dead)
+    with pytest.raises(NotConnected, match="selector"):
+        source.receive(1, 0)
+    monkeypatch.undo()
+    group.poller._commit_some()
+    assert group.coordinator.asked == [{STAYS: 5000}]
+
+
 def test_the_partitions_of_levels_that_stay_are_committed_again_too() -> None:
     group, inbox = Group(), LevelInbox([Level("t", 0)])
     poller = group.levels(inbox)
@@ -182,6 +247,13 @@ def test_a_partition_that_goes_while_nobody_receives_ends_no_connection(monkeypa
     monkeypatch.setattr(group.poller.inbox, "wait_for_room", lambda _: False)
     group.poller._poll()
     assert group.touched.count(STAYS) == 2
+
+
+def test_a_partition_of_a_level_that_goes_before_it_is_opened_is_opened_anew_when_it_comes_back() -> None:
+    inbox = LevelInbox([Level("t", 0)])
+    inbox.forget([GOES])
+    inbox.open(GOES, OffsetAndMetadata(3, "", -1), lambda: {STAYS})
+    assert inbox.unknown([GOES]) == {GOES}
 
 
 def test_what_is_fetched_of_a_level_while_its_partition_goes_is_left_to_its_next_owner() -> None:

@@ -13,9 +13,11 @@ from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import AddPartitionsToTxnHandler, ProducerIdAndEpoch, TransactionState, TxnOffsetCommitHandler
 from kafka.structs import ConsumerGroupMetadata
 
+from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka.link import Caught
 from delaybridge.adapters.kafka.transactions import Leaders, Moving
+from delaybridge.adapters.kafka.transactor import Transactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -250,3 +252,9 @@ def test_an_empty_transaction_announces_its_partitions_and_offsets_before_it_is_
     numbers._transaction_started = True
     asked = [numbers.next_request_handler(False) for _ in range(3)]
     assert [type(each).__name__ for each in asked] == ["AddPartitionsToTxnHandler", "AddOffsetsToTxnHandler", "EndTxnHandler"]
+
+
+def test_a_producer_that_failed_is_not_joined_again() -> None:
+    transactor = Transactor.__new__(Transactor)
+    transactor._broken, transactor._failed = None, NotConnected("the sink failed")
+    assert transactor.broken

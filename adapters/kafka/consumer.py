@@ -1,0 +1,42 @@
+"""How every consumer of ours is made."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+from .fetched import PartitionRecords
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from . import Kafka
+    from .fetched import Suspects
+    from .link import Caught
+
+
+def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
+    """What every consumer is given. Raises as `Kafka.client` does."""
+    return options.client(purpose) | {
+        "bootstrap_timeout_ms": options.connection_timeout * 1000,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
+        "partition_assignment_strategy": (CooperativeStickyAssignor(),),
+        "fetch_max_bytes": 16 << 20,
+        "max_partition_fetch_bytes": 1 << 20,
+        "session_timeout_ms": int(options.session_timeout * 1000),
+        "heartbeat_interval_ms": int(options.session_timeout * 1000 / 4),
+        "metrics_enabled": False,
+    }
+
+
+def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspects: Suspects, suffix: str = "") -> tuple[Any, Topics]:
+    """A consumer that has reached the cluster, and reads records as fetched.py does; and its topics (see Topics for `suffix`)."""
+    consumer = KafkaConsumer(**configs, kafka_client=caught)
+    consumer.bootstrap(timeout_ms=options.connection_timeout * 1000)  # where `api_version` is given it is still to be done
+    topics = Topics(consumer, suffix, options.connection_timeout)
+    consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, suspects)  # noqa: SLF001 - see fetched.py
+    return consumer, topics
