@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
 
 from ..core.durations import parse_duration
 
@@ -23,8 +23,8 @@ def _seconds(value: object) -> object:
         return parse_duration(value) / 1000
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-"""A number of seconds, or a duration as text: `10`, `10s`, `PT1M`."""
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(le=86_400)]
+"""A number of seconds, or a duration as text: `10`, `10s`, `PT1M`. At most a day: no thread can wait for an infinity."""
 
 
 def _whole(value: object) -> object:

@@ -11,6 +11,7 @@ from ...core.headers import DELAY_NAMES
 from ..base import AdapterError, Finding, NotConnected, Step
 from . import probe as amqp
 from .address import real_of
+from .link import translated
 from .management import Call, Management
 from .topology import GUIDE, PLUGIN, Change, Gate
 
@@ -235,7 +236,9 @@ class RabbitGate:
         user = unquote(parts.username) if parts.username else getattr(first.credentials, "username", "")
         password = unquote(parts.password) if parts.password else getattr(first.credentials, "password", "")
         url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        timeout, tls = self._options.connection_timeout, self._options.tls.context()
+        timeout = self._options.connection_timeout
+        with translated():  # a file of certificates may hold none
+            tls = self._options.tls.context()
         with contextlib.closing(Management(url, user, password, first.virtual_host, timeout, tls)) as api:
             yield api
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delaybridge.adapters.base import AdapterError
+from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ
 from delaybridge.adapters.rabbitmq.gate import RabbitGate
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue
 from delaybridge.adapters.rabbitmq.topology import Gate, version
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CALLS = Calls("/")
 TYPES = ("direct", "topic", "fanout", "headers")
@@ -152,6 +155,13 @@ def test_without_a_management_api_there_is_nothing_to_undo_unless_an_exchange_is
     assert RabbitGate(options, [Endpoint(queue="in")]).undo() == []
     with pytest.raises(AdapterError, match="set the broker's `management_url`"):
         RabbitGate(options, [Endpoint(queue="in", gate=("orders",))]).undo()
+
+
+def test_a_file_of_certificates_that_holds_none_is_told_as_any_other_problem_of_the_broker(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing")
+    options = {"url": "amqp://127.0.0.1:1", "management_url": "https://127.0.0.1:1", "tls": {"ca_file": tmp_path / "ca.pem"}}
+    with pytest.raises(NotConnected, match="RabbitMQ: .*CERTIFICATE"):
+        RabbitGate(RabbitMQ.model_validate(options), [Endpoint(queue="in", gate=("orders",))]).plan()
 
 
 @pytest.mark.parametrize(("text", "numbers"), [("3.10.8", (3, 10)), ("4.3.0-rc.1", (4, 3)), ("3.9.29", (3, 9))])
