@@ -16,6 +16,7 @@ from .control import Control
 from .holds import Holds
 from .intake import Intake
 from .lane import Lane, LaneSettings
+from .ledger_files import highest
 from .ledger_worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
 from .pauses import Pauses
@@ -23,6 +24,8 @@ from .planner import Planner, Route
 from .workers import IntakeWorker, LaneWorker, SyncWorker, Worker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..adapters.base import Sink, Source
     from ..core.store import Store
     from . import config as configuration
@@ -209,6 +212,7 @@ def open_journal(config: configuration.Config) -> TimeIndex:
     """Open the time index of a configuration; with level queues it holds nothing but ledger rows. Raises StoreLocked and StoreError.
 
     It is the same for both kinds of store: so its rows go on being numbered where they were, and `migrate-store` cannot run beside a bridge.
+    Where it is new and the ledger is not, too: else files would be written over, and audits find numbers twice.
     """
     return TimeIndex(
         config.store.path,
@@ -216,7 +220,21 @@ def open_journal(config: configuration.Config) -> TimeIndex:
         memory_ms=config.store.memory,
         min_free_disk=config.store.min_free_disk,
         recent_tokens=RECENT_TOKENS,
+        first_row=lambda: _first_row(config.ledger_path, config.bridge),
     )
+
+
+def _first_row(ledger: Path, bridge: str) -> int:
+    last = highest(ledger, bridge)
+    if last:
+        log.warning(
+            "ledger_without_its_store",
+            ledger=str(ledger),
+            bridge=bridge,
+            rows=last,
+            meaning="the store is new, so the one of these rows is lost: what waited there is missing, and rows that were in no file yet, too",
+        )
+    return last + 1
 
 
 def _tell_of_what_stays_behind(journal: TimeIndex) -> None:

@@ -9,7 +9,9 @@ saying so; without it nobody could tell it from a dead one.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -114,11 +116,11 @@ class LedgerFiles:
         last = self._outbox.outbox_start() - 1
         if not last:
             return
-        folder = self.root / "_reach"
-        unfinished = folder / f".{self._bridge}.tmp"
-        folder.mkdir(parents=True, exist_ok=True)  # the ledger may have been moved away, or be another one now
+        mark = _mark(self.root, self._bridge)
+        unfinished = mark.with_name(f".{self._bridge}.tmp")
+        mark.parent.mkdir(parents=True, exist_ok=True)  # the ledger may have been moved away, or be another one now
         unfinished.write_text(json.dumps({"bridge": self._bridge, "sequence": last, "at_ms": at}))
-        put_in_place(unfinished, folder / f"{self._bridge}.json")
+        put_in_place(unfinished, mark)
 
     def _write(self, folder: Path, name: str, tables: Sequence[pa.Table]) -> None:
         import pyarrow as pa  # noqa: PLC0415 - a third of a second that the start need not wait for
@@ -130,6 +132,20 @@ class LedgerFiles:
         put_in_place(unfinished, folder / name)
         for directory in folder.parents[:3]:
             sync_directory(directory)
+
+
+def _mark(root: Path, bridge: str) -> Path:
+    return root / "_reach" / f"{bridge}.json"
+
+
+def highest(root: Path, bridge: str) -> int:
+    """The highest number of a bridge's rows that are in files, or were; 0 where there are none. Reads the names of all files."""
+    name = re.compile(rf"{re.escape(bridge)}-(\d+)-(\d+)\.parquet")
+    found = (name.fullmatch(file.name) for file in root.glob(f"date=*/hour=*/{bridge}-*.parquet"))
+    marked = 0
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it is not ours
+        marked = int(json.loads(_mark(root, bridge).read_text())["sequence"])
+    return max([marked, *(int(each[2]) for each in found if each)])
 
 
 def by_hour(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -36,7 +36,8 @@ class TimeIndex:
 
     `bridge` is the name in the ledger rows. Ids that producers chose are remembered for `memory_ms` after their end, early withdrawals as long;
     `recent_tokens` is how many of a source's latest tokens are kept at least. Below `min_free_disk` bytes of free space, as `free_bytes` tells
-    it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. Raises StoreLocked where another process is at work there.
+    it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. `first_row` is asked for the number of the first ledger row of
+    a store that was never written to. Raises StoreLocked where another process is at work there.
     """
 
     cancels = indexed = True
@@ -51,6 +52,7 @@ class TimeIndex:
         recent_tokens: int = 10_000,
         reserve_bytes: int = 64 * _MIB,
         free_bytes: Callable[[], int] | None = None,
+        first_row: Callable[[], int] = lambda: 1,
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -60,7 +62,9 @@ class TimeIndex:
         self._disk = Disk(self.path / "reserve", reserve_bytes, min_free_disk, free_bytes or (lambda: shutil.disk_usage(self.path).free))
         try:
             with told():
-                self._state = State(self._db, self._disk, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens)
+                self._state = State(
+                    self._db, self._disk, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens, first_row=first_row
+                )
         except BaseException:
             self._db.close()
             raise

@@ -25,7 +25,7 @@ from .shelf import Shelf
 from .turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .disk import Disk
 
@@ -49,11 +49,14 @@ class State:
     before, holding nothing, and who only reads waits for no disk at all. Both go round in turns: a lane with much to do keeps nobody out.
     """
 
-    def __init__(self, db: Database, disk: Disk, *, bridge: str, memory_ms: int, recent_tokens: int) -> None:
+    def __init__(self, db: Database, disk: Disk, *, bridge: str, memory_ms: int, recent_tokens: int, first_row: Callable[[], int]) -> None:
         self.db = db
         self.disk = disk
         self._check_format()
-        self.numbers = Numbers.unpacked(db.meta.get(keys.NUMBERS_KEY))
+        written = db.meta.get(keys.NUMBERS_KEY)
+        self.numbers = Numbers.unpacked(written)
+        if written is None:
+            self.numbers.row = first_row()
         self.lanes = Lanes(db)
         self.held = HeldBack(db)
         self.ids = Ids(db, memory_ms)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
+import pyarrow.dataset as ds
 import pytest
 import structlog
 from brokers.common import wait_until
@@ -12,6 +14,7 @@ from contract.stores import T0, record
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine, open_journal
+from delaybridge.bridge.ledger_files import LedgerFiles
 from delaybridge.bridge.level_queues import doors
 from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
@@ -51,6 +54,24 @@ def test_what_waits_for_a_broker_that_is_not_configured_any_more_is_told_and_kep
 def test_an_engine_that_was_never_started_can_be_drained(config: Config) -> None:
     assert Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None).drain(1)
     open_journal(config).close()  # nobody has it open
+
+
+def test_a_bridge_whose_store_is_lost_goes_on_numbering_behind_its_ledger(config: Config, tmp_path: Path) -> None:
+    config = config.model_copy(update={"ledger": config.ledger.model_copy(update={"path": tmp_path / "ledger"})})
+
+    def put_one() -> list[int]:
+        store = open_journal(config)
+        store.put([Put(record("a", lane="here"))], T0)
+        LedgerFiles(config.ledger_path, store, config.bridge).flush_all()
+        store.close()
+        return sorted(ds.dataset(tmp_path / "ledger").to_table()["sequence"].to_pylist())
+
+    assert put_one() == [1]
+    assert put_one() == [1, 2]
+    shutil.rmtree(tmp_path / "db")
+    with structlog.testing.capture_logs() as logs:
+        assert put_one() == [1, 2, 3]
+    assert [line["event"] for line in logs] == ["ledger_without_its_store"]
 
 
 def test_a_reload_gives_the_lanes_the_new_time_to_drain(config: Config) -> None:

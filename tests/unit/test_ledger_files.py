@@ -57,6 +57,25 @@ class Outbox:
         return self.written + 1
 
 
+def test_the_highest_number_is_that_of_a_bridges_own_files_or_of_its_mark(tmp_path: Path) -> None:
+    folder = tmp_path / "date=2026-11-21" / "hour=10"
+    folder.mkdir(parents=True)
+    assert ledger_files.highest(tmp_path, "north") == 0
+    for name in (
+        "north-000000000001-000000000040.parquet",
+        "north-1-000000000001-000000000900.parquet",
+        ".north-000000000041-000000000950.parquet.tmp",
+    ):
+        (folder / name).touch()
+    assert ledger_files.highest(tmp_path, "north") == 40
+    assert ledger_files.highest(tmp_path, "north-1") == 900
+    (tmp_path / "_reach").mkdir()
+    (tmp_path / "_reach" / "north.json").write_text("half of a mar")
+    assert ledger_files.highest(tmp_path, "north") == 40
+    (tmp_path / "_reach" / "north.json").write_text(json.dumps({"bridge": "north", "sequence": 55, "at_ms": 1}))
+    assert ledger_files.highest(tmp_path, "north") == 55
+
+
 def _sequences(root: Path) -> list[int]:
     return sorted(row["sequence"] for row in ds.dataset(sorted(root.rglob("*.parquet"))).to_table(columns=["sequence"]).to_pylist())
 
