@@ -160,7 +160,7 @@ def test_without_a_management_api_there_is_nothing_to_undo_unless_an_exchange_is
 def test_a_file_of_certificates_that_holds_none_is_told_as_any_other_problem_of_the_broker(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     options = {"url": "amqp://127.0.0.1:1", "management_url": "https://127.0.0.1:1", "tls": {"ca_file": tmp_path / "ca.pem"}}
-    with pytest.raises(NotConnected, match="RabbitMQ: .*CERTIFICATE"):
+    with pytest.raises(NotConnected, match=r"RabbitMQ: .*CERTIFICATE"):
         RabbitGate(RabbitMQ.model_validate(options), [Endpoint(queue="in", gate=("orders",))]).plan()
 
 
