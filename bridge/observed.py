@@ -5,7 +5,8 @@ the body. `id`, `occurrence` and `due_time` are null for messages that no bridge
 in `date=…/hour=…` of the event, each written whole, synced and renamed.
 
 `_reach/observed-<observer>.json` is the observer's mark: what arrived from `since_ms`, when it began to listen, to `at_ms` it has seen, and that is in files.
-What was delivered earlier or later and is not there is no loss: the observer was not there yet, or may be behind.
+What was delivered earlier or later and is not there is no loss: the observer was not there yet, or may be behind. `latest_ms` is when it saw the last message
+that is in its files, perhaps later than `at_ms`; null where it saw none. `copies` is false where it takes messages away: what it sees, no other observer does.
 """
 
 from __future__ import annotations
@@ -94,13 +95,18 @@ def _due_by_then(delivery: dict[str, Any]) -> int:
 
 
 class ObservedFiles:
-    """Collects deliveries at one address and writes them below `root`. One thread. `observer` tells apart the files of several observations."""
+    """Collects deliveries at one address and writes them below `root`. One thread. `observer` tells apart the files of several observations.
 
-    def __init__(self, root: Path, broker: str, address: str, observer: str) -> None:
+    `copies`: other observers of that address see the same messages.
+    """
+
+    def __init__(self, root: Path, broker: str, address: str, observer: str, *, copies: bool = True) -> None:
         self._root = root
         self._broker = broker
         self._address = address
         self._observer = observer
+        self._copies = copies
+        self._latest: int | None = None
         self._hours: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
         self._files = 0
         self._next_flush: int | None = None
@@ -120,6 +126,7 @@ class ObservedFiles:
             "size_bytes": _body_bytes(delivery),
         }
         self._hours[delivery["at"] // HOUR_MS].append(row)
+        self._latest = max(delivery["at"], self._latest or 0)
 
     def seen(self, since: int, until: int) -> None:
         """Everything that arrived between these instants (epoch ms) was added. The next flush says so in the mark."""
@@ -146,7 +153,15 @@ class ObservedFiles:
         folder, name = self._root / "_reach", f"observed-{self._observer}"
         unfinished = folder / f".{name}.tmp"
         folder.mkdir(parents=True, exist_ok=True)
-        told = {"observer": self._observer, "broker": self._broker, "address": self._address, "since_ms": self._since, "at_ms": self._until}
+        told = {
+            "observer": self._observer,
+            "broker": self._broker,
+            "address": self._address,
+            "since_ms": self._since,
+            "at_ms": self._until,
+            "latest_ms": self._latest,
+            "copies": self._copies,
+        }
         unfinished.write_text(json.dumps(told))
         put_in_place(unfinished, folder / f"{name}.json")
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from itertools import islice
 from pathlib import Path  # noqa: TC003 - typer reads annotations
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,18 +66,18 @@ def observe(
     copied = getattr(adapter(kind), "copied", "")
     if not take and not address.startswith(copied):
         _ask(name, address, copied)
-    arrivals = _through_daemon(config, url, token_file, name, address) if in_process else _directly(loaded, name, address)
+    through_daemon = (config, url, token_file, name, address, count)
+    arrivals = _through_daemon(*through_daemon) if in_process else _directly(loaded, name, address, count)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if to is None:
-        deliveries = (each for look in _until_interrupted(arrivals) for each in look.deliveries)
-        _print(islice(deliveries, count), output)
+        _print((each for look in _until_interrupted(arrivals) for each in look.deliveries), output)
     else:
         import secrets
 
         from ..observed import ObservedFiles
 
-        files = ObservedFiles(to, name, address, secrets.token_hex(4))
-        typer.echo(f"{_write(arrivals, files, count)} messages written below {to}", err=True)
+        files = ObservedFiles(to, name, address, secrets.token_hex(4), copies=address.startswith(copied))
+        typer.echo(f"{_write(arrivals, files)} messages written below {to}", err=True)
 
 
 def _the_broker(config: Config, name: str | None) -> str:
@@ -98,12 +99,12 @@ def _ask(broker: str, address: str, copied: str) -> None:
 
 
 def _at_terminal() -> bool:
-    import sys
-
     return sys.stdin.isatty()
 
 
-def _through_daemon(config: Path | None, url: str | None, token_file: Path | None, broker: str, address: str) -> Iterator[Look]:
+def _through_daemon(
+    config: Path | None, url: str | None, token_file: Path | None, broker: str, address: str, count: int | None
+) -> Iterator[Look]:
     """Looks of one line each. The daemon does not say whether more waits."""
     import json
 
@@ -111,12 +112,12 @@ def _through_daemon(config: Path | None, url: str | None, token_file: Path | Non
 
     with connect(config, url, token_file).observe(broker, address) as lines:
         _announce(broker, address)
-        for line in lines:
+        for line in islice(lines, count):
             delivery = json.loads(line)
             yield Look(delivery["at"], delivery["at"], [delivery], full=True)
 
 
-def _directly(config: Config, broker: str, address: str) -> Iterator[Look]:
+def _directly(config: Config, broker: str, address: str, count: int | None) -> Iterator[Look]:
     """A lost connection ends it: what was missed cannot be known."""
     import time
 
@@ -134,32 +135,38 @@ def _directly(config: Config, broker: str, address: str) -> Iterator[Look]:
         _announce(broker, address)
         # Half of the prefetch: Artemis counts it in bytes, and what was acknowledged last may still be on its way to the broker.
         room = max(1, min(_AT_ONCE, getattr(section.options, "prefetch", _AT_ONCE)) // 2)
-        yield from _looks(tap, address, room, wall_clock, time.monotonic)
+        yield from _looks(tap, address, room, wall_clock, time.monotonic, count)
     finally:
         tap.close()
 
 
-def _looks(tap: Source, address: str, room: int, clock: Clock, elapsed: Callable[[], float]) -> Iterator[Look]:
-    """One after the other, without end. In a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`."""
+def _looks(tap: Source, address: str, room: int, clock: Clock, elapsed: Callable[[], float], count: int | None = None) -> Iterator[Look]:
+    """One after the other, without end, or until `count` messages. Whoever asks for the next one has taken all of the last one: that is acknowledged.
+
+    In a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`.
+    """
     from ..observed import Look
 
-    while True:
+    left = count or sys.maxsize
+    while left:
         began = clock()
-        taken, full = _look(tap, room, clock, elapsed)
-        yield Look(began, clock(), [delivery for batch, at in taken for delivery in _told(batch, address, at)], full)
+        taken, full = _look(tap, min(room, left), clock, elapsed, left)
+        deliveries = [delivery for batch, at in taken for delivery in _told(batch, address, at)]
+        yield Look(began, clock(), deliveries, full)
         for batch, _ in taken:
             batch.ack()
+        left -= len(deliveries)
 
 
-def _look(tap: Source, room: int, clock: Clock, elapsed: Callable[[], float]) -> tuple[list[tuple[Batch, int]], bool]:
-    """What comes until it is full, or for a short time from the first message on, and when; nothing where none comes for `QUIET_MS`."""
+def _look(tap: Source, room: int, clock: Clock, elapsed: Callable[[], float], most: int) -> tuple[list[tuple[Batch, int]], bool]:
+    """What comes until it is full, or for a short time from the first message on, and when; nothing where none comes for `QUIET_MS`. Never more than `most`."""
     from ..observed import QUIET_MS
 
     taken: list[tuple[Batch, int]] = []
     count = size = 0
     end = elapsed() + QUIET_MS / 1000
     while (left := end - elapsed()) > 0:
-        batch = tap.receive(limit=_AT_ONCE, timeout=left)
+        batch = tap.receive(limit=min(_AT_ONCE, most - count), timeout=left)
         if batch is None:
             continue
         if not taken:
@@ -205,25 +212,21 @@ def _print(deliveries: Iterable[dict[str, Any]], output: Output) -> None:
         typer.echo("  ".join(printable(part) for part in (instant(each["at"]), lateness, identity, body[:80])))
 
 
-def _write(arrivals: Iterable[Look], files: ObservedFiles, count: int | None) -> int:
-    """Until `count`, or interrupted; returns how many."""
+def _write(arrivals: Iterable[Look], files: ObservedFiles) -> int:
+    """Until there are no more, or interrupted; returns how many."""
     from ..clock import wall_clock
     from ..observed import Reach
 
     written, reach = 0, Reach()
     try:
         for look in _until_interrupted(arrivals):
-            taken = look.deliveries if count is None else look.deliveries[: count - written]
-            for delivery in taken:
+            for delivery in look.deliveries:
                 files.add(delivery)
-            written += len(taken)
-            if len(taken) == len(look.deliveries):
-                reach.looked(look)
+            written += len(look.deliveries)
+            reach.looked(look)
             if reach.since is not None and reach.until is not None:
                 files.seen(reach.since, reach.until)
             files.flush_if_due(wall_clock())
-            if written == count:
-                break
     finally:
         files.flush()
     return written
@@ -249,7 +252,5 @@ def export(
 
 
 def _progress(rows: int) -> None:
-    import sys
-
     if sys.stderr.isatty():
         typer.echo(f"\r{rows} messages", err=True, nl=False)

@@ -1,4 +1,4 @@
-"""`observe` and `export`: what they print and the files that they write."""
+"""`observe`: what it prints, the files that it writes, and what it says of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 import typer
 from fake_daemon import Daemon, alone, call
@@ -18,7 +17,6 @@ from delaybridge.bridge.observed import Look, ObservedFiles, Reach
 from delaybridge.core.message import message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from delaybridge.core import fields
@@ -79,7 +77,7 @@ class Quiet:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __call__(self, _: object, broker: str, __: str) -> list[Look]:
+    def __call__(self, _: object, broker: str, __: str, ___: int | None) -> list[Look]:
         self.asked.append(broker)
         return []
 
@@ -294,9 +292,9 @@ def _deliveries(count: int) -> list[dict[str, Any]]:
     return [{"at": T0, "address": "out", "id": f"m-{n}", "occurrence": 1, "due": T0, "body": ""} for n in range(count)]
 
 
-def _mark(tmp_path: Path, looks: list[Look], count: int | None = None) -> dict[str, Any] | None:
+def _mark(tmp_path: Path, looks: list[Look], *, copies: bool = True) -> dict[str, Any] | None:
     """What the observer of these looks says of itself."""
-    observe._write(looks, ObservedFiles(tmp_path, "rabbit", "out", "a1"), count)
+    observe._write(looks, ObservedFiles(tmp_path, "rabbit", "out", "a1", copies=copies))
     file = tmp_path / "_reach" / "observed-a1.json"
     return json.loads(file.read_text()) if file.exists() else None
 
@@ -304,11 +302,38 @@ def _mark(tmp_path: Path, looks: list[Look], count: int | None = None) -> dict[s
 def test_an_observer_marks_from_when_to_when_it_has_seen_what_arrived(tmp_path: Path) -> None:
     place = {"observer": "a1", "broker": "rabbit", "address": "out"}
     later = Look(T0 + 5_000, T0 + 6_000, [], full=False)
+    caught_up = {**place, "since_ms": T0, "at_ms": T0 + 5_000, "latest_ms": T0, "copies": True}
 
-    assert _mark(tmp_path / "idle", [_look([])]) == {**place, "since_ms": T0, "at_ms": T0}
+    assert _mark(tmp_path / "idle", [_look([])]) == {**place, "since_ms": T0, "at_ms": T0, "latest_ms": None, "copies": True}
     assert _mark(tmp_path / "behind", [_look(_deliveries(2), full=True)] * 2) is None
-    assert _mark(tmp_path / "caught up", [_look(_deliveries(2), full=True), later]) == {**place, "since_ms": T0, "at_ms": T0 + 5_000}
-    assert _mark(tmp_path / "stopped in the midst of a look", [_look(_deliveries(3)), later], count=2) is None
+    assert _mark(tmp_path / "caught up", [_look(_deliveries(2), full=True), later]) == caught_up
+    assert _mark(tmp_path / "at a queue", [_look(_deliveries(2), full=True), later], copies=False) == {**caught_up, "copies": False}
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("address", "copies"), [("/queues/out", False), ("/exchanges/out", True)])
+def test_an_observer_that_takes_messages_away_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str, copies: bool) -> None:
+    monkeypatch.setattr(observe, "_directly", lambda *_: [_look([])])
+
+    call("observe", address, "--broker", "rabbit", "--take", "--to", "observed")
+    [mark] = (tmp_path / "observed" / "_reach").iterdir()
+
+    assert json.loads(mark.read_text())["copies"] is copies
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("where", [[], ["--to", "observed"]])
+@pytest.mark.parametrize(("count", "left"), [(5, 7), (12, 0), (1, 11)])
+def test_an_observer_that_stops_after_a_count_takes_as_many_away_as_it_tells(
+    monkeypatch: pytest.MonkeyPatch, where: list[str], count: int, left: int
+) -> None:
+    tap = Tap(waiting=12)
+    monkeypatch.setattr(observe, "_directly", lambda _, __, address, most: observe._looks(tap, address, 50, tap.clock, tap.elapsed, most))
+
+    told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", str(count), "-o", "ndjson", *where)
+
+    assert f"{count} messages written" in told.stderr if where else len(told.stdout.splitlines()) == count
+    assert (tap.held, tap.inbox) == (left, left)  # not acknowledged, and not told
 
 
 def test_an_observer_of_the_daemon_says_nothing_of_what_it_has_seen(daemon: Daemon, tmp_path: Path) -> None:
@@ -331,48 +356,3 @@ def test_what_anybody_may_write_into_a_header_does_not_make_a_file_that_no_reade
     rows = pq.read_table(file, columns=["occurrence", "due_time"]).to_pylist()
 
     assert [(row["occurrence"], row["due_time"] and row["due_time"].microsecond) for row in rows] == [(1, 5_000), *[(None, None)] * 3]
-
-
-def arrow_stream(cut: int = 0) -> bytes:
-    import pyarrow as pa  # noqa: PLC0415 - slow to import, needed here only
-
-    sink, schema = pa.BufferOutputStream(), pa.schema([("id", pa.string())])
-    with pa.ipc.new_stream(sink, schema) as stream:
-        for name in ("a", "b"):
-            stream.write_batch(pa.record_batch([[name]], schema=schema))
-    whole: bytes = sink.getvalue().to_pybytes()
-    return whole[: len(whole) - cut]
-
-
-def test_export_writes_one_whole_file(daemon: Daemon, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, needed here only
-
-    daemon.on("GET /api/v1/export", arrow_stream())
-
-    assert call("export", "--to", "pending.parquet").stdout == "2 messages written to pending.parquet\n"
-    assert pq.read_table("pending.parquet").to_pylist() == [{"id": "a"}, {"id": "b"}]
-    assert [path.name for path in tmp_path.iterdir()] == ["pending.parquet"]
-
-
-def test_export_of_a_stream_that_broke_off_leaves_the_old_file(daemon: Daemon, tmp_path: Path) -> None:
-    (tmp_path / "pending.parquet").write_text("the old one")
-    daemon.on("GET /api/v1/export", arrow_stream(cut=60))
-
-    told = call("export", "--to", "pending.parquet")
-
-    assert told.exit_code == 1
-    assert told.stderr.startswith("the daemon's stream broke off (")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("pending.parquet", "the old one")]
-
-
-def test_export_from_a_daemon_that_dies_between_two_batches_leaves_the_old_file(daemon: Daemon, tmp_path: Path) -> None:
-    def pieces() -> Iterator[bytes]:
-        yield arrow_stream(cut=8)
-        raise httpx.ReadError("connection reset")
-
-    daemon.on("GET /api/v1/export", pieces())
-
-    told = call("export", "--to", "pending.parquet")
-
-    assert told.exit_code == 69
-    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,68 @@
+"""`export`: one whole file, or the old one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from fake_daemon import Daemon, alone, call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    return Daemon().instead(monkeypatch)
+
+
+def arrow_stream(cut: int = 0) -> bytes:
+    import pyarrow as pa  # noqa: PLC0415 - slow to import, needed here only
+
+    sink, schema = pa.BufferOutputStream(), pa.schema([("id", pa.string())])
+    with pa.ipc.new_stream(sink, schema) as stream:
+        for name in ("a", "b"):
+            stream.write_batch(pa.record_batch([[name]], schema=schema))
+    whole: bytes = sink.getvalue().to_pybytes()
+    return whole[: len(whole) - cut]
+
+
+def test_export_writes_one_whole_file(daemon: Daemon, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, needed here only
+
+    daemon.on("GET /api/v1/export", arrow_stream())
+
+    assert call("export", "--to", "pending.parquet").stdout == "2 messages written to pending.parquet\n"
+    assert pq.read_table("pending.parquet").to_pylist() == [{"id": "a"}, {"id": "b"}]
+    assert [path.name for path in tmp_path.iterdir()] == ["pending.parquet"]
+
+
+def test_export_of_a_stream_that_broke_off_leaves_the_old_file(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "pending.parquet").write_text("the old one")
+    daemon.on("GET /api/v1/export", arrow_stream(cut=60))
+
+    told = call("export", "--to", "pending.parquet")
+
+    assert told.exit_code == 1
+    assert told.stderr.startswith("the daemon's stream broke off (")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("pending.parquet", "the old one")]
+
+
+def test_export_from_a_daemon_that_dies_between_two_batches_leaves_the_old_file(daemon: Daemon, tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield arrow_stream(cut=8)
+        raise httpx.ReadError("connection reset")
+
+    daemon.on("GET /api/v1/export", pieces())
+
+    told = call("export", "--to", "pending.parquet")
+
+    assert told.exit_code == 69
+    assert list(tmp_path.iterdir()) == []
