@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +14,10 @@ if TYPE_CHECKING:
 
 _OBJECTS = frozenset({"s3a", "s3", "gs"})
 """Stores in which a file appears when it is closed, in the place of the earlier one, and renaming is copying and deleting."""
+
+_UNFINISHED = ".tmp"
+_PATIENCE_S = 24 * 3_600
+"""After so long an unfinished file is what a process left that was killed."""
 
 
 class Folder:
@@ -50,6 +57,7 @@ class Folder:
         """Write a file, or put a new one in its place. OSError where a local one cannot be written.
 
         A reader sees the old one or the new one, whole, and so does whoever comes after a crash: on a local disk, on HDFS, and in S3 and Google's store.
+        Of several writers at once each writes a file of its own first, and the last one's is there in the end. What a killed one left goes after a day.
         Elsewhere, Azure for one, Hadoop deletes the old file before it renames the new one: there is none for a moment, and after a crash in that moment.
         """
         scheme = self._root.toUri().getScheme()
@@ -58,9 +66,20 @@ class Folder:
         elif scheme in _OBJECTS:
             self._write(self._path(name), text)
         else:
-            unfinished = self._path(f".{name}.tmp")
+            self._replace_by_renaming(name, text)
+
+    def _replace_by_renaming(self, name: str, text: str) -> None:
+        self._files.mkdirs(self._root)
+        for status in self._files.listStatus(self._root):
+            if _is_left(status.getPath().getName(), name, status.getModificationTime() / 1_000):
+                self._files.delete(status.getPath(), False)
+        unfinished = self._path(_unfinished(name))
+        try:
             self._write(unfinished, text)
             self._rename(unfinished, self._path(name))
+        except BaseException:
+            self._files.delete(unfinished, False)
+            raise
 
     def _write(self, path: Any, text: str) -> None:
         """A stream that fails is not closed: in an object store what is closed is there."""
@@ -81,18 +100,40 @@ class Folder:
         self._files.delete(self._path(name), True)
 
 
+def _unfinished(name: str) -> str:
+    """What a file is called while it is written: like none that another process writes. Spark passes over names that begin with a dot."""
+    return f".{name}.{secrets.token_hex(4)}{_UNFINISHED}"
+
+
+def _is_left(entry: str, name: str, modified: float) -> bool:
+    """Whether an entry of the folder is an unfinished file that nobody writes any more; `modified` in epoch seconds."""
+    return entry.startswith(f".{name}.") and entry.endswith(_UNFINISHED) and modified < time.time() - _PATIENCE_S
+
+
 def _replace_locally(folder: Path, name: str, text: str) -> None:
     """Without Hadoop: its local file systems delete the old file first, and rename the new one's checksum by itself."""
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f".{name}.tmp"
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    (folder / f".{name}.crc").unlink(missing_ok=True)  # of a file that Hadoop wrote: it would not fit the new one
-    unfinished.replace(folder / name)
+    _remove_left(folder, name)
+    unfinished = folder / _unfinished(name)
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        (folder / f".{name}.crc").unlink(missing_ok=True)  # of a file that Hadoop wrote: it would not fit the new one
+        unfinished.replace(folder / name)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)  # a full disk would get another one with each attempt
+        raise
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _remove_left(folder: Path, name: str) -> None:
+    for path in folder.glob(f".{name}.*{_UNFINISHED}"):
+        with suppress(FileNotFoundError):  # another process was quicker
+            if _is_left(path.name, name, path.stat().st_mtime):
+                path.unlink()
