@@ -118,12 +118,12 @@ def report(audit: Audit, allowed: Mapping[str, Allowance]) -> dict[str, Any]:
 
 def all_ended(totals: Mapping[str, Any]) -> str:
     """What a clean audit says in one sentence: how everything ended, and what was found and is tolerated."""
+    tolerated = ", ".join(f"{totals[name]:,} {name.replace('_', ' ')}" for name in FINDINGS if totals[name])
     if not totals["scheduled"]:
-        return "Nothing was due."
+        return f"Nothing was scheduled, and what was found is tolerated: {tolerated}." if tolerated else "Nothing was due."
     timely = "" if totals["early"] or totals["late"] else " on time"
     ends = [f"{totals['delivered']:,} delivered{timely}"] if totals["delivered"] else []
     ends += [f"{totals[name]:,} {name.replace('_', '-')}" for name in CLOSING if name != "delivered" and totals[name]]
-    tolerated = ", ".join(f"{totals[name]:,} {name.replace('_', ' ')}" for name in FINDINGS if totals[name])
     but = f"; but for what is tolerated: {tolerated}" if tolerated else ""
     return f"All {totals['scheduled']:,} scheduled messages ended once{': ' if ends else ''}{', '.join(ends)}{but}."
 

@@ -87,13 +87,14 @@ def test_a_window_in_which_nothing_was_due_is_clean_and_has_a_report(spark: Spar
         ({"dead_lettered": 3}, "All 3 scheduled messages ended once: 3 dead-lettered."),
         ({"delivered": 9, "late": 2}, "All 9 scheduled messages ended once: 9 delivered; but for what is tolerated: 2 late."),
         ({}, "Nothing was due."),
+        ({"delivered": 1, "never_scheduled": 1}, "Nothing was scheduled, and what was found is tolerated: 1 never scheduled."),
     ],
 )
 def test_a_clean_audit_tells_how_everything_ended_and_calls_nothing_on_time_that_was_not_delivered(
     ended: dict[str, int], told: str
 ) -> None:
     totals = dict.fromkeys(verdict.NUMBERS, 0) | ended
-    totals["scheduled"] = sum(totals[name] for name in CLOSING)
+    totals["scheduled"] = sum(totals[name] for name in CLOSING) - totals["never_scheduled"]
     clean = {"verdict": "clean", "totals": totals, "beyond_tolerance": [], "cannot_say": [], "window": {"since": "a", "until": "b"}}
 
     assert report._sentence(clean) == told
