@@ -81,7 +81,7 @@ class Kafka(BaseModel):
     @field_validator("tls", mode="before")
     @classmethod
     def _switch(cls, given: Any) -> Any:
-        return {True: Tls(), False: None}[given] if isinstance(given, bool) else given
+        return {"true": Tls(), "false": None}.get(str(given).lower(), given)  # from the environment it is text
 
     @model_validator(mode="after")
     def _credentials(self) -> Kafka:

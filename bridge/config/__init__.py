@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from .checks import refuse
+from .environment import Environment
 from .places import Broker, From, Raw, Route, To
 from .sections import Http, Intake, Lane, Ledger, Limits, Logs, Name, Retry, Store, TimeToDrain
 
@@ -46,14 +47,14 @@ class Config(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings calls by keyword
+        settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings calls by keyword
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment first, then the file."""
-        return env_settings, init_settings
+        return Environment(settings_cls), init_settings
 
     @model_validator(mode="before")
     @classmethod

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from . import PREFIX, Config, Http, Limits
+from .environment import Environment
 from .problems import line, not_json, unknown_variables, worded
 from .sections import StoreLevels
 from .yaml import Document, Problem, read
@@ -107,7 +108,7 @@ def _validated(model: type[_Settings], document: Document, problems: list[Proble
     try:
         config = model(**document.data)
     except ValidationError as error:
-        found = worded(error.errors(include_url=False), document, EnvSettingsSource(model)(), os.environ)
+        found = worded(error.errors(include_url=False), document, Environment(model)(), os.environ)
         problems = problems + [problem for problem in found if problem.key not in known]
     except SettingsError as error:
         problems = [*problems, not_json(error, os.environ)]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.config_problems import problems
 
+from delaybridge.bridge.config.file import load
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -65,3 +67,23 @@ def test_a_key_of_the_file_that_is_also_the_name_of_a_variable_is_told_by_its_li
     monkeypatch.setenv("HOME", "/home/alice")
 
     assert problems(file, f"{SMALL}HOME: x\n")[0].startswith("6: HOME: unknown key")
+
+
+@pytest.mark.parametrize("password", ["12345678", "1e5", "true", "null", '"quoted', '"quoted"', "007"])
+def test_a_password_in_the_environment_is_text_whatever_it_looks_like(file: Path, password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__PASSWORD", password)
+    file.write_text(SMALL.replace("{type: memory}", "{type: rabbitmq, url: 'amqp://host'}"))
+    assert load(file).brokers["here"].options.password.get_secret_value() == password
+
+
+def test_numbers_times_switches_and_lists_of_a_broker_can_be_given_in_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__PREFETCH", "77")
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__CONNECTION_TIMEOUT", "3")
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__EXACTLY_ONCE", "false")
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__TLS", "true")
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__BOOTSTRAP_SERVERS", '["a:1", "b:2"]')
+    file.write_text(SMALL.replace("{type: memory}", "{type: kafka, bootstrap_servers: 'h:1'}").replace("queue: in", "topic: in"))
+    options = load(file).brokers["here"].options
+    assert (options.prefetch, options.connection_timeout, options.exactly_once) == (77, 3, False)
+    assert options.bootstrap_servers == ("a:1", "b:2")
+    assert options.tls

@@ -1,0 +1,20 @@
+"""What the environment's variables hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic_settings import EnvSettingsSource
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+
+class Environment(EnvSettingsSource):
+    """pydantic-settings' own, which reads JSON wherever it does not know the type, as below `brokers`: there `12345678` is a password, and so is `null`."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo | None, value: Any) -> Any:
+        """See EnvSettingsSource. Of an unknown type only lists and mappings are JSON; ValueError leaves the others text."""
+        if field is None and not str(value).lstrip().startswith(("{", "[")):
+            raise ValueError(f"{field_name} is text")
+        return super().decode_complex_value(field_name, field, value)  # type: ignore[arg-type]  # it is called without a field, and takes it
