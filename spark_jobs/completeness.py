@@ -12,7 +12,8 @@ not yet in the other: such deliveries and arrivals are not compared, nor deliver
 
 A ledger whose first number is not 1 has lost its beginning: old days were removed, or not copied. It *begins* a grace after the first event that is
 there; what was due before that is not judged, nor whether something was scheduled that was taken in before. Files hold hours of events, not numbers, so
-that at the seam some numbers are there and some between them are not: that is no hole.
+that at the seam some numbers are there and some between them are not: that is no hole. What is missing right behind the seam is one where the row before it
+happened more than half a grace after the first one: a row stands no further behind one that happened after it.
 
 A malformed row is there, but what it says is not known: nothing is judged of the hour in which it is due.
 
@@ -139,7 +140,10 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where a ledger begins whose first row is not there: at `at_ms`, after number `seam`."""
+    """Where a ledger begins whose first row is not there: at `at_ms`, after number `seam`.
+
+    Numbers up to that may be missing, and those between it and the first one behind it that is there.
+    """
 
     at_ms: int
     seam: int
@@ -151,7 +155,17 @@ def beginnings(ledger: DataFrame, bridges: Iterable[str], question: Question) ->
     first = cut.groupBy("bridge").agg((F.min("event_ms") + question.grace).alias("at_ms"))
     # `first` holds each bridge once
     early = cut.join(F.broadcast(first), on="bridge", how="inner").where("event_ms < at_ms").groupBy("bridge", "at_ms")
-    return {row["bridge"]: Beginning(row["at_ms"], row["seam"]) for row in early.agg(F.max("sequence").alias("seam")).collect()}
+    last = early.agg(F.max("sequence").alias("last"), F.max_by("event_ms", "sequence").alias("last_ms"))
+    return {row["bridge"]: Beginning(row["at_ms"], _seam(row["last"], row["at_ms"] - row["last_ms"], question)) for row in last.collect()}
+
+
+def _seam(last: int, before: int, question: Question) -> int:
+    """The seam of a ledger of which row `last` is the last one from before it begins, by so many milliseconds.
+
+    Where that happened more than half a grace after the first row, what is missing right behind it was not removed with the old rows: none of them stands
+    behind one that is so much younger. So the last row is told to be beyond the seam.
+    """
+    return last - 1 if before < question.grace / 2 else last
 
 
 def after(beginnings: Mapping[str, Beginning]) -> Column:

@@ -1,0 +1,52 @@
+"""Ledgers that have lost their beginning: at the seam numbers may be missing, and behind it none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.spark_jobs import inputs, verdict
+from delaybridge.spark_jobs.audit import audit
+from delaybridge.spark_jobs.question import HOUR_MS
+from spark.ledgers import QUESTION, T0, Bridge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+DAY_BEFORE = T0 - 20 * HOUR_MS
+"""When the first row happened that is there."""
+
+
+def _told(spark: SparkSession, folder: Path, bridge: Bridge) -> dict[str, Any]:
+    return verdict.report(audit(inputs.ledger(spark, [bridge.write(folder)]), None, {}, QUESTION), {})
+
+
+def _lost_behind(*seam: int) -> Bridge:
+    """Rows that happened so long after the first one, a lost file with three scheduled rows, and one with their deliveries. Row 1 was removed."""
+    bridge = Bridge()
+    for number, after in enumerate((-1, *seam)):
+        bridge.row("scheduled", DAY_BEFORE + after, f"seam-{number}", T0 + 100 * HOUR_MS)
+    for number in range(3):
+        bridge.scheduled(f"m-{number}", T0 + number)
+    for number in range(3):
+        bridge.delivered(f"m-{number}", T0 + number)
+    bridge.quiet()
+    bridge.rows = bridge.rows[1 : len(seam) + 1] + bridge.rows[len(seam) + 4 :]
+    return bridge
+
+
+def test_a_file_that_is_lost_right_behind_the_seam_of_a_ledger_is_a_hole(spark: SparkSession, tmp_path: Path) -> None:
+    told = _told(spark, tmp_path, _lost_behind(0, 20_000, QUESTION.grace // 2 + 1))
+
+    assert (told["bridges"][0]["hole"], told["exit_code"], told["totals"]["never_scheduled"]) == (5, 2, 0)
+
+
+def test_what_is_missing_right_behind_rows_that_happened_when_a_ledger_begins_may_have_been_removed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert _told(spark, tmp_path, _lost_behind(0, 20_000, QUESTION.grace // 2))["bridges"][0]["hole"] is None
