@@ -152,11 +152,19 @@ class Beginning:
 def beginnings(ledger: DataFrame, bridges: Iterable[str], question: Question) -> dict[str, Beginning]:
     """By name, of bridges whose first row is not there."""
     cut = ledger.where(F.col("bridge").isin(*bridges)).select("bridge", "sequence", F.unix_millis("event_time").alias("event_ms"))
-    first = cut.groupBy("bridge").agg((F.min("event_ms") + question.grace).alias("at_ms"))
-    # `first` holds each bridge once
-    early = cut.join(F.broadcast(first), on="bridge", how="inner").where("event_ms < at_ms").groupBy("bridge", "at_ms")
-    last = early.agg(F.max("sequence").alias("last"), F.max_by("event_ms", "sequence").alias("last_ms"))
-    return {row["bridge"]: Beginning(row["at_ms"], _seam(row["last"], row["at_ms"] - row["last_ms"], question)) for row in last.collect()}
+    first = cut.groupBy("bridge").agg(F.min("event_ms").alias("first_ms")).where("first_ms is not null")
+    return begun(cut, {row["bridge"]: row["first_ms"] + question.grace for row in first.collect()}, question)
+
+
+def begun(rows: DataFrame, begin: Mapping[str, int], question: Question) -> dict[str, Beginning]:
+    """The same of ledgers that begin at these instants, by the rows from before that: `bridge`, `sequence` and `event_ms`."""
+    early = F.lit(False)
+    for bridge, at_ms in begin.items():
+        early |= (F.col("bridge") == bridge) & (F.col("event_ms") < at_ms)
+    last = rows.where(early).groupBy("bridge").agg(F.max("sequence").alias("last"), F.max_by("event_ms", "sequence").alias("last_ms"))
+    return {
+        bridge: Beginning(begin[bridge], _seam(number, begin[bridge] - last_ms, question)) for bridge, number, last_ms in last.collect()
+    }
 
 
 def _seam(last: int, before: int, question: Question) -> int:

@@ -3,7 +3,8 @@
 A ledger reaches as far as `completeness` says, from the rows that were read and from the bridge's mark. A bridge is silent while its ledger reaches no
 further than `silent` before now, whatever the cause: it is dead, its disk is full, its files do not come, or one of them is missing.
 
-A ledger that has lost its beginning before the watch began, for old days were removed, is ragged there, and that is no hole: see `completeness`.
+A ledger that has lost its beginning before the watch began, for old days were removed, is ragged there, and that is no hole: see `completeness`. Whether it has
+lost it is seen anew with each batch: files may be on their way in any order. So all islands are kept, and where the ledger begins stands beside them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..columns import UnusableInput
-from ..completeness import FOREVER, Block, Mark, Reach, reaches
+from ..completeness import FOREVER, Beginning, Block, Mark, Reach, reaches
 from ..question import Question
 
 if TYPE_CHECKING:
@@ -35,16 +36,25 @@ class Island(msgspec.Struct, frozen=True):
 Islands = dict[str, list[Island]]
 """By bridge, in their order. One for each is as it should be."""
 
+Beginnings = dict[str, Beginning]
+"""Where ledgers begin, as far as is known, of which the first row is not there."""
+
 
 def islands(rows: DataFrame) -> DataFrame:
-    """Bridge, first, last, latest_ms: the runs of numbers among the ledgers' new rows. A number that stands twice makes two of them overlap."""
+    """Bridge, first, last, latest_ms, earliest_ms: the runs of numbers among the ledgers' new rows. A number that stands twice makes two of them overlap.
+
+    Where no row tells when it happened, latest_ms is -1, and earliest_ms null.
+    """
     number = F.col("sequence")
     order = Window.partitionBy("bridge").orderBy("sequence")
     numbered = rows.where("input = 'ledger'").withColumn("run", number - F.row_number().over(order))
     found = numbered.groupBy("bridge", "run").agg(
-        F.min(number).alias("first"), F.max(number).alias("last"), F.coalesce(F.max("event_ms"), F.lit(-1)).alias("latest_ms")
+        F.min(number).alias("first"),
+        F.max(number).alias("last"),
+        F.coalesce(F.max("event_ms"), F.lit(-1)).alias("latest_ms"),
+        F.min("event_ms").alias("earliest_ms"),
     )
-    return found.select("bridge", "first", "last", "latest_ms")
+    return found.select("bridge", "first", "last", "latest_ms", "earliest_ms")
 
 
 def joined(known: Islands, found: Iterable[tuple[str, Island]]) -> Islands:
@@ -55,21 +65,34 @@ def joined(known: Islands, found: Iterable[tuple[str, Island]]) -> Islands:
     return {bridge: _joined(bridge, those) for bridge, those in every.items()}
 
 
-def cut(known: Islands, found: Iterable[tuple[str, Island]]) -> list[str]:
-    """The bridges, new ones, whose first row is not there, and other rows are missing."""
-    firsts: dict[str, list[int]] = {}
-    for bridge, island in found:
-        firsts.setdefault(bridge, []).append(island.first)
-    return [bridge for bridge, those in firsts.items() if bridge not in known and len(those) > 1 and min(those) > 1]
+def begin(known: Islands, beginnings: Beginnings, earliest: Mapping[str, int], grace: int) -> dict[str, int]:
+    """Of ledgers of which the first row may not be there: when they begin, where new rows happened before the beginning that is known.
+
+    `earliest` is when the first of the new rows happened; `known` and `beginnings` are from before these.
+    """
+    fresh = {bridge: at + grace for bridge, at in earliest.items() if bridge not in known}
+    earlier = {
+        bridge: min(one.at_ms, earliest[bridge] + grace) for bridge, one in beginnings.items() if earliest.get(bridge, FOREVER) < one.at_ms
+    }
+    return fresh | earlier
 
 
-def beyond(seams: Mapping[str, int], found: Iterable[tuple[str, Island]]) -> list[tuple[str, Island]]:
-    """Less those that end before their ledger's seam; but of each bridge the last one at least."""
-    every = list(found)
-    last: dict[str, int] = {}
-    for bridge, island in every:
-        last[bridge] = max(island.last, last.get(bridge, 0))
-    return [(bridge, island) for bridge, island in every if island.last > seams.get(bridge, 0) or island.last == last[bridge]]
+def begun(known: Islands, before: Beginnings, found: Beginnings, grace: int) -> Beginnings:
+    """Both together, of bridges that by now lack their first row; `found` is what new rows tell, see `begin`."""
+    every = before | {bridge: _further(before.get(bridge, one), one, grace) for bridge, one in found.items()}
+    return {bridge: one for bridge, one in every.items() if known[bridge][0].first > 1}
+
+
+def _further(before: Beginning, found: Beginning, grace: int) -> Beginning:
+    """A ledger that begins so much earlier that no known row is from before that has the seam of the new rows."""
+    return found if found.at_ms <= before.at_ms - grace else Beginning(found.at_ms, max(found.seam, before.seam))
+
+
+def beyond(found: list[Island], beginning: Beginning | None) -> list[Island]:
+    """Less those that end at the seam or before it, where the first row is not there; but the last one at least."""
+    if beginning is None or found[0].first == 1:
+        return found
+    return [one for one in found if one.last > beginning.seam] or found[-1:]
 
 
 def _joined(bridge: str, found: list[Island]) -> list[Island]:
@@ -87,12 +110,12 @@ def _joined(bridge: str, found: list[Island]) -> list[Island]:
     return whole
 
 
-def reached(known: Islands, marks: Mapping[str, Mark], ended: frozenset[str], now: int) -> list[Reach]:
+def reached(known: Islands, beginnings: Beginnings, marks: Mapping[str, Mark], ended: frozenset[str], now: int) -> list[Reach]:
     """Each bridge's reach, as `reconcile` sees it."""
     blocks = [
         Block(bridge, size, size, one.first, one.last, one.latest_ms)
         for bridge, those in known.items()
-        for one in those
+        for one in beyond(those, beginnings.get(bridge))
         for size in [one.last - one.first + 1]
     ]
     return reaches(blocks, marks, Question(since=0, until=FOREVER, as_of=now, ended=ended))

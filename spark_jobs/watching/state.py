@@ -23,7 +23,7 @@ from ..columns import UnusableInput, ddl
 from ..frames import none_of
 from ..hadoop import Folder
 from .alerts import ALERTS, LINES
-from .bridges import Islands
+from .bridges import Beginnings, Islands
 from .occurrences import OPEN, UNLIKE
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     """What holds. `ledgers`, `observed` and `since` are those of the first start: Spark's part of the checkpoint belongs to them.
 
     `watch` names the checkpoint among others that tell to one place: it stands in each line, as it does not where an earlier version made the checkpoint.
-    `number` is that of the last line; `tables` names each table's folder; `counts` has the counts of each (broker, address).
+    `number` is that of the last line; `tables` names each table's folder; `counts` has the counts of each (broker, address). `bridges` tells which
+    rows were read, `beginnings` where the ledgers begin that lack their first one.
     """
 
     ledgers: tuple[str, ...]
@@ -52,6 +53,7 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     malformed: int = 0
     silent: tuple[str, ...] = ()
     bridges: Islands = {}
+    beginnings: Beginnings = {}
     counts: tuple[tuple[str, str, dict[str, int]], ...] = ()
     tables: dict[str, str] = {}
 

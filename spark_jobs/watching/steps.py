@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .. import completeness, inputs
 from ..completeness import FOREVER
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from ..completeness import Mark, Reach
     from .arguments import Arguments
-    from .bridges import Islands
     from .state import Holds, State
 
 
@@ -50,10 +48,9 @@ def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, fo
     over = alerts.resolved(known, occurrences.unended(open_ones, unlike), unlike, due)
     news = alerts.late(due, known, arguments.sla).unionByName(over)
     changed = replace(
-        state.holds,
+        _numbers(state.holds, batch),
         batch=number,
         malformed=state.holds.malformed + malformed,
-        bridges=bridges.joined(state.holds.bridges, _islands(batch, state.holds.bridges)),
         counts=counting.added(state.holds.counts, occurrences.counted(due)),
     )
     told = [{"event": "alert", "kind": "malformed", "detail": f"{malformed} rows, see {state.folder.at('malformed')}"}] if malformed else []
@@ -69,21 +66,23 @@ def _set_aside(state: State, batch: DataFrame, number: int) -> int:
     return count
 
 
-def _islands(batch: DataFrame, known: Islands) -> list[tuple[str, Island]]:
-    """Malformed rows included: they are there, and what comes after them can be judged."""
+def _numbers(holds: Holds, batch: DataFrame) -> Holds:
+    """With which of the ledgers' rows are there. Malformed ones included: they are there, and what comes after them can be judged."""
     numbered = inputs.numbered(batch, "event_ms")
-    found = [(row["bridge"], Island(row["first"], row["last"], row["latest_ms"])) for row in bridges.islands(numbered).collect()]
-    cut = bridges.cut(known, found)
-    if not cut:
-        return found
-    timed = numbered.withColumn("event_time", F.timestamp_millis("event_ms"))
-    beginnings = completeness.beginnings(timed, cut, Question(since=0, until=FOREVER, as_of=FOREVER))  # with the grace of `reconcile`
-    return bridges.beyond({bridge: one.seam for bridge, one in beginnings.items()}, found)
+    runs = bridges.islands(numbered).collect()
+    islands = bridges.joined(holds.bridges, [(row["bridge"], Island(row["first"], row["last"], row["latest_ms"])) for row in runs])
+    times = sorted((row["earliest_ms"], row["bridge"]) for row in runs if row["earliest_ms"] is not None)
+    earliest = {bridge: at for at, bridge in reversed(times)}
+    question = Question(since=0, until=FOREVER, as_of=FOREVER)  # with the grace of `reconcile`
+    begin = bridges.begin(holds.bridges, holds.beginnings, earliest, question.grace)
+    cut = {bridge: at for bridge, at in begin.items() if islands[bridge][0].first > 1}
+    found = completeness.begun(numbered, cut, question) if cut else {}
+    return replace(holds, bridges=islands, beginnings=bridges.begun(islands, holds.beginnings, found, question.grace))
 
 
 def reaches(state: State, arguments: Arguments, marks: Mapping[str, Mark], now: int) -> list[Reach]:
     """How far each ledger reaches by the rows that were absorbed; `marks` were read before, at `now`."""
-    return bridges.reached(state.holds.bridges, marks, arguments.ended, now)
+    return bridges.reached(state.holds.bridges, state.holds.beginnings, marks, arguments.ended, now)
 
 
 def oldest(found: Iterable[Reach]) -> int:

@@ -290,6 +290,44 @@ def test_a_ledger_whose_old_days_were_removed_is_watched_from_where_it_is_whole(
     assert [(reach.first, reach.hole, reach.reaches_ms) for reach in scene.rounds.reaches] == [(16, None, T0 + 300_000)]
 
 
+def test_a_first_look_into_a_copy_that_is_still_running_takes_nothing_from_what_comes_after_it(scene: Scene) -> None:
+    one = scene.one
+    for number in range(1, 41):
+        one.row("scheduled", T0 + number * 10_000, f"m-{number}", T0 + (100_000 if number == 7 else 900_000))
+    parts = [one.rows[4:10] + one.rows[20:30], one.rows[:4] + one.rows[10:20] + one.rows[30:]]
+    whole, one.rows = one.rows, parts[0]
+    scene.flush(one)
+
+    first = scene.look(T0 + 310_000)
+    one.rows, scene.written["one"] = parts[0] + parts[1], len(parts[0])
+    scene.flush(one, T0 + 401_000)
+    second = scene.look(T0 + 401_000)
+
+    assert scene.rounds
+    assert [(reach.rows, reach.first, reach.hole, reach.reaches_ms) for reach in scene.rounds.reaches] == [
+        (len(whole), 1, None, T0 + 401_000)
+    ]
+    assert _brief([*first, *second]) == [("alert", "not_delivered", "m-7")]
+
+
+def test_of_a_ledger_without_its_beginning_rows_may_come_in_any_order_and_a_lost_file_behind_that_is_a_hole(scene: Scene) -> None:
+    one = scene.one
+    for number in range(1, 41):
+        one.row("scheduled", T0 + number * 10_000, f"m-{number}", T0 + 900_000)
+    ragged = [row for row in one.rows if row.sequence in {9, 11, 13, 14, 15}]
+    later = [row for row in one.rows if row.sequence > 15 and row.sequence != 33]
+    one.rows = later[5:]
+    scene.flush(one)
+    scene.look(T0 + 401_000)
+    one.rows = later[5:] + ragged + later[:5]
+    scene.flush(one)
+    scene.restart()
+    scene.look(T0 + 402_000)
+
+    assert scene.rounds
+    assert [(reach.first, reach.hole) for reach in scene.rounds.reaches] == [(13, 33)]
+
+
 def test_every_outcome_is_counted_by_destination_and_malformed_rows_are_set_aside_and_told(scene: Scene) -> None:
     one = scene.one
     one.both("fine", T0)

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.completeness import FOREVER, Mark, Reach
+from delaybridge.spark_jobs.completeness import FOREVER, Beginning, Mark, Reach
 from delaybridge.spark_jobs.watching import alerts, bridges, occurrences, steps
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.bridges import Island
@@ -168,15 +168,34 @@ def test_the_rows_that_were_read_are_runs_of_numbers_that_grow_together(spark: S
         bridges.joined(with_hole, [("b", Island(2, 3, T0))])
 
 
-def test_rows_that_are_missing_where_a_ledger_was_cut_off_are_no_hole_and_later_ones_are() -> None:
-    """Of bridges that were not known: what ends before the seam is passed over, but never all of it."""
-    ragged = [("cut", Island(*run)) for run in ((5, 6, T0), (8, 8, T0), (10, 20, T0), (22, 30, T0 + 9))]
-    whole = [("whole", Island(7, 9, T0)), ("holed", Island(1, 3, T0)), ("holed", Island(5, 5, T0))]
+def test_rows_that_are_missing_where_a_ledger_was_cut_off_are_no_hole_while_its_first_row_is_not_there() -> None:
+    """What ends before the seam is passed over, but never all of it."""
+    ragged = [Island(*run) for run in ((5, 6, T0), (8, 8, T0), (10, 20, T0), (22, 30, T0 + 9))]
 
-    assert bridges.cut({}, ragged + whole) == ["cut"]
-    assert bridges.cut({"cut": [Island(1, 4, T0)]}, ragged) == []
-    assert bridges.beyond({"cut": 12}, ragged + whole) == [*ragged[2:], *whole]
-    assert bridges.beyond({"cut": 30}, ragged) == ragged[3:]
+    assert bridges.beyond(ragged, None) == ragged
+    assert bridges.beyond(ragged, Beginning(T0, 12)) == ragged[2:]
+    assert bridges.beyond(ragged, Beginning(T0, 30)) == ragged[3:]
+    assert bridges.beyond([Island(1, 3, T0), *ragged], Beginning(T0, 12)) == [Island(1, 3, T0), *ragged]
+
+
+def test_where_a_ledger_begins_is_asked_of_new_bridges_and_where_new_rows_are_older_than_that() -> None:
+    known = {"whole": [Island(1, 9, T0)], "cut": [Island(5, 9, T0)]}
+    before = {"cut": Beginning(T0, 7)}
+
+    assert bridges.begin(known, before, {"new": T0, "whole": T0 - 900, "cut": T0}, 100) == {"new": T0 + 100}
+    assert bridges.begin(known, before, {"cut": T0 - 1}, 100) == {"cut": T0}
+    assert bridges.begin(known, before, {"cut": T0 - 900}, 100) == {"cut": T0 - 800}
+
+
+def test_where_a_ledger_begins_moves_with_older_rows_and_is_forgotten_when_the_first_one_comes() -> None:
+    known, before = {"cut": [Island(5, 9, T0)]}, {"cut": Beginning(T0, 7)}
+
+    assert bridges.begun(known, before, {}, 100) == before
+    assert bridges.begun(known, {}, before, 100) == before
+    assert bridges.begun(known, before, {"cut": Beginning(T0, 9)}, 100) == {"cut": Beginning(T0, 9)}
+    assert bridges.begun(known, before, {"cut": Beginning(T0 - 99, 3)}, 100) == {"cut": Beginning(T0 - 99, 7)}
+    assert bridges.begun(known, before, {"cut": Beginning(T0 - 100, 3)}, 100) == {"cut": Beginning(T0 - 100, 3)}
+    assert bridges.begun({"cut": [Island(1, 9, T0)]}, before, before, 100) == {}
 
 
 def _islands(rows: DataFrame) -> Iterable[tuple[str, Island]]:
@@ -191,7 +210,7 @@ def test_a_bridge_is_silent_while_its_ledger_reaches_no_further_and_the_reason_i
         "ended": [Island(1, 9, T0)],
     }
     marks = {"marked": Mark(9, T0 + 900), "holed": Mark(9, T0 + 900)}
-    found = bridges.reached(known, marks, frozenset({"ended"}), T0 + 1_000)
+    found = bridges.reached(known, {}, marks, frozenset({"ended"}), T0 + 1_000)
 
     silent = bridges.silent(found, T0 + 1_000, 500)
 
