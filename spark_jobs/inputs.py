@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, urlsplit
 
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
@@ -16,13 +17,18 @@ from ..core.durations import LATEST_INSTANT
 from ..core.ledger import EVENTS
 from . import marks
 from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
+from .hadoop import Folder
+from .overlaps import seen_once
 from .question import HOUR_MS
+from .session import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
+
+    from .overlaps import Overlap
 
     _Reader = DataFrameReader | DataStreamReader
 
@@ -82,21 +88,34 @@ def _possible(time: str) -> Column:
     return F.col(time).between(F.timestamp_millis(F.lit(0)), F.timestamp_millis(F.lit(LATEST_INSTANT)))
 
 
-def observed(spark: SparkSession, places: Sequence[str], since: int, aliases: Mapping[str, str], options: Mapping[str, str]) -> Input:
+def observed(
+    spark: SparkSession,
+    places: Sequence[str],
+    since: int,
+    aliases: Mapping[str, str],
+    options: Mapping[str, str],
+    overlaps: Sequence[Overlap] = (),
+) -> Input:
     """All observations as one; a place is a path, or `kafka://HOST:PORT[,HOST:PORT]/TOPIC[?broker=NAME]`.
 
-    Where an observer left its mark and no file, nothing arrived. Raises UnusableInput.
+    Where an observer left its mark and no file, nothing arrived. What several observers saw in `overlaps` is there once. Raises UnusableInput.
     """
     topics, paths = ([place for place in places if place.startswith("kafka://") is is_topic] for is_topic in (True, False))
     seen = [_once(from_kafka(topic(spark.read, place, since, options), broker_of(place))) for place in topics]
-    parts = [Input(frame.drop("place"), frame) for frame in seen]
+    parts = [Input(frame.drop("place"), frame).each(lambda rows: renamed(rows, aliases)) for frame in seen]
     for path in paths:
         if not marks.alone(spark, path):
             door(spark, path, OBSERVED, "observation")
     if paths:
-        parts.append(parquet(spark, paths, OBSERVED).each(with_arrival_problem))
-    whole = Input(*(reduce(DataFrame.unionByName, frames) for frames in ([one.rows for one in parts], [one.placed for one in parts])))
-    return whole.each(lambda frame: renamed(frame, aliases))
+        of_files = parquet(spark, paths, OBSERVED).each(with_arrival_problem).each(lambda rows: renamed(rows, aliases))
+        parts.append(_seen_once(of_files, overlaps) if overlaps else of_files)
+    return Input(*(reduce(DataFrame.unionByName, frames) for frames in ([one.rows for one in parts], [one.placed for one in parts])))
+
+
+def _seen_once(whole: Input, overlaps: Sequence[Overlap]) -> Input:
+    """Who saw a row, the name of its file tells: so it is asked for, also where rows are only counted."""
+    placed = seen_once(whole.placed, overlaps)
+    return Input(placed.drop("place"), placed)
 
 
 def _once(records: DataFrame) -> DataFrame:
@@ -137,12 +156,24 @@ def parquet(spark: SparkSession, paths: Sequence[str], columns: Mapping[str, str
 
 
 def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) -> None:
-    """Raises UnusableInput where no Parquet files are below a path, or they have not these columns."""
+    """Raises UnusableInput where no Parquet files are below a path, they have not these columns, or marks tell of them that nobody would read."""
     try:
         frame = _files(spark).parquet(path)
-    except AnalysisException as error:
-        raise UnusableInput(f"{what} {path}: no Parquet files can be read there: {str(error).splitlines()[0]}") from error
+    except (PySparkException, Py4JJavaError) as error:
+        if what in Folder(spark, path).names():
+            raise UnusableInput(f"{path} is no {what}; did you mean {path.rstrip('/')}/{what}?") from error
+        lines = said(error)
+        why = lines[-1] if isinstance(error, Py4JJavaError) else lines[0]
+        raise UnusableInput(f"{what} {path}: no Parquet files can be read there: {why}") from error
     require(frame, columns, f"{what} {path}")
+    marks.require_root(spark, path, files(spark, frame), what)
+
+
+def files(spark: SparkSession, frame: DataFrame) -> list[str]:
+    """The URLs of the files that a frame reads. As `inputFiles`, which asks Java for one at a time: 20,000 take seconds."""
+    found = frame._jdf.inputFiles()  # noqa: SLF001 - the way to all at once that there is
+    joined: str = cast("Any", spark._jvm).org.apache.hadoop.util.StringUtils.join("\n", found)  # noqa: SLF001 - as above
+    return joined.split("\n") if joined else []
 
 
 def _files(spark: SparkSession) -> DataFrameReader:

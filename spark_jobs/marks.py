@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from .columns import UnusableInput
-from .completeness import Mark, Seen
+from .completeness import Mark
 from .hadoop import Folder
+from .overlaps import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 FOLDER = "_reach"
 _SUFFIX = ".json"
+_DATES = "/date="
+"""How folders of files begin, beside that of the marks."""
 
 
 def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
@@ -32,14 +36,15 @@ def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
     return marks
 
 
-def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, str]) -> list[Seen]:
+def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, str]) -> list[Listener]:
     """What observers say of themselves, addresses as the ledger writes them. To be read before the files are listed: a mark tells of files that are there."""
     marks = []
     for place, told in _files(spark, (one for one in places if not one.startswith("kafka://"))):
         with _readable(place, "an observer"):
             broker = str(told["broker"])
-            since_ms, at_ms = int(told.get("since_ms", -1)), int(told["at_ms"])
-            marks.append(Seen(str(told["observer"]), broker, renamed(broker, str(told["address"]), aliases), at_ms, since_ms))
+            since_ms, latest_ms = (-1 if told.get(name) is None else int(told[name]) for name in ("since_ms", "latest_ms"))
+            address, copies = renamed(broker, str(told["address"]), aliases), told.get("copies") is not False
+            marks.append(Listener(str(told["observer"]), broker, address, int(told["at_ms"]), since_ms, latest_ms, copies))
     return marks
 
 
@@ -52,6 +57,14 @@ def alone(spark: SparkSession, path: str) -> bool:
     """Whether a folder holds marks, and nothing besides that Spark would read."""
     names = Folder(spark, path).names()
     return FOLDER in names and all(name.startswith(("_", ".")) for name in names)
+
+
+def require_root(spark: SparkSession, path: str, files: Iterable[str], what: str) -> None:
+    """Raises UnusableInput where files below a path, of URLs `files`, belong to another folder that has marks: nobody would read those."""
+    given = Folder(spark, path).url
+    folders = (Folder(spark, unquote(root)) for root in sorted({file.rsplit(_DATES, 1)[0] for file in files if _DATES in file}))
+    if marked := [folder.url for folder in folders if folder.url != given and FOLDER in folder.names()]:
+        raise UnusableInput(f"{what} {path}: how far its files reach is told in another folder; name {' and '.join(marked)} itself")
 
 
 def _files(spark: SparkSession, roots: Iterable[str]) -> Iterator[tuple[str, Any]]:

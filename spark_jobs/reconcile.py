@@ -16,6 +16,7 @@ from . import inputs, marks, outputs, terminal
 from .arguments import Arguments, parse
 from .audit import audit
 from .command import told_by
+from .overlaps import overlaps
 from .uniqueness import files_once
 from .verdict import EXIT_CODES, report
 
@@ -44,12 +45,19 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
     observers = marks.observers(spark, arguments.observed, question.aliases)  # as above
     ledger = inputs.ledger(spark, arguments.ledgers)
     observed = (
-        inputs.observed(spark, arguments.observed, question.since, question.aliases, arguments.kafka_options)
+        inputs.observed(
+            spark,
+            arguments.observed,
+            question.since,
+            question.aliases,
+            arguments.kafka_options,
+            overlaps(observers, question.grace),
+        )
         if arguments.observed
         else None
     )
     if observed is not None:
-        files_once(arguments.observed, observed.rows.inputFiles())
+        files_once(arguments.observed, inputs.files(spark, observed.rows))
     found = audit(ledger, observed, said, question, say, observers)
     say("Adding up")
     told = report(found, arguments.allowed)

@@ -159,6 +159,20 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        cause = error.java_exception if isinstance(error, Py4JJavaError) else None
-        text = str(cause or error)
-        raise UnusableInput("; ".join(line.strip() for line in text.splitlines() if line.strip())[:1000]) from error
+        raise UnusableInput("; ".join(said(error))[:1000]) from error
+
+
+def said(error: PySparkException | Py4JJavaError) -> list[str]:
+    """What an error of Spark says, line by line. Of Java's own, the first line of each cause, that of the last one last: what follows is Java's stack."""
+    if not isinstance(error, Py4JJavaError):
+        return _lines(str(error))
+    lines: list[str] = []
+    cause = error.java_exception
+    while cause is not None:
+        lines += _lines(str(cause.toString()))[:1]
+        cause = cause.getCause()
+    return lines
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,88 @@
+"""Several observers of one destination at the same time, as where one begins before the other ends: each has a row of its own for what arrived once.
+
+Nothing in a message tells these rows from those of a message that was sent twice. But an observer sees twice what came twice: so the first row of each
+observer for an occurrence is one arrival, the second ones are another one, and an arrival that one of them missed is still there. This holds only while
+they listened together. What one saw before the other began, and the other one after that had ended, arrived twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from .buckets import OCCURRENCE_AT
+from .completeness import Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+_FILE = r"/observed-([^/]*)-\d+\.parquet$"
+"""How the files of an observer are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener(Seen):
+    """An observer's mark. When it saw the last message that is in its files, -1 where none; and whether other observers see the same messages."""
+
+    latest_ms: int = -1
+    copies: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """From when to when more than one observer may have seen what arrived at a destination; epoch milliseconds, both included."""
+
+    broker: str
+    address: str
+    since_ms: int
+    until_ms: int
+
+
+def overlaps(listeners: Iterable[Listener], grace: int) -> list[Overlap]:
+    """With `grace` around them: clocks differ, and an observer may be behind. Observers that take messages away share them, and see none twice."""
+    places: dict[tuple[str, str], list[Listener]] = {}
+    for one in listeners:
+        if one.copies:
+            places.setdefault((one.broker, one.address), []).append(one)
+    return [Overlap(*place, since, until) for place, those in sorted(places.items()) for since, until in _together(those, grace)]
+
+
+def _together(listeners: Iterable[Listener], grace: int) -> list[tuple[int, int]]:
+    """Of one destination. What is nearer to each other than the grace on both sides is one."""
+    found: list[tuple[int, int]] = []
+    latest = -1
+    for one in sorted(listeners, key=lambda one: one.since_ms):
+        end = max(one.at_ms, one.latest_ms)
+        if one.since_ms < latest:
+            since, until = one.since_ms - grace, min(end, latest) + grace
+            if found and since <= found[-1][1]:
+                since, until = found[-1][0], max(until, found.pop()[1])
+            found.append((since, until))
+        latest = max(latest, end)
+    return found
+
+
+def seen_once(arrivals: DataFrame, found: Sequence[Overlap]) -> DataFrame:
+    """Less what another observer has a row for, of rows with their `place`. The earliest of each is kept. What has no id is left alone."""
+    together = _during(found) & F.col("id").isNotNull()
+    apart = arrivals.where(~F.coalesce(together, F.lit(False)))
+    # Spread by less than the two windows ask for, so that they need no other spreading.
+    shared = arrivals.where(together).repartition(*OCCURRENCE_AT).withColumn("observer", F.regexp_extract("place", _FILE, 1))
+    of_observer = Window.partitionBy(*OCCURRENCE_AT, "observer").orderBy("event_time", "place")
+    of_all = Window.partitionBy(*OCCURRENCE_AT, "nth").orderBy("event_time", "place")
+    counted = shared.withColumn("nth", F.row_number().over(of_observer)).withColumn("again", F.row_number().over(of_all))
+    return apart.unionByName(counted.where("again = 1").select(*arrivals.columns))
+
+
+def _during(found: Iterable[Overlap]) -> Column:
+    together = F.lit(False)
+    for one in found:
+        here = (F.col("destination_broker") == one.broker) & (F.col("destination") == one.address)
+        since, until = (F.timestamp_millis(F.lit(instant)) for instant in (one.since_ms, one.until_ms))
+        together |= here & F.col("event_time").between(since, until)
+    return together
