@@ -37,7 +37,7 @@ class Audit:
     complete        the hours that can be judged
     unrelated       observations that are no bridge's
     unjudged        how often something ended that was taken in before its ledger begins: whether it was scheduled is not known
-    undecided       how many deliveries and arrivals differ that cannot be compared yet, see `completeness`
+    undecided       how many rows and arrivals lack their other side that cannot be compared yet, see `completeness`
     """
 
     question: Question

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from . import counts, disagreements, histories, settling, sightings
-from .buckets import ARRIVAL, BUCKET, OCCURRENCE, during, occurrences
+from .buckets import ARRIVAL, BUCKET, OCCURRENCE, OCCURRENCE_AT, during, occurrences
 from .disagreements import hours
 from .fingerprints import unequal_parts
 from .frames import keep, none_of, together
@@ -43,9 +43,9 @@ class Side:
 class Closer:
     """What came of it: the occurrences that were not ended as often as they were scheduled, and two of the audit's tables.
 
-    surplus     the discrepancies, and what cannot be compared yet: all that was seen and is not what was delivered
+    surplus     the discrepancies, and what cannot be compared yet: among these is all that was seen and is not what was delivered
     unjudged    how many would be never scheduled, and were taken in before the ledgers begin
-    undecided   how many deliveries and arrivals cannot be compared yet
+    undecided   how many rows and arrivals cannot be compared yet
     """
 
     unsettled: DataFrame
@@ -61,7 +61,7 @@ class _Suspects:
     """Occurrences with which something may be wrong. The histories of all of them are read, but for those that are only `unsettled`.
 
     unsettled    not ended as often as they were scheduled, by the ledgers
-    settled      what that means, where it can be judged: findings
+    settled      what that means, where it can be judged: findings, and what cannot be compared yet
     untimely     findings, too: delivered early or late, by the ledgers
     differing    not seen as often as they were delivered, see `sightings.differences`; None where nobody observed
     wrong        seen early or late, see `sightings.untimely`; None where nobody observed
@@ -91,14 +91,16 @@ def look(
     known = together(keep(known), number) if number else none_of(known)
     every = keep(_discrepancies(suspects, known, number, hours(found, "seen_untimely"), question))
     surplus, unjudged = (every, 0) if complete.since < 0 else _taken_since(complete.since, every, known)
-    discrepancies, undecided = _decided(surplus) if hours(found, "unlike") else (surplus, 0)
+    discrepancies, undecided = _decided(surplus) if hours(found, "unsettled") or hours(found, "unlike") else (surplus, 0)
     return Closer(suspects.unsettled, discrepancies, histories.table(discrepancies, number, known), surplus, unjudged, undecided)
 
 
 def _decided(found: DataFrame) -> tuple[DataFrame, int]:
-    """Less what cannot be compared yet; and how many these are."""
-    undecided = F.col("finding") == sightings.UNDECIDED
-    return found.where(~undecided), found.where(undecided).agg(F.coalesce(F.sum("count"), F.lit(0))).collect()[0][0]
+    """Less what cannot be compared yet; and how many these are. What the ledgers and the observations leave open is one and the same, where both do."""
+    undecided, seen = F.col("finding") == sightings.UNDECIDED, F.col("surplus") != 0
+    times = F.greatest(F.sum(F.when(seen, F.col("count"))), F.sum(F.when(~seen, F.col("count"))))
+    open_ones = found.where(undecided).groupBy(*OCCURRENCE_AT).agg(times.alias("count"))
+    return found.where(~undecided), open_ones.agg(F.coalesce(F.sum("count"), F.lit(0))).collect()[0][0]
 
 
 def _taken_since(begin: int, found: DataFrame, known: DataFrame) -> tuple[DataFrame, int]:
@@ -114,7 +116,7 @@ def _suspects(
 ) -> _Suspects:
     """Early and late are told of every hour, all else of those that can be judged."""
     when = {what: hours(found, what) for what in LOOKED}
-    unsettled = _unsettled(ledgers, when["unsettled"], disagreements.number(found, "unsettled"))
+    unsettled = _unsettled(ledgers, when["unsettled"], disagreements.number(found, "unsettled"), complete, question)
     settled = settling.discrepancies(unsettled, complete.hour(question))
     untimely = _kept(settling.untimely(during(ledgers.due, when["untimely"]), question), when["untimely"])
     if seen is None:
@@ -124,10 +126,10 @@ def _suspects(
     return _Suspects(unsettled, settled, untimely, differing, wrong)
 
 
-def _unsettled(ledgers: Side, when: Hours | None, number: int) -> DataFrame:
+def _unsettled(ledgers: Side, when: Hours | None, number: int, complete: Complete, question: Question) -> DataFrame:
     rows = settling.signed(during(ledgers.due, when))
     parts = _kept(unequal_parts(rows, counts.unsettled_buckets(ledgers.counted), number, BUCKET), when)
-    return _kept(settling.unsettled(rows, parts, number), when)
+    return _kept(settling.unsettled(rows, parts, number, complete, question), when)
 
 
 def _differing(

@@ -8,7 +8,8 @@ An observer's mark says from when to when it has seen what arrived. The answer i
 arrived while nobody listened.
 
 A backlog is delivered long after the hours in which it is due. What happened later than the earliest reach, less the grace, stands in one input and perhaps
-not yet in the other: such deliveries and arrivals are not compared, nor deliveries that were made while nobody listened.
+not yet in the other: such deliveries and arrivals are not compared, nor deliveries that were made while nobody listened. What is taken in after its due time
+is due in such hours, too, and one bridge may take in what another one delivers: so young rows are not held against older ones of the ledgers either.
 
 A ledger whose first number is not 1 has lost its beginning: old days were removed, or not copied. It *begins* a grace after the first event that is
 there; what was due before that is not judged, nor whether something was scheduled that was taken in before. Files hold hours of events, not numbers, so
@@ -125,7 +126,7 @@ class Complete:
         return self.until + question.sla
 
     def doubtful(self, question: Question) -> Column:
-        """Whether a delivery or an arrival (`event_ms`) need not stand in every input."""
+        """Whether what happened, by a row or an arrival (`event_ms`), need not stand in every input."""
         return F.col("event_ms") >= self.happened(question)
 
     def unheard(self, question: Question) -> Column:

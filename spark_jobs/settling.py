@@ -10,10 +10,12 @@ from .buckets import BUCKET, OCCURRENCE
 from .counts import settlement_sign
 from .findings import names, table
 from .fingerprints import SUMS, suspects, with_sign
+from .sightings import UNDECIDED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from .completeness import Complete
     from .question import Question
 
 
@@ -23,31 +25,47 @@ def signed(occurrences: DataFrame) -> DataFrame:
     return told.select(*BUCKET, *OCCURRENCE, "bridge", "event", "due_ms", "event_ms", *SUMS, "part")
 
 
-def unsettled(occurrences: DataFrame, parts: DataFrame, buckets: int) -> DataFrame:
-    """Of `signed` occurrences in these parts of so many buckets, those that were not ended as often as they were scheduled, one row for each."""
+def unsettled(occurrences: DataFrame, parts: DataFrame, buckets: int, complete: Complete, question: Question) -> DataFrame:
+    """Of `signed` occurrences in these parts of so many buckets, those that were not ended as often as they were scheduled, one row for each.
+
+    `undecided` is how much of the difference cannot be judged: so many of the rows that are too many are so young that another ledger, or a later file,
+    may have what they lack. What comes in after its due time is ended at once, perhaps by another bridge.
+    """
     rows = suspects(occurrences, parts, buckets, BUCKET)
-    scheduled = F.count_if(F.col("event") == "scheduled")
+    opens, young = F.col("event") == "scheduled", complete.doubtful(question)
+    scheduled = F.count_if(opens)
     by_occurrence = rows.groupBy(*BUCKET, *OCCURRENCE).agg(
         scheduled.alias("scheduled"),
         (F.count("*") - scheduled).alias("closed"),
         F.count_if(F.col("event") == "delivered").alias("delivered"),
+        F.count_if(opens & young).alias("just_scheduled"),
+        F.count_if(~opens & young).alias("just_closed"),
         names("bridge").alias("bridge"),
         F.max("due_ms").alias("due_ms"),
         F.max("event_ms").alias("event_ms"),
         F.array_join(F.array_sort(F.collect_list("event")), ", ").alias("detail"),
     )
+    lacking = F.col("scheduled") - F.col("closed")
+    undecided = F.when(lacking > 0, F.least(lacking, "just_scheduled")).otherwise(F.least(-lacking, "just_closed"))
     return by_occurrence.where("scheduled <> closed").select(
-        *BUCKET, *OCCURRENCE, "bridge", "scheduled", "closed", "delivered", "due_ms", "event_ms", "detail"
+        *BUCKET, *OCCURRENCE, "bridge", "scheduled", "closed", "delivered", undecided.alias("undecided"), "due_ms", "event_ms", "detail"
     )
 
 
 def discrepancies(unsettled_ones: DataFrame, judged: Column) -> DataFrame:
-    """What that means, for hours that can be `judged`: rows that are missing from the others may be on their way."""
+    """What that means, for hours that can be `judged`: rows that are missing from the others may be on their way. Findings, and what is undecided."""
     finding = (
         F.when(F.col("scheduled") > F.col("closed"), "missing").when(F.col("scheduled") == 0, "never_scheduled").otherwise("duplicated")
     )
-    told = unsettled_ones.where(judged).withColumns({"finding": finding, "count": F.abs(F.col("scheduled") - F.col("closed"))})
-    return table(told.withColumn("detail", F.concat(F.lit("the ledger says: "), "detail")))
+    undecided = F.col("undecided")
+    parts = F.array(_part(finding, F.abs(F.col("scheduled") - F.col("closed")) - undecided), _part(F.lit(UNDECIDED), undecided))
+    told = unsettled_ones.where(judged).withColumn("part", F.explode(F.filter(parts, lambda part: part["count"] > 0)))
+    named = told.withColumns({"finding": F.col("part.finding"), "count": F.col("part.count")})
+    return table(named.withColumn("detail", F.concat(F.lit("the ledger says: "), "detail")))
+
+
+def _part(finding: Column, count: Column) -> Column:
+    return F.struct(finding.alias("finding"), count.cast("bigint").alias("count"))
 
 
 def untimely(occurrences: DataFrame, question: Question) -> DataFrame:

@@ -157,7 +157,8 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
 def _undecided(audit: Audit) -> str:
     happened = instant(audit.complete.happened(audit.question))
     unheard = ", or delivered while nobody listened" if audit.complete.gaps else ""
-    return f"{audit.undecided} were delivered or seen after {happened}{unheard}: not every input tells of that, so that they cannot be compared yet"
+    what = f"{audit.undecided} were taken in, ended or seen after {happened}{unheard}"
+    return f"{what}: not every input tells of that, so that they cannot be compared yet"
 
 
 def _short(bridge: str, reaches_ms: int, hole: int | None) -> str:

@@ -68,7 +68,7 @@ def test_what_was_delivered_later_than_an_observer_got_is_not_lost_and_what_was_
     assert behind["found"] == [("not_observed", "at-9")]
     assert (behind["totals"]["observed"], behind["totals"]["delivered"]) == (1, 3)
     assert behind["cannot_say"] == [
-        "1 were delivered or seen after 2025-06-15T17:00:10Z: not every input tells of that, so that they cannot be compared yet"
+        "1 were taken in, ended or seen after 2025-06-15T17:00:10Z: not every input tells of that, so that they cannot be compared yet"
     ]
     assert further["found"] == [("not_observed", "at-71"), ("not_observed", "at-9")]
     assert further["cannot_say"] == []
@@ -83,7 +83,7 @@ def test_what_was_delivered_while_nobody_listened_is_not_lost_however_long_befor
 
     assert gap["found"] == [("not_observed", "at-1320"), ("not_observed", "at-480")]
     [reason] = gap["cannot_say"]
-    assert reason.startswith("1 were delivered or seen after 2025-06-15T17:49:00Z, or delivered while nobody listened:")
+    assert reason.startswith("1 were taken in, ended or seen after 2025-06-15T17:49:00Z, or delivered while nobody listened:")
     assert len(nothing_arrived["found"]) == 3
 
 
