@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -11,6 +12,7 @@ from ...core.headers import DELAY_NAMES
 from ..base import AdapterError, Finding, NotConnected, Step
 from . import probe as amqp
 from .address import real_of
+from .levels import UNLIMITED
 from .link import translated
 from .management import Call, Management
 from .topology import GUIDE, PLUGIN, Change, Gate
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
     from pika.connection import Parameters
 
     from . import Endpoint, RabbitMQ
-    from .management import Binding, Broker
+    from .management import Binding, Broker, Queue
 
 HEADERS = sorted(name.decode() for name in DELAY_NAMES)
 ROUNDS = 4
 """How often to look again: exchanges that are bound to each other need a second look, a consumer that binds meanwhile one more."""
+
+ENOUGH = 1_000_000
+"""Redeliveries that no bridge reaches."""
 
 ENABLE = "rabbitmq-plugins enable rabbitmq_management"
 NEEDS = "a gate needs RabbitMQ's management API: bindings and policies can be read nowhere else"
@@ -78,7 +83,7 @@ class RabbitGate:
 
     def _ingress(self, api: Management, broker: Broker) -> list[Change]:
         """Quorum queues where there is more than one node to hold them."""
-        arguments = {"x-queue-type": "quorum"} if broker.nodes > 1 else {}
+        arguments = {"x-queue-type": "quorum", **UNLIMITED} if broker.nodes > 1 else {}
         return [
             Change(f"queue `{queue}` takes in delayed messages", api.calls.queue(queue, arguments), queue in broker.queues)
             for queue in self._queues
@@ -174,6 +179,7 @@ class RabbitGate:
             if queue is not None:
                 fix = "delete it, then " + APPLY
                 yield Finding(queue.durable, f"queue `{name}` is {'durable' if queue.durable else 'not durable: a restart loses it'}", fix)
+                yield from _check_limit(queue)
         for gate in self._gates(broker):
             yield from _check_gate(api, gate)
         yield from self._check_permissions(api)
@@ -285,3 +291,15 @@ def _bypass(gate: Gate, binding: Binding) -> Finding:
     if binding in gate.stuck():
         return Finding(False, what, f"it is exclusive to its consumer: let that consumer bind it to `{gate.real}`")
     return Finding(False, what, f"{APPLY}; and let the consumer that declares this binding declare it on `{gate.real}`")
+
+
+def _check_limit(queue: Queue) -> Iterator[Finding]:
+    """A bridge that is killed again and again, or cannot store, has the same messages redelivered each time."""
+    limit = queue.delivery_limit
+    if isinstance(limit, int) and 0 <= limit < ENOUGH:
+        policy = shlex.join(["^" + re.escape(queue.name) + "$", '{"delivery-limit": -1}'])
+        yield Finding(
+            False,
+            f"queue `{queue.name}` drops a message that it has delivered {limit} times without an acknowledgement",
+            f"`rabbitmqctl set_policy NAME {policy} --apply-to quorum_queues`, or a policy of yours that says so; not where its own arguments set the limit",
+        )

@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from ..base import Level
 
 OUT = ".out"
+UNLIMITED = {"x-delivery-limit": 2**31 - 1}
+"""RabbitMQ 4 drops what a quorum queue has redelivered 20 times, unless told otherwise: after a bridge that was killed as often."""
+
 _QUORUM: dict[str, Any] = {
     "x-queue-type": "quorum",
     "x-overflow": "reject-publish",  # at-least-once dead-lettering wants it
-    "x-delivery-limit": 2**31 - 1,  # RabbitMQ 4 drops what it has redelivered 20 times, unless told otherwise
+    **UNLIMITED,
     "x-queue-leader-locator": "balanced",  # else the node to which the first bridge connects leads them all
 }
 _NOT_FOUND, _DIFFERS = 404, 406

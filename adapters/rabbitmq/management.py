@@ -38,11 +38,12 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """One queue."""
+    """One queue. `delivery_limit` is after how many redeliveries RabbitMQ drops a message, or `unlimited`; None where it does not say, as before 4.0."""
 
     name: str
     durable: bool = True
     exclusive: bool = False
+    delivery_limit: int | str | None = None
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -174,7 +175,7 @@ class Management:
         path = self.calls.path
         bindings = msgspec.convert(self.get(path("bindings")), list[Binding])
         exchanges = msgspec.convert(self.get(path("exchanges")), list[Exchange])
-        queues = msgspec.convert(self.get(path("queues") + "?columns=name,durable,exclusive"), list[Queue])
+        queues = msgspec.convert(self.get(path("queues") + "?columns=name,durable,exclusive,delivery_limit"), list[Queue])
         return Broker(
             version=self.get("/overview")["rabbitmq_version"],
             nodes=self._nodes(),

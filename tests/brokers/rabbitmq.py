@@ -2,6 +2,7 @@
 
     DELAYBRIDGE_TEST_RABBITMQ_URL              use this broker (never restarted)
     DELAYBRIDGE_TEST_RABBITMQ_MANAGEMENT_URL   and its management API
+    DELAYBRIDGE_TEST_RABBITMQ_SERVER           start this `rabbitmq-server` (`rabbitmqctl` stands beside it)
 
 `python -m brokers.rabbitmq` in tests/ starts one and keeps it until Ctrl-C or SIGTERM.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from brokers.common import Ports
 
 IMAGE = "rabbitmq:4.2-management"
-SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+SERVER = Path(os.environ.get("DELAYBRIDGE_TEST_RABBITMQ_SERVER", "/usr/lib/rabbitmq/bin/rabbitmq-server"))
 
 AFTER_RESTART = 240.0
 """Seconds that messages may take to leave a level after a restart.
@@ -96,7 +97,8 @@ class Native(PrivateProcess):
             f"listeners.tcp.1 = 127.0.0.1:{self._port}\n"
             f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self._management}\n"
             "log.file = false\nlog.console = true\nlog.console.level = warning\n"
-            "disk_free_limit.absolute = 50MB\n" + config
+            "disk_free_limit.absolute = 50MB\n"
+            "max_message_size = 134217728\n" + config  # RabbitMQ 4 has 16 MiB, and the largest body of the contract is 64
         )
         (self.directory / "advanced.config").write_text(ADVANCED)
         (self.directory / "enabled_plugins").write_text("[rabbitmq_management].")

@@ -15,6 +15,7 @@ from pika.exceptions import AMQPError
 from delaybridge.adapters.base import Outcome, Outgoing, Received, Rejected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
 from delaybridge.adapters.rabbitmq.address import queue_address
+from delaybridge.adapters.rabbitmq.levels import UNLIMITED
 from delaybridge.adapters.rabbitmq.source import Ingress, RabbitSource, _Subscriber
 from delaybridge.core import fields
 from delaybridge.core.message import Properties
@@ -127,9 +128,11 @@ def test_a_header_of_any_type_goes_through_unchanged(stage: Stage, value: bytes)
 
 def test_order_and_names_that_are_no_text_go_through_unchanged(stage: Stage) -> None:
     raw = with_headers(b"\x02\xff\xfeV" + b"\x01zV" + b"\x01aV")
+    stage.send(raw, key=stage.outlet)
+    straight = stage.arrived().properties  # RabbitMQ 4 itself puts headers in the order of their names
     stage.send(raw)
     stage.relay()
-    assert stage.arrived().properties == raw
+    assert stage.arrived().properties == straight
 
 
 def test_all_properties_go_through_unchanged(stage: Stage) -> None:
@@ -206,6 +209,18 @@ def test_the_time_at_which_the_broker_got_a_message_is_taken_from_its_stamp(stag
 def test_a_stamp_that_is_no_integer_is_no_time(stage: Stage, value: fields.Value) -> None:
     stage.send(with_headers(fields.entry("timestamp_in_ms", value)))
     assert stage.receive().sent is None
+
+
+def test_what_a_bridge_is_killed_over_again_and_again_stays_in_a_quorum_queue(stage: Stage) -> None:
+    queue = f"fidelity-unlimited-{secrets.token_hex(6)}"
+    stage.channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum", **UNLIMITED})
+    stage.send(b"\x00\x00", key=queue)
+    for _ in range(25):  # RabbitMQ 4 gives up after 20, unless told otherwise
+        source = adapter.source(stage.options, Endpoint(queue=queue))
+        source.connect()
+        assert source.receive(1, 15) is not None
+        source.close()
+    stage.channel.queue_delete(queue)
 
 
 @pytest.mark.parametrize(

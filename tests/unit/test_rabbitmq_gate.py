@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ
-from delaybridge.adapters.rabbitmq.gate import RabbitGate
+from delaybridge.adapters.rabbitmq.gate import RabbitGate, _check_limit
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue
 from delaybridge.adapters.rabbitmq.topology import Gate, version
 
@@ -162,6 +164,22 @@ def test_a_file_of_certificates_that_holds_none_is_told_as_any_other_problem_of_
     options = {"url": "amqp://127.0.0.1:1", "management_url": "https://127.0.0.1:1", "tls": {"ca_file": tmp_path / "ca.pem"}}
     with pytest.raises(NotConnected, match=r"RabbitMQ: .*CERTIFICATE"):
         RabbitGate(RabbitMQ.model_validate(options), [Endpoint(queue="in", gate=("orders",))]).plan()
+
+
+@pytest.mark.parametrize(("limit", "told"), [(20, True), (None, False), ("unlimited", False), (2**31 - 1, False), (-1, False)])
+def test_a_queue_that_drops_what_was_redelivered_is_found(limit: int | str | None, told: bool) -> None:
+    found = list(_check_limit(Queue("orders.in", delivery_limit=limit)))
+    assert [finding.ok for finding in found] == [False] * told
+    assert all("set_policy NAME '^orders\\.in$' '{\"delivery-limit\": -1}'" in finding.fix for finding in found)
+
+
+def test_where_several_nodes_hold_it_an_ingress_queue_keeps_what_is_redelivered() -> None:
+    several = msgspec.structs.replace(broker(), nodes=3)
+    options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1"})
+    api: Any = SimpleNamespace(calls=CALLS)
+    (change,) = RabbitGate(options, [Endpoint(queue="in")])._ingress(api, several)
+    assert isinstance(change.action, Call)
+    assert change.action.body["arguments"] == {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
 
 
 @pytest.mark.parametrize(("text", "numbers"), [("3.10.8", (3, 10)), ("4.3.0-rc.1", (4, 3)), ("3.9.29", (3, 9))])
