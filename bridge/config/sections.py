@@ -188,6 +188,13 @@ class Http(Section):
         return with_secret_files(data, cls)
 
     @model_validator(mode="after")
+    def _in_a_header(self) -> Self:
+        token = self.token.get_secret_value() if self.token else ""
+        if not (token.isascii() and token.isprintable()):
+            refuse(("token",), "is one line of printable ASCII: a client sends it in a header")
+        return self
+
+    @model_validator(mode="after")
     def _guarded(self) -> Self:
         if not self.token and not is_loopback(self.bind):
             refuse(("bind",), f"{self.bind} is reachable from other machines: set http.token_file, or bind to 127.0.0.1")
