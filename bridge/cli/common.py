@@ -58,7 +58,7 @@ def connect(config: Path | None, url: str | None, token_file: Path | None) -> Cl
 
         http = load_http(config)
         url, configured = http.url, http.token
-        token = token or (_token(configured.get_secret_value(), "http.token") if configured else "")
+        token = token or (configured.get_secret_value() if configured else "")
     return Client(url, token)
 
 
