@@ -113,9 +113,9 @@ def test_nothing_is_lost_doubled_or_forgotten_by_the_ledger_on_the_way_there_and
         daemon.kill()
 
         house.on_levels()
-        delivered = len(consumer.arrivals)  # on a slow machine: the kill may double some of these, too
         house.killed_while_moving()
         print(house.move("level_queues"))
+        delivered = len(consumer.arrivals)  # before the kill, on a slow machine: that may double some of these, too
         daemon.start()
         wait_until(lambda: len(consumer.arrivals) > 100, "deliveries from the level queues", 60)
         assert daemon.terminate() == 0, daemon.tail()
