@@ -80,7 +80,8 @@ def preparations(config: Config, broker: str, only: str | None = None) -> list[I
 def _machine(config: Config) -> Iterator[Finding]:
     yield Finding(True, f"the configuration is valid ({origin(config)})")
     path = config.store.path.absolute()
-    folder = next(each for each in (path, *path.parents) if os.access(each, os.F_OK))  # as `exists`, which raises where a directory may not be entered
+    # As `exists`, which raises where a directory may not be entered.
+    folder = next(each for each in (path, *path.parents) if os.access(each, os.F_OK))
     if not folder.is_dir():
         yield Finding(
             False, f"{folder} is no directory: the store cannot be there", "set store.path to a directory, or to one that is to be made"
