@@ -177,9 +177,8 @@ def _told(broker: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Findi
     try:
         for finding in found():
             yield Finding(finding.ok, f"{broker}: {finding.what}", finding.fix)
-    except (
-        NotConnected
-    ) as error:  # also from what is beside the broker, such as a management API, and where a connection is closed to refuse
+    except NotConnected as error:
+        # Also from what is beside the broker, such as a management API, and where a connection is closed to refuse.
         may = f"see that what this names runs as well, that the user of brokers.{broker} may do this, and what the broker's own log says"
         yield Finding(False, f"{broker}: {error}", f"the broker itself answered before: {may}")
     except AdapterError as error:

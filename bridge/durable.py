@@ -17,6 +17,14 @@ def put_in_place(unfinished: Path, target: Path) -> None:
     sync_directory(target.parent)
 
 
+def replace_text(target: Path, text: str) -> None:
+    """A small file with this text, in the place of the earlier one; its directory is made where it is missing. OSError where it cannot be written."""
+    unfinished = target.with_name(f".{target.name}.tmp")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.write_text(text)
+    put_in_place(unfinished, target)
+
+
 def sync_directory(directory: Path) -> None:
     """Make a rename or a new entry in this directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ..core.ledger import COLUMNS, Row
-from .durable import put_in_place, sync_directory
+from .durable import put_in_place, replace_text, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -116,11 +116,8 @@ class LedgerFiles:
         last = self._outbox.outbox_start() - 1
         if not last:
             return
-        mark = _mark(self.root, self._bridge)
-        unfinished = mark.with_name(f".{self._bridge}.tmp")
-        mark.parent.mkdir(parents=True, exist_ok=True)  # the ledger may have been moved away, or be another one now
-        unfinished.write_text(json.dumps({"bridge": self._bridge, "sequence": last, "at_ms": at}))
-        put_in_place(unfinished, mark)
+        # The ledger may have been moved away, or be another one now: then the mark's folder is made.
+        replace_text(_mark(self.root, self._bridge), json.dumps({"bridge": self._bridge, "sequence": last, "at_ms": at}))
 
     def _write(self, folder: Path, name: str, tables: Sequence[pa.Table]) -> None:
         import pyarrow as pa  # noqa: PLC0415 - a third of a second that the start need not wait for

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.durations import LATEST_INSTANT
-from .durable import put_in_place
+from .durable import put_in_place, replace_text
 from .ledger_files import HOUR_MS, arrow_schema
 
 if TYPE_CHECKING:
@@ -150,9 +150,6 @@ class ObservedFiles:
     def _mark(self) -> None:
         if self._until is None:
             return
-        folder, name = self._root / "_reach", f"observed-{self._observer}"
-        unfinished = folder / f".{name}.tmp"
-        folder.mkdir(parents=True, exist_ok=True)
         told = {
             "observer": self._observer,
             "broker": self._broker,
@@ -162,8 +159,7 @@ class ObservedFiles:
             "latest_ms": self._latest,
             "copies": self._copies,
         }
-        unfinished.write_text(json.dumps(told))
-        put_in_place(unfinished, folder / f"{name}.json")
+        replace_text(self._root / "_reach" / f"observed-{self._observer}.json", json.dumps(told))
 
     def _write(self, folder: Path, rows: list[dict[str, Any]]) -> None:
         folder.mkdir(parents=True, exist_ok=True)

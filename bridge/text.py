@@ -16,6 +16,11 @@ def printable(text: str, kept: Container[str] = ()) -> str:
     return "".join(each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text)
 
 
+def fits_a_header(text: str) -> bool:
+    """Whether HTTP can send it as the value of a header: one line of printable ASCII."""
+    return text.isascii() and text.isprintable()
+
+
 def instant(ms: int | None) -> str:
     """Epoch milliseconds as RFC 3339 in UTC."""
     if ms is None:

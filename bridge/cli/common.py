@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from ..text import fits_a_header
+
 if TYPE_CHECKING:
     from ..client import Client
 
@@ -94,7 +96,7 @@ def _token_of(file: Path) -> str:
 def _token(text: str, source: str) -> str:
     """The token without what surrounds it. One that no header can bear is refused, and not shown: it is a secret all the same."""
     token = text.strip()
-    if not (token.isascii() and token.isprintable()):
+    if not fits_a_header(token):
         raise typer.BadParameter("a token is one line of printable ASCII", param_hint=source)
     return token
 
@@ -109,6 +111,9 @@ def utf8(given: _Given) -> _Given:
     except UnicodeEncodeError as error:
         raise typer.BadParameter("it is not UTF-8") from error
     return given
+
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", callback=utf8, help="The producer's x-delay-id, or the bridge's own.")]
 
 
 def exit_code(error: Exception) -> int | None:

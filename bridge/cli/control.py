@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect, utf8
+from .common import FAILED, ConfigOption, IdArgument, Output, OutputOption, TokenOption, UrlOption, connect, utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 _OF_ALL = (401, 403)
 """What the daemon answers to this caller, whatever the id."""
-IdArgument = Annotated[str, typer.Argument(metavar="ID", callback=utf8, help="The producer's x-delay-id, or the bridge's own.")]
 RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", callback=utf8, help="The route's name.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect, utf8
+from .common import FAILED, ConfigOption, IdArgument, Output, OutputOption, TokenOption, UrlOption, connect
 
 commands = typer.Typer()
 
@@ -65,7 +65,7 @@ def list_messages(
 
 @commands.command(epilog="Example: delaybridge show order-4711")
 def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", callback=utf8, help="The producer's x-delay-id, or the bridge's own.")],
+    id_: IdArgument,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,

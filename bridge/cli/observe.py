@@ -64,10 +64,10 @@ def observe(
     kind = loaded.brokers[name].type
     in_process = kind == _IN_PROCESS
     copied = getattr(adapter(kind), "copied", "")
-    if not take and not address.startswith(copied):
+    copies = address.startswith(copied)
+    if not take and not copies:
         _ask(name, address, copied)
-    through_daemon = (config, url, token_file, name, address, count)
-    arrivals = _through_daemon(*through_daemon) if in_process else _directly(loaded, name, address, count)
+    arrivals = _through_daemon(config, url, token_file, name, address, count) if in_process else _directly(loaded, name, address, count)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if to is None:
         _print((each for look in _until_interrupted(arrivals) for each in look.deliveries), output)
@@ -76,7 +76,7 @@ def observe(
 
         from ..observed import ObservedFiles
 
-        files = ObservedFiles(to, name, address, secrets.token_hex(4), copies=address.startswith(copied))
+        files = ObservedFiles(to, name, address, secrets.token_hex(4), copies=copies)
         typer.echo(f"{_write(arrivals, files)} messages written below {to}", err=True)
 
 

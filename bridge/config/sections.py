@@ -11,6 +11,7 @@ from pydantic_settings import NoDecode
 from ...core import schedule
 from ...core.durations import DEFAULT_LEVELS, INTEGER, parse_duration, parse_levels
 from ..loopback import is_loopback
+from ..text import fits_a_header
 from .checks import refuse, with_secret_files
 
 _SECOND = 1_000
@@ -189,8 +190,7 @@ class Http(Section):
 
     @model_validator(mode="after")
     def _in_a_header(self) -> Self:
-        token = self.token.get_secret_value() if self.token else ""
-        if not (token.isascii() and token.isprintable()):
+        if self.token and not fits_a_header(self.token.get_secret_value()):
             refuse(("token",), "is one line of printable ASCII: a client sends it in a header")
         return self
 

@@ -131,9 +131,10 @@ class Intake:
         record = replace(refuse.record, id=record_id, kind="refused", schedule=Schedule(due=now))
         change.event("scheduled", now, record, record_id)
         change.event("dead_lettered", now, record, record_id, reason=refuse.reason)
-        found = locate(state, record_id, change)
-        if refuse.record.id and not isinstance(found, Found) and not _waits(found):
-            state.ids.ended(change, record_id, "dead_lettered", now)
+        if refuse.record.id:
+            found = locate(state, record_id, change)
+            if not isinstance(found, Found) and not _waits(found):
+                state.ids.ended(change, record_id, "dead_lettered", now)
         if refuse.forward is None:
             state.shelf.add(change, record, refuse.reason, refuse.detail, now, 0)
         else:

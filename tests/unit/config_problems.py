@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+SMALL = """
+brokers:
+  here: {type: memory}
+routes:
+  - {name: orders, from: {broker: here, queue: in}, to: {broker: here}}
+"""
+
+
 def problems(file: Path, text: str) -> list[str]:
     """What is told about a file, less the path before each line number."""
     file.write_text(text)

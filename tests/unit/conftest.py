@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import fake_daemon
 import pytest
 from contract.stores import HOUR
 
@@ -27,3 +28,21 @@ def open_index(tmp_path: Path) -> Iterator[Callable[[], TimeIndex]]:
 
     yield open_it
     opened.pop().close()
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a directory of its own, with nothing of ours in the environment."""
+    fake_daemon.alone(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> fake_daemon.Daemon:
+    """What the command line finds in a daemon's place."""
+    return fake_daemon.Daemon().instead(monkeypatch)
+
+
+@pytest.fixture
+def file(tmp_path: Path, alone: None) -> Path:  # noqa: ARG001 - it is read in a directory of its own
+    """Where the configuration is looked for; there is none yet."""
+    return tmp_path / "delaybridge.yaml"

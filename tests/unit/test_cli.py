@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_daemon import STATUS, Daemon, alone, call
+from fake_daemon import STATUS, Daemon, call
 
 from delaybridge.bridge.cli import app
 
@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
-    return Daemon().instead(monkeypatch)
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def every_command() -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
-from fake_daemon import Daemon, alone, call
+from fake_daemon import Daemon, call
 
 from delaybridge.adapters.base import Batch, Received
 from delaybridge.bridge.cli import observe
@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 T0 = 1_795_507_200_000
 
 
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
-    return Daemon().instead(monkeypatch)
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def deliveries() -> bytes:

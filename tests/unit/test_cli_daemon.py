@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from fake_daemon import LETTER, MESSAGE, STATUS, Daemon, alone, call
+from fake_daemon import LETTER, MESSAGE, STATUS, Daemon, call
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
-    return Daemon().instead(monkeypatch)
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 # --- reading ---

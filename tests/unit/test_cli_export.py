@@ -6,21 +6,14 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from fake_daemon import Daemon, alone, call
+from fake_daemon import Daemon, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
-    return Daemon().instead(monkeypatch)
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def arrow_stream(cut: int = 0) -> bytes:

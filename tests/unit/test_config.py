@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.config_problems import problems
+from unit.config_problems import SMALL, problems
 
 from delaybridge.bridge import plugins
 from delaybridge.bridge.config.file import ConfigError, load, load_http, load_limits
@@ -15,23 +15,7 @@ from delaybridge.core.schedule import Limits
 if TYPE_CHECKING:
     from pathlib import Path
 
-SMALL = """
-brokers:
-  here: {type: memory}
-routes:
-  - {name: orders, from: {broker: here, queue: in}, to: {broker: here}}
-"""
-
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DELAYBRIDGE_CONFIG", raising=False)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "delaybridge.yaml"
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def test_without_a_file_the_in_process_broker_runs_with_a_store_beside_us() -> None:

@@ -16,13 +16,6 @@ SECRET = "cannot be read: it is scheme://user:password@host:port, the password p
 NO_FILE = "there is no such file, or this user may not see it"
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DELAYBRIDGE_CONFIG", raising=False)
-    return tmp_path / "delaybridge.yaml"
-
-
 def on(broker: str, route: str = "") -> str:
     place = "topic" if "kafka" in broker else "queue"
     route = route or f"{{name: r, from: {{broker: b, {place}: in}}, to: {{broker: b}}}}"

@@ -5,26 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.config_problems import problems
+from unit.config_problems import SMALL, problems
 
 from delaybridge.bridge.config.file import load
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SMALL = """
-brokers:
-  here: {type: memory}
-routes:
-  - {name: orders, from: {broker: here, queue: in}, to: {broker: here}}
-"""
-
-
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DELAYBRIDGE_CONFIG", raising=False)
-    return tmp_path / "delaybridge.yaml"
 
 
 def test_a_variable_is_not_blamed_for_what_the_file_says_beside_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,14 +233,20 @@ def test_a_destination_that_fails_for_too_long_gives_its_overdue_messages_up(tmp
     bench.store.close()
 
 
-def test_what_a_failing_destination_gives_up_is_all_that_is_old_enough_and_nothing_else(tmp_path: Path) -> None:
-    """With a batch for each retry the backlog of a busy destination would grow for ever."""
+def failing(tmp_path: Path) -> Bench:
+    """Ninety-five messages behind a destination that has begun to fail, and is given up after a minute, ten at a time."""
     bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000, batch=10))
     for number in range(95):
         bench.put(f"old-{number}", T0)
     bench.tick(T0)
     bench.answer(BackOff(Reason.UNROUTABLE, "no such queue"))
     bench.tick(T0 + 1)
+    return bench
+
+
+def test_what_a_failing_destination_gives_up_is_all_that_is_old_enough_and_nothing_else(tmp_path: Path) -> None:
+    """With a batch for each retry the backlog of a busy destination would grow for ever."""
+    bench = failing(tmp_path)
     bench.put("young", T0 + 59_000)
 
     now = T0 + 70_000
@@ -253,12 +259,7 @@ def test_what_a_failing_destination_gives_up_is_all_that_is_old_enough_and_nothi
 
 
 def test_what_is_paused_is_not_given_up(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000, batch=10))
-    for number in range(95):
-        bench.put(f"old-{number}", T0)
-    bench.tick(T0)
-    bench.answer(BackOff(Reason.UNROUTABLE, "no such queue"))
-    bench.tick(T0 + 1)
+    bench = failing(tmp_path)
     bench.tick(T0 + 70_000)
     bench.paused.add("orders")
 
