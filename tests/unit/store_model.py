@@ -133,14 +133,22 @@ class Model:
         found = (item for item in self.items if item.record.lane == lane and not item.flying and item.held is None)
         return sorted(found, key=lambda item: item.place)
 
+    def walked(self, lane: str) -> list[Item]:
+        """What handing out comes by: all from the first that waits on, what is held back already among it."""
+        waiting = self.waiting(lane)
+        found = (item for item in self.items if item.record.lane == lane and not item.flying and waiting and item.place >= waiting[0].place)
+        return sorted(found, key=lambda item: item.place)
+
     def due(self, lane: str, now: int, limit: int) -> list[Item]:
         behind = {item.record.address for item in self.held(lane) if not item.flying}
         found, aside = list[Item](), 0
-        for item in self.waiting(lane):
+        for item in self.walked(lane):
             if item.instant > now or len(found) == limit or aside == (limit + 1) // 2:
                 break
             if item.doomed:
                 self.end(item, item.doomed, now)
+                aside += 1
+            elif item.held is not None:
                 aside += 1
             elif item.record.address in behind:
                 item.held = 0, ""
