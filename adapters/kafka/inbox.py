@@ -45,11 +45,13 @@ class Inbox:
         self._reason: NotConnected | None = None
 
     def wait_for_room(self, timeout: float) -> bool:
-        """Whether more may be fetched, within that many seconds."""
+        """Whether more may be fetched, within that many seconds. After a failure it is known at once that none may: nobody would take it."""
         with self._changed:
-            return (
-                self._changed.wait_for(lambda: self._reason or (self._count < self.prefetch and self._bytes < _BYTES), timeout) is not False
-            )
+            self._changed.wait_for(lambda: self._reason is not None or self._has_room(), timeout)
+            return self._reason is None and self._has_room()
+
+    def _has_room(self) -> bool:
+        return self._count < self.prefetch and self._bytes < _BYTES
 
     def put(
         self, partition: TopicPartition, records: Sequence[Received], ours: Callable[[], Collection[TopicPartition]] | None = None

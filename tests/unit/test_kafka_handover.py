@@ -249,6 +249,14 @@ def test_a_partition_that_goes_while_nobody_receives_ends_no_connection(monkeypa
     assert group.touched.count(STAYS) == 2
 
 
+def test_a_connection_that_is_given_up_while_nobody_receives_fetches_no_more() -> None:
+    """Such as that of a bridge whose disk is full: what it went on fetching would fill its memory."""
+    group = Fetching()
+    group.poller.fail(NotConnected("the group has given this bridge's partitions away"))
+    group.poller._poll()
+    assert group.touched.count(STAYS) == 2  # paused, and resumed
+
+
 def test_a_partition_of_a_level_that_goes_before_it_is_opened_is_opened_anew_when_it_comes_back() -> None:
     inbox = LevelInbox([Level("t", 0)])
     inbox.forget([GOES])

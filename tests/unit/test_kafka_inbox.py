@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from brokers.common import wait_until
@@ -83,6 +84,14 @@ def test_who_waits_is_woken_by_what_comes() -> None:
     assert len(taken) == 1
 
 
+def test_after_a_failure_no_more_may_be_fetched_and_the_poller_is_not_held_up() -> None:
+    inbox = Inbox(10)
+    inbox.fail(NotConnected("gone"))
+    began = time.monotonic()
+    assert not inbox.wait_for_room(60)
+    assert time.monotonic() - began < 30
+
+
 def test_a_failure_is_told_at_once_and_the_first_one_stands() -> None:
     inbox, heard = Inbox(10), list[str]()
 
@@ -98,6 +107,5 @@ def test_a_failure_is_told_at_once_and_the_first_one_stands() -> None:
     inbox.fail(NotConnected("second"))
     wait_until(lambda: heard == ["first"], "the reason")
     thread.join()
-    assert inbox.wait_for_room(0), "the poller is not held up"
     with pytest.raises(NotConnected, match="first"):
         inbox.take(1, 0)
