@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from importlib.metadata import version
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from ..adapters.base import AdapterError, NotConnected, Observable, Outcome, Outgoing, Received, Source
+from ..adapters.base import NotConnected, Observable, Outcome, Outgoing, Received, Source
 from ..core.recurrence import following
 from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record, Refuse
 from . import plugins
@@ -251,16 +252,15 @@ class Control:
         if not force:
             self._would_be_taken(chosen, broker.type, message, address)
         sink = plugins.adapter(broker.type).sink(broker.options)
-        outcomes: list[Outcome] = []
-        sink.connect(outcomes.extend)
+        answers: SimpleQueue[Sequence[Outcome]] = SimpleQueue()
+        sink.connect(answers.put)
         try:
             sink.publish([Outgoing(b"send", address or chosen.source.endpoint.address, message)])
-            deadline = time.monotonic() + SEND_TIMEOUT
-            while not outcomes and time.monotonic() < deadline:
-                time.sleep(0.005)
+            _, error = answers.get(timeout=SEND_TIMEOUT)[0]
+        except Empty:
+            error = NotConnected("the broker did not confirm in time")
         finally:
             sink.close()
-        error: AdapterError | None = outcomes[0][1] if outcomes else NotConnected("the broker did not confirm in time")
         if error is not None:
             raise error
 

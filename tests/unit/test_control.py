@@ -10,7 +10,8 @@ from contract.stores import T0, record
 from msgspec.structs import replace
 
 from delaybridge.adapters import memory
-from delaybridge.adapters.base import NotConnected, Received
+from delaybridge.adapters.base import BackOff, NotConnected, Received
+from delaybridge.bridge import control
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.metrics import Metrics
@@ -122,6 +123,21 @@ def test_a_message_that_would_be_dead_lettered_is_not_sent_but_by_force(engine: 
         _sent(engine, headers)
 
     assert _sent(engine, headers, force=True) == 1
+
+
+def test_a_message_that_the_broker_does_not_confirm_in_time_counts_as_not_sent(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.MemorySink, "publish", lambda *_: None)
+    monkeypatch.setattr(control, "SEND_TIMEOUT", 0.01)
+
+    with pytest.raises(NotConnected, match="did not confirm in time"):
+        _sent(engine, {"x-delay": "5s"})
+
+
+def test_a_message_that_the_broker_refuses_is_told_with_its_reason(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.MemorySink, "_outcome", lambda _, outgoing: (outgoing.tag, BackOff("unroutable", "it is full")))
+
+    with pytest.raises(BackOff, match="it is full"):
+        _sent(engine, {"x-delay": "5s"})
 
 
 def test_a_message_is_not_sent_to_where_the_bridge_would_never_see_it(engine: Engine) -> None:
