@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from . import about, audit, broker, control, daemon, dead_letter, inspect, migrate, observe, producer
-from .common import exit_code
+from .common import USAGE, exit_code
+
+SURROGATES = "surrogates not allowed"
+"""Python's reason where text from the shell, which came as bytes that are not UTF-8, is encoded."""
 
 
 class Commands(typer.core.TyperGroup):
@@ -18,6 +22,11 @@ class Commands(typer.core.TyperGroup):
         """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
+        except UnicodeEncodeError as error:
+            if error.reason != SURROGATES:
+                raise
+            typer.echo(f"the command line has bytes that are not UTF-8: {os.fsencode(error.object[error.start : error.end])!r}", err=True)
+            raise typer.Exit(USAGE) from error
         except Exception as error:
             code = exit_code(error)
             if code is None:

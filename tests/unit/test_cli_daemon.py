@@ -233,6 +233,13 @@ def test_an_id_or_a_name_that_is_no_text_is_wrong_usage(daemon: Daemon, words: s
     assert (told.exit_code, "it is not UTF-8" in told.stderr, daemon.asked) == (2, True, [])
 
 
+@pytest.mark.parametrize("words", ["list --address a\udcff", "send x --header h=a\udcff", "send x --address a\udcff", "observe a\udcff"])
+def test_any_other_argument_that_is_no_text_is_told_by_its_bytes(daemon: Daemon, words: str) -> None:
+    told = call(*words.split())
+
+    assert (told.exit_code, told.stderr, daemon.asked) == (2, "the command line has bytes that are not UTF-8: b'\\xff'\n", [])
+
+
 @pytest.mark.parametrize(
     ("id_", "segment"),
     [("..", "%2E%2E"), (".", "%2E"), ("...", "..."), ("a/b", "a%2Fb"), ("%2e%2e", "%252e%252e"), ("é?#", "%C3%A9%3F%23")],
