@@ -1,7 +1,8 @@
-"""What is told of offsets that cannot be committed: the first failure of a run of them, and its end."""
+"""Commits that are waited for, and what is told of those that fail: the first of a run of them, and its end."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -18,6 +19,15 @@ REBALANCING = (errors.RebalanceInProgressError, errors.CommitFailedError)
 
 _PASSING = 30.0
 """Seconds after which it has not."""
+
+
+async def settled(future: Any) -> bool:
+    """Wait for this commit, if it is one. Where it failed, the next owner gets these records again."""
+    with contextlib.suppress(Exception):
+        if future is not None:
+            await future
+        return True
+    return False
 
 
 class Commits:

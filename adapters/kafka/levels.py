@@ -47,12 +47,17 @@ class LevelPoller(Poller):
         """See transactor.Session."""
         self.level_inbox.finish(found, committed=True)
 
+    @property
+    def _holding(self) -> bool:
+        return self.level_inbox.opened
+
     def _poll(self) -> None:
         """Fetch of the partitions of which more is wanted."""
         self._mind_the_join()
         unwanted, full = self.level_inbox.unwanted(self.consumer.assignment(), wall_clock())
         self._pause(unwanted)
         fetched = self.consumer.poll(timeout_ms=_HURRY if full else _POLL, max_records=FULL)
+        self._forgotten()
         self._open(self.level_inbox.unknown(fetched))
         self.level_inbox.put(fetched, self._reached)
 

@@ -21,7 +21,7 @@ from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.structs import MemberState
 
 from ..base import Batch, NotConnected
-from .commits import REBALANCING, Commits
+from .commits import REBALANCING, Commits, settled
 from .consumer import bootstrapped, consuming
 from .fetched import Suspects
 from .inbox import Inbox
@@ -121,6 +121,7 @@ class Poller:
             self._each(self.consumer.pause, paused)
             fetched = self.consumer.poll(timeout_ms=_POLL)
             self._each(self.consumer.resume, paused)
+        self._forgotten()
         created_again = self._meet(self.consumer.assignment() - self._met)
         for partition, records in fetched.items():
             if partition not in created_again:
@@ -152,6 +153,20 @@ class Poller:
         coordinator = self.consumer._coordinator  # noqa: SLF001 - 3.0.12: nobody picks up the result of a join in whose middle a poll gave up
         if coordinator._join_task is not None:  # noqa: SLF001 - as above
             coordinator.rejoin_needed = True
+
+    @property
+    def _holding(self) -> bool:
+        return bool(self._met)
+
+    def _forgotten(self) -> bool:
+        """Whether the group has taken this bridge in anew since it has partitions: others may have had them meanwhile. Then the connection is given up.
+
+        kafka-python tells it where it knows it before it joins. In the middle of a join it keeps the partitions, and where each was read up to.
+        """
+        if not (self._holding and self._member) or self.consumer.group_metadata().member_id in ("", self._member):
+            return False
+        self.fail(NotConnected("the group has forgotten this bridge"))
+        return True
 
     def _join_again(self) -> None:
         """Once, where a member with an `instance` may have come back.
@@ -189,7 +204,7 @@ class Poller:
 
     def _commit_ready(self) -> bool:
         """Begin to commit what was acknowledged; False where that is nothing. What cannot be committed is given back."""
-        offsets = self.progress.take()
+        offsets = {} if self._forgotten() else self.progress.take()
         if offsets:
             try:
                 self._commit = self._committing(offsets)
@@ -259,12 +274,12 @@ class Poller:
     async def _commit_last(self) -> bool:
         """Once no other commit is under way. Whether it was made."""
         while True:
-            await _settled(self._commit)
+            await settled(self._commit)
             with self._beginning:
                 if self._commit is None or self._commit.is_done:
                     begun = self._commit_ready()
                     break
-        return not begun or await _settled(self._commit)
+        return not begun or await settled(self._commit)
 
     def drop(self, lost: set[TopicPartition]) -> None:
         """Forget these partitions."""
@@ -278,7 +293,8 @@ class Poller:
         self.inbox.fail(NotConnected("the source is closed"))
         self._thread.join()
         try:
-            self._commit_rest(time.monotonic() + _CLOSING / 1000)
+            if not self._forgotten():
+                self._commit_rest(time.monotonic() + _CLOSING / 1000)
         except Exception:  # noqa: BLE001, S110 - the broker gives these again, and their tokens are known
             pass
         finally:
@@ -308,15 +324,6 @@ class Poller:
 
 def nothing() -> None:
     """Acknowledge where there is nothing to."""
-
-
-async def _settled(future: Any) -> bool:
-    """Wait for this commit, if it is one. Where it failed, the next owner gets these records again."""
-    with contextlib.suppress(Exception):
-        if future is not None:
-            await future
-        return True
-    return False
 
 
 class KafkaSource:

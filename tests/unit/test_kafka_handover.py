@@ -221,6 +221,11 @@ class Fetching(Group):
         self.poller._met = {GOES, STAYS}
         self._full = full
 
+    def knows(self, member: str, *, now: str, by: Poller | None = None) -> None:
+        """What is here was fetched by that member; the group has another one now."""
+        (by or self.poller)._member = member
+        self._consumer.group_metadata = lambda: SimpleNamespace(member_id=now)
+
     def _touch(self, *partitions: TopicPartition) -> None:
         for each in partitions:
             if each == STAYS and self._full:
@@ -255,6 +260,40 @@ def test_a_connection_that_is_given_up_while_nobody_receives_fetches_no_more() -
     group.poller.fail(NotConnected("the group has given this bridge's partitions away"))
     group.poller._poll()
     assert group.touched.count(STAYS) == 2  # paused, and resumed
+
+
+@pytest.mark.parametrize(("member", "new"), [("anew", True), ("known", False), ("", False)])
+def test_where_the_group_takes_a_bridge_in_anew_in_the_middle_of_a_join_a_new_connection_recognises_what_was_stored(
+    member: str, new: bool
+) -> None:
+    """kafka-python tells of no lost partitions then, and keeps them; without a name it is still on its way into the group."""
+    group = Fetching()
+    group._consumer.poll = lambda **_: {STAYS: [record(STAYS, 0)]}
+    group.knows("known", now=member)
+    group.poller._poll()
+    assert recognising(group.poller) == new
+
+
+def test_a_bridge_that_the_group_took_in_anew_commits_nothing_of_before_which_may_be_behind_what_others_committed() -> None:
+    group = Fetching()
+    group.knows("known", now="anew")
+    group.store(goes=10, stays=5)
+    group.poller._commit_some()
+    ended(Handover(group.poller).on_partitions_revoked([GOES]))
+    assert group.coordinator.asked == []
+    assert recognising(group.poller)
+
+
+@pytest.mark.parametrize(("member", "new"), [("anew", True), ("known", False)])
+def test_partitions_of_levels_are_read_anew_as_well_where_the_group_took_the_bridge_in_anew(member: str, new: bool) -> None:
+    group, inbox = Fetching(), LevelInbox([Level("t", 0)])
+    group._consumer.paused, group._consumer.poll = set, lambda **_: {}
+    group._consumer._subscription = SimpleNamespace(all_consumed_offsets=dict)
+    poller = group.levels(inbox)
+    inbox.open(STAYS, None)
+    group.knows("known", now=member, by=poller)
+    poller._poll()
+    assert inbox.failed == new
 
 
 def test_a_partition_of_a_level_that_goes_before_it_is_opened_is_opened_anew_when_it_comes_back() -> None:
