@@ -9,10 +9,10 @@ import socket
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, PrivateAttr, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from .checks import refuse
-from .environment import Environment
+from .environment import Overridden
 from .places import Broker, From, Raw, Route, To
 from .sections import Http, Intake, Lane, Ledger, Limits, Logs, Name, Retry, Store, TimeToDrain
 
@@ -25,7 +25,7 @@ __all__ = ["EMBEDDED", "PREFIX", "Broker", "Config", "From", "Http", "Limits", "
 PREFIX = "DELAYBRIDGE__"
 
 
-class Config(BaseSettings):
+class Config(Overridden):
     """The whole configuration. `DELAYBRIDGE__HTTP__PORT` in the environment goes before `http: {port: …}` in the data."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, env_prefix=PREFIX, env_nested_delimiter="__")
@@ -43,18 +43,6 @@ class Config(BaseSettings):
     http: Http = Http()
     logs: Logs = Logs()
     shutdown_timeout: TimeToDrain = 25_000
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings calls by keyword
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment first, then the file."""
-        return Environment(settings_cls), init_settings
 
     @model_validator(mode="before")
     @classmethod

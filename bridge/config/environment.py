@@ -1,13 +1,14 @@
-"""What the environment's variables hold."""
+"""What the environment's variables hold, and that they go before the file."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic_settings import EnvSettingsSource
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
+    from pydantic_settings import PydanticBaseSettingsSource
 
 
 class Environment(EnvSettingsSource):
@@ -18,3 +19,19 @@ class Environment(EnvSettingsSource):
         if field is None and not str(value).lstrip().startswith(("{", "[")):
             raise ValueError(f"{field_name} is text")
         return super().decode_complex_value(field_name, field, value)  # type: ignore[arg-type]  # it is called without a field, and takes it
+
+
+class Overridden(BaseSettings):
+    """Settings that are made of what the file holds. What the environment says goes before that; pydantic-settings would have it the other way round."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings calls by keyword
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment first, then the file."""
+        return Environment(settings_cls), init_settings

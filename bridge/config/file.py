@@ -10,7 +10,7 @@ from pydantic import ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from . import PREFIX, Config, Http, Limits
-from .environment import Environment
+from .environment import Environment, Overridden
 from .problems import line, not_json, unknown_variables, worded
 from .sections import StoreLevels
 from .yaml import Document, Problem, read
@@ -27,7 +27,7 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-class _Parts(BaseSettings):
+class _Parts(Overridden):
     """What commands need that talk to no broker, so that they load no adapter."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, env_prefix=PREFIX, env_nested_delimiter="__")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.config_problems import SMALL, problems
 
-from delaybridge.bridge.config.file import load
+from delaybridge.bridge.config.file import in_level_queues, load, load_http, load_limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,3 +73,13 @@ def test_numbers_times_switches_and_lists_of_a_broker_can_be_given_in_the_enviro
     assert (options.prefetch, options.connection_timeout, options.exactly_once) == (77, 3, False)
     assert options.bootstrap_servers == ("a:1", "b:2")
     assert options.tls
+
+
+def test_the_environment_goes_before_the_file_for_commands_that_need_a_part_of_the_configuration_too(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYBRIDGE__HTTP__PORT", "9000")
+    monkeypatch.setenv("DELAYBRIDGE__LIMITS__MAX_DELAY", "2h")
+    monkeypatch.setenv("DELAYBRIDGE__STORE__KIND", "level_queues")
+    file.write_text(f"{SMALL}http: {{port: 8000}}\nlimits: {{max_delay: 1h}}\nstore: {{kind: time_index}}\n")
+    assert (load_http().port, load_limits().max_delay, in_level_queues()) == (9000, 7_200_000, True)
