@@ -75,7 +75,17 @@ class Assembled(NamedTuple):
     def status(self) -> list[LevelStatus]:
         """Each level, level 0 first."""
         depths: Sequence[int | None] = self.depths.depths or [None] * len(self.levels)
-        return [_status(*each) for each in zip(self.levels, self.leaving, depths, strict=True)]
+        return [self._status(*each) for each in zip(self.levels, self.leaving, depths, strict=True)]
+
+    def _status(self, worker: LevelWorker, source: Source, depth: int | None) -> LevelStatus:
+        passage = worker.passage
+        taken, seen = passage.first_leaves, source.first_leaves if isinstance(source, Foreseeing) else None
+        first = min((each for each in (taken, seen) if each is not None), default=None)
+        return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first, self._why_not(worker))
+
+    def _why_not(self, worker: Worker) -> str:
+        """Why it is not connected. Before the queues are declared it has not tried to be: then it waits for the publisher, which does that."""
+        return "" if worker.connected else worker.error or self.publisher.error
 
     def checks(self) -> list[Check]:
         """What readiness depends on besides the levels."""
@@ -83,14 +93,7 @@ class Assembled(NamedTuple):
             return []
         read, end = self.register.register.known
         ready = self.register.connected and self.register.caught_up
-        return [Check("level ids", ready, self.register.error or f"{read} of {end} lines are read")]
-
-
-def _status(worker: LevelWorker, source: Source, depth: int | None) -> LevelStatus:
-    passage = worker.passage
-    taken, seen = passage.first_leaves, source.first_leaves if isinstance(source, Foreseeing) else None
-    first = min((each for each in (taken, seen) if each is not None), default=None)
-    return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first, worker.error)
+        return [Check("level ids", ready, self._why_not(self.register) or f"{read} of {end} lines are read")]
 
 
 def queues(levels: Levels, prefix: str) -> list[Level]:

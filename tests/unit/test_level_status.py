@@ -61,6 +61,16 @@ def test_a_level_that_is_not_connected_says_why(queues: Assembled) -> None:
     assert [each.error for each in queues.status()] == ["", "nobody listens at localhost:5672", ""]
 
 
+def test_what_waits_for_the_queues_to_be_declared_says_what_is_in_the_way_of_that(tmp_path: Path) -> None:
+    with on({"type": "kafka", "bootstrap_servers": "127.0.0.1:9092"}, tmp_path) as queues:
+        queues.publisher.error = "no broker answers"
+        queues.levels[0].connected = True
+        queues.levels[1].error = "there is no topic"
+
+        assert [each.error for each in queues.status()] == ["", "there is no topic", "no broker answers"]
+        assert [check.detail for check in queues.checks()] == ["no broker answers"]
+
+
 @pytest.mark.parametrize(
     ("broker", "told"),
     [
