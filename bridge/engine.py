@@ -24,8 +24,6 @@ from .planner import Planner, Route
 from .workers import IntakeWorker, LaneWorker, SyncWorker, Worker
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..adapters.base import Sink, Source
     from ..core.store import Store
     from . import config as configuration
@@ -220,19 +218,20 @@ def open_journal(config: configuration.Config) -> TimeIndex:
         memory_ms=config.store.memory,
         min_free_disk=config.store.min_free_disk,
         recent_tokens=RECENT_TOKENS,
-        first_row=lambda: _first_row(config.ledger_path, config.bridge),
+        first_row=lambda: _first_row(config),
     )
 
 
-def _first_row(ledger: Path, bridge: str) -> int:
-    last = highest(ledger, bridge)
+def _first_row(config: configuration.Config) -> int:
+    last = highest(config.ledger_path, config.bridge)
     if last:
+        waited = "" if config.store.kind == "level_queues" else "what waited there, and "
         log.warning(
             "ledger_without_its_store",
-            ledger=str(ledger),
-            bridge=bridge,
+            ledger=str(config.ledger_path),
+            bridge=config.bridge,
             rows=last,
-            meaning="the store is new, so the one of these rows is lost: what waited there is missing, and rows that were in no file yet, too",
+            meaning=f"the store is new, so the one of these rows is lost: {waited}rows that were in no file yet",
         )
     return last + 1
 

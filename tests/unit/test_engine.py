@@ -72,6 +72,7 @@ def test_a_bridge_whose_store_is_lost_goes_on_numbering_behind_its_ledger(config
     with structlog.testing.capture_logs() as logs:
         assert put_one() == [1, 2, 3]
     assert [line["event"] for line in logs] == ["ledger_without_its_store"]
+    assert "what waited there" in logs[0]["meaning"]
 
 
 def test_a_reload_gives_the_lanes_the_new_time_to_drain(config: Config) -> None:
