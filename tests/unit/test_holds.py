@@ -13,6 +13,13 @@ def _holds() -> Holds:
     return Holds(Backoff(first=1.0, cap=4.0))
 
 
+class Growing(Backoff):
+    """A second for each failed attempt, without jitter."""
+
+    def seconds(self, attempt: int) -> float:
+        return float(attempt)
+
+
 def test_a_failure_holds_its_group_for_a_jittered_wait_and_nobody_else() -> None:
     holds = _holds()
 
@@ -144,3 +151,113 @@ def test_what_is_ready_takes_turns() -> None:
     assert [name for name, _ in holds.ready(0)] == ["a", "b", "c"]
     holds.turn("a")
     assert [name for name, _ in holds.ready(0)] == ["b", "c", "a"]
+
+
+def test_each_failed_try_makes_the_next_wait_longer_and_a_success_begins_anew() -> None:
+    holds = Holds(Growing())
+
+    hold = holds.fail("a", "refused", now=0)
+    assert hold.retry_at == 1000
+    holds.fail("a", "refused", now=1000)
+    assert hold.retry_at == 3000
+    holds.works("a", now=3000)
+    holds.fail("a", "refused", now=3000)
+    assert hold.retry_at == 4000
+
+
+def test_a_group_that_failed_before_a_restart_goes_on_with_its_long_waits() -> None:
+    holds = Holds(Growing())
+    holds.restore("a", 6, "refused", now=0)
+
+    assert holds.fail("a", "refused", now=0).retry_at == 7000
+
+
+def test_a_group_has_been_failing_since_the_first_failure_after_its_last_success() -> None:
+    """From there on it is counted when the group is given up."""
+    holds = Holds(Growing())
+    holds.fail("a", "refused", now=0)
+    holds.works("a", now=1000)
+
+    hold = holds.fail("a", "refused", now=5000)
+    assert hold.since == 5000
+    holds.fail("a", "refused", now=6000)
+    holds.fail("a", "refused", now=8000)
+    assert hold.since == 5000
+
+
+def test_the_last_error_of_a_group_is_the_one_that_is_told() -> None:
+    holds = Holds(Growing())
+    holds.fail("a", "no such queue", now=0)
+
+    assert holds.fail("a", "no room", now=1000).error == "no room"
+
+
+def test_what_falls_due_does_not_pass_a_slow_or_a_paused_group_before_its_time_nor_a_failing_one() -> None:
+    holds = _holds()
+    holds.slow("slow", until=1100)
+    holds.pause("paused")
+    holds.restore("failing", 1, "refused", now=0)
+
+    assert [holds.addresses["slow"].open(now) for now in (1099, 1100)] == [False, True]
+    assert not holds.addresses["paused"].open(NEVER - 1)
+    assert not holds.addresses["failing"].open(NEVER - 1)
+
+
+def test_a_slow_group_did_not_fail_and_gets_more_than_one_message_at_a_time() -> None:
+    holds = _holds()
+    holds.slow("a", until=1100)
+    holds.addresses["a"].in_flight = 1
+
+    assert [name for name, _ in holds.ready(1100)] == ["a"]
+
+
+def test_a_resume_ends_the_pauses_that_there_are_and_none_that_comes_later() -> None:
+    holds = _holds()
+    holds.pause("a")
+    holds.resume()
+    holds.ready(1)
+
+    holds.pause("b")
+
+    assert [name for name, _ in holds.ready(2)] == ["a"]
+
+
+def test_a_resume_does_not_hurry_what_failed() -> None:
+    holds = Holds(Growing())
+    holds.fail("a", "refused", now=0)
+
+    holds.resume()
+
+    assert [[name for name, _ in holds.ready(now)] for now in (999, 1000)] == [[], ["a"]]
+
+
+def test_a_clock_that_is_set_back_ends_no_pause_and_leaves_the_resume_its_effect() -> None:
+    holds = _holds()
+    holds.pause("a")
+
+    holds.set_back(500)
+
+    assert holds.ready(NEVER - 1) == []
+    holds.resume()
+    assert [name for name, _ in holds.ready(1)] == ["a"]
+
+
+def test_how_long_a_group_has_been_failing_stays_the_same_when_the_clock_is_set_back() -> None:
+    """Else it would be given up later by as much."""
+    holds = _holds()
+    hold = holds.fail("a", "refused", now=10_000)
+
+    holds.set_back(4000)
+
+    assert hold.since == 6000
+
+
+def test_a_group_that_is_held_no_more_leaves_the_others_their_next_try() -> None:
+    holds = _holds()
+    holds.restore("a", 1, "refused", now=0)
+    hold = holds.fail("b", "refused", now=0)
+
+    holds.free("a")
+
+    assert holds.next_retry() <= hold.retry_at
+    assert [name for name, _ in holds.ready(hold.retry_at)] == ["b"]

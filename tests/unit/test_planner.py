@@ -149,6 +149,29 @@ def test_what_the_adapter_could_not_carry_is_refused_for_the_adapters_reason() -
     assert change.reason == "header_damaged"
 
 
+def test_a_dead_letter_whose_headers_are_damaged_travels_without_them_and_stays_whole_itself() -> None:
+    """No broker takes a table that cannot be read."""
+    damaged = Message(b"body", b"\x07x")
+
+    change = _refused(Planner(_route(dead_letter="dead"), Limits()).plan(Received(damaged, "/queues/a", b"token"), NOW))
+
+    assert change.forward is not None
+    assert plain(change.forward.message.headers).keys() == {"x-delay-reason", "x-delay-detail"}
+    assert change.record.message == damaged
+
+
+@pytest.mark.parametrize(
+    ("headers", "kind"),
+    [
+        ({"x-delay": 5000}, "once"),
+        ({"x-delay-period": 5000, "x-delay-repeat": 3}, "period"),
+        ({"x-delay-cron": "0 8 * * *"}, "cron"),
+    ],
+)
+def test_the_ledger_is_told_what_kind_of_schedule_a_message_has(headers: dict[str, Value], kind: str) -> None:
+    assert _put(Planner(_route(), Limits()).plan(_received(headers, "/queues/a"), NOW)).record.kind == kind
+
+
 def _handed_back(broker: str, table: bytes) -> bytes:
     """A delivered message's headers as the broker gives them to a consumer."""
     if broker == "rabbitmq":
@@ -171,6 +194,14 @@ def test_a_message_that_keeps_coming_back_undelayed_is_a_loop(broker: str, passe
             received = Received(Message(b"body", _handed_back(broker, table)), "/exchanges/e/k", b"token")
 
     assert type(change) is outcome
+
+
+def test_a_message_that_comes_back_keeps_its_own_headers_and_has_one_counter() -> None:
+    received = _received({"tenant": "a", "x-delay-hops": 2, "x-delay-occurrence": 1}, "/exchanges/e/k")
+
+    change = _put(Planner(_route(), Limits()).plan(received, NOW))
+
+    assert list(tables.fields(change.record.message.headers)) == list(tables.fields(tables.table([("tenant", "a"), ("x-delay-hops", 3)])))
 
 
 @pytest.mark.parametrize("forged", [2**63 - 1, "9" * 19, b"9" * 19, b"\x7f" + b"\xff" * 7])
