@@ -30,11 +30,13 @@ class Script:
         self.acked = 0
         self.pending_when_acked: list[int] = []
         self.store: TimeIndex | None = None
+        self.connected = False
 
     def connect(self) -> None:
-        pass
+        self.connected = True
 
     def receive(self, limit: int, timeout: float) -> Batch | None:  # noqa: ARG002 - the contract's arguments
+        assert self.connected
         if not self.batches:
             return None
         return Batch(self.batches.pop(0), self._ack)
@@ -59,9 +61,9 @@ def store(tmp_path: Path) -> Iterator[TimeIndex]:
     store.close()
 
 
-def _intake(source: Script, store: TimeIndex, woken: list[tuple[str, int]] | None = None) -> Intake:
+def _intake(source: Script, store: TimeIndex, woken: list[tuple[str, int]] | None = None, dead_letter: str = "") -> Intake:
     source.store = store
-    planner = Planner(Route(name="orders", source_broker="rabbit", source="in", lane="rabbit"), Limits())
+    planner = Planner(Route(name="orders", source_broker="rabbit", source="in", lane="rabbit", dead_letter=dead_letter), Limits())
     told = woken if woken is not None else []
     intake = Intake(planner, source, store, lambda: T0, lambda lane, due: told.append((lane, due)), Metrics("test"))
     intake.connect()
@@ -144,6 +146,30 @@ def test_messages_that_cannot_be_told_apart_are_never_taken_for_each_other(store
     assert _bodies(store, T0 + 5000) == [b"ping"] * 3
 
 
+def test_a_new_message_that_looks_like_a_stored_one_is_a_message_of_its_own_after_a_restart_too(store: TimeIndex) -> None:
+    source = Script()
+    source.batches = [[_delayed("a")]]
+    _intake(source, store).step(0)
+    source.batches = [[_delayed("a")]]
+
+    _intake(source, store).step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a", b"a"]
+
+
+def test_a_stored_message_accounts_for_one_redelivery_and_not_for_a_second_that_looks_like_it(store: TimeIndex) -> None:
+    source = Script()
+    source.batches = [[_delayed("a")]]
+    _intake(source, store).step(0)
+    source.batches = [[_delayed("a", redelivered=True)], [_delayed("a", redelivered=True)]]
+    intake = _intake(source, store)
+
+    intake.step(0)
+    intake.step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a", b"a"]
+
+
 def test_the_search_for_redeliveries_ends(store: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later look-alikes are messages of their own, for instance given back by another consumer."""
     monkeypatch.setattr("delaybridge.bridge.intake.SEARCH", 2)
@@ -176,11 +202,25 @@ def test_the_search_goes_on_where_any_message_may_be_a_redelivery(store: TimeInd
 
 def test_lanes_are_told_the_earliest_due_time_of_the_batch(store: TimeIndex) -> None:
     source, woken = Script(), []  # type: tuple[Script, list[tuple[str, int]]]
-    source.batches = [[_delayed("a"), Received(message(b"b", {"x-delay": 1000}), "/queues/a", b"b")]]
+    source.batches = [[_delayed("a"), Received(message(b"b", {"x-delay": 1000}), "/queues/a", b"b"), _delayed("c")]]
 
     _intake(source, store, woken).step(0)
 
     assert woken == [("rabbit", T0 + 1000)]
+
+
+@pytest.mark.parametrize(("dead_letter", "told"), [("dead", [("rabbit", T0)]), ("", [])])
+def test_a_lane_is_told_of_a_refused_message_that_it_takes_to_a_dead_letter_address(
+    store: TimeIndex, dead_letter: str, told: list[tuple[str, int]]
+) -> None:
+    source, woken = Script(), []  # type: tuple[Script, list[tuple[str, int]]]
+    cancel = Received(message(b"", {"x-delay-cancel": "order-1"}), "/queues/a", b"b")
+    source.batches = [[Received(message(b"a", {"x-delay": "soon"}), "/queues/a", b"a"), cancel]]
+
+    assert _intake(source, store, woken, dead_letter).step(0) == 2
+
+    assert woken == told
+    assert source.acked == 1
 
 
 def test_without_messages_nothing_happens(store: TimeIndex) -> None:

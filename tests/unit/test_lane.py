@@ -314,6 +314,12 @@ def test_after_downtime_a_message_that_wants_no_late_delivery_expires(bench: Ben
     assert bench.store.counts().events["expired"] == 1
 
 
+def test_a_message_before_its_end_is_delivered(bench: Bench) -> None:
+    bench.put("offer", T0 + 1000, ends=T0 + 5000)
+
+    assert bench.deliver(T0 + 4999) == ["offer"]
+
+
 def test_a_message_past_its_end_is_not_delivered(bench: Bench) -> None:
     bench.put("offer", T0 + 1000, ends=T0 + 5000)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,6 +53,32 @@ def test_a_destination_that_confirms_nothing_at_all_does_not_keep_the_window_for
 
     assert stuck == SETTINGS.window
     assert bodies(bench.wire[stuck:]) == ["quick"]
+
+
+def test_a_stuck_destination_gets_its_share_of_the_window_and_another_half_of_what_is_free(bench: Bench) -> None:
+    bench.lane.settings = LaneSettings(window=40, share=5, batch=5)
+    bench.put("first", T0, address="stuck")
+    bench.tick(T0)
+    _fill(bench, "stuck")
+    _fill(bench, "quick", 100)
+
+    _tick_until_idle(bench, T0 + 1500)
+
+    flying = Counter(out.address for out in bench.wire)
+    assert flying == {"stuck": 5, "quick": 20}
+
+
+def test_a_stuck_destination_of_large_messages_leaves_half_of_the_bytes_to_the_others(bench: Bench) -> None:
+    bench.lane.settings = LaneSettings(window=40, share=20, batch=5, window_bytes=1000)
+    bench.put("s" * 100, T0, address="stuck")
+    bench.tick(T0)
+    for number in range(20):
+        bench.put(f"{number:0100}", T0, address="stuck")
+
+    _tick_until_idle(bench, T0 + 1500)
+
+    assert sum(len(body) for body in bodies(bench.wire)) <= 1000
+    assert len(bench.wire) > 5
 
 
 def test_a_full_window_is_looked_at_again_when_its_oldest_message_becomes_slow(bench: Bench) -> None:

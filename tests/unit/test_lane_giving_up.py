@@ -1,0 +1,106 @@
+"""When a destination that fails is given up, and what its messages are told to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from unit.lane_bench import T0, Bench, bodies
+
+from delaybridge.adapters.base import BackOff, Rejected
+from delaybridge.bridge.lane import LaneSettings
+from delaybridge.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REFUSED = BackOff(Reason.UNROUTABLE, "no such queue")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A lane whose destinations are given up when they have failed for a minute."""
+    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000))
+    yield bench
+    bench.store.close()
+
+
+def _fail(bench: Bench, now: int) -> None:
+    """Whatever is published now is refused."""
+    bench.tick(now)
+    assert bench.wire
+    bench.answer(REFUSED)
+    bench.tick(now)
+
+
+def test_a_destination_that_worked_in_between_is_given_up_a_while_after_that(bench: Bench) -> None:
+    for number in range(3):
+        bench.put(str(number), T0)
+    _fail(bench, T0)
+    bench.tick(T0 + 30_000)
+    bench.answer()
+    _fail(bench, T0 + 30_000)
+
+    _fail(bench, T0 + 70_000)
+    assert bench.store.counts().shelved == 0
+    bench.tick(T0 + 90_000)
+    assert bench.store.counts().shelved == 2
+
+
+def test_a_destination_that_failed_is_tried_with_one_message_of_all_that_wait(bench: Bench) -> None:
+    for number in range(3):
+        bench.put(str(number), T0)
+    _fail(bench, T0)
+
+    bench.tick(T0 + 5000)
+
+    assert bodies(bench.wire) == ["0"]
+
+
+def test_where_no_time_is_set_a_destination_is_never_given_up(bench: Bench) -> None:
+    bench.lane.settings = LaneSettings(give_up_after=0)
+    bench.put("order-1", T0)
+    _fail(bench, T0)
+
+    assert bench.deliver(T0 + 365 * 24 * 3_600_000) == ["order-1"]
+
+
+def test_a_destination_that_failed_before_a_long_pause_is_tried_again_before_it_is_given_up(bench: Bench) -> None:
+    bench.put("order-1", T0)
+    _fail(bench, T0)
+    bench.paused.add("orders")
+    bench.tick(T0 + 5000)
+    assert bench.wire == []
+
+    bench.paused.clear()
+    bench.holds.resume()
+    bench.tick(T0 + 200_000)
+
+    assert bodies(bench.wire) == ["order-1"]
+    assert bench.store.counts().shelved == 0
+
+
+def test_a_destination_that_has_just_begun_to_fail_is_not_given_up_because_the_clock_is_set_back(bench: Bench) -> None:
+    bench.lane = bench.new_lane(started=T0 + 3_600_000)
+    bench.put("overdue", T0 - 3_600_000)
+    _fail(bench, T0 + 3_600_000)
+
+    bench.tick(T0)
+    bench.tick(T0 + 5000)
+
+    assert bodies(bench.wire) == ["overdue"]
+    assert bench.store.counts().shelved == 0
+
+
+def test_a_dead_letter_tells_how_often_it_was_tried(bench: Bench) -> None:
+    bench.put("huge", T0)
+    _fail(bench, T0)
+    _fail(bench, T0 + 5000)
+    bench.tick(T0 + 10_000)
+    bench.answer(Rejected(Reason.TOO_LARGE, "16 MiB at most"))
+    bench.tick(T0 + 10_000)
+    bench.lane.drain(T0 + 10_000)
+
+    assert [dead.attempts for dead in bench.store.dead_letters(10)] == [3]
+    assert [row.attempts for row in bench.store.outbox(10) if row.event == "dead_lettered"] == [3]
