@@ -122,6 +122,30 @@ def test_an_early_withdrawal_and_an_ending_are_forgotten_in_time(store: Store) -
     assert store.cancel("done", later) == Answer("unknown")
 
 
+def test_a_withdrawal_that_comes_too_late_does_not_cancel_what_comes_later(store: Store) -> None:
+    give(store, record("1", chosen_id="a"))
+    delivered(store, take(store))
+    assert withdraw(store, "a") == Answer("too_late", "delivered", T0)
+
+    give(store, record("2", chosen_id="a"))
+
+    assert bodies(take(store)) == ["2"]
+
+
+def test_an_id_that_is_used_again_is_not_forgotten_with_its_earlier_end(store: Store) -> None:
+    give(store, record("1", chosen_id="a"), record("1", chosen_id="b"))
+    delivered(store, take(store))
+    again = T0 + MEMORY - 1
+    give(store, record("2", again, chosen_id="a"), record("2", T0 + 2 * MEMORY, chosen_id="b"), now=again)
+    delivered(store, take(store, again), again)
+
+    later = T0 + MEMORY + 1
+    give(store, record(), now=later)
+
+    assert store.cancel("a", later) == Answer("too_late", "delivered", again)
+    assert store.cancel("b", later) == Answer("done")
+
+
 def test_a_record_and_its_withdrawal_in_one_batch_are_applied_in_order(store: Store) -> None:
     answers = store.put([Put(record("a", chosen_id="a")), Withdraw("a"), Put(record("b", chosen_id="a"))], T0)
 
@@ -139,6 +163,15 @@ def test_the_same_id_sent_again_replaces_what_waits_even_on_another_lane(store: 
     assert bodies(take(store, T0 + 3)) == ["new", "2"]
     assert store.counts().events["replaced"] == 2
     assert adds_up(store)
+
+
+def test_what_is_replaced_while_it_waits_is_gone_at_once(store: Store) -> None:
+    give(store, record("old", T0 + 1, chosen_id="a"))
+
+    give(store, record("new", T0 + 2, chosen_id="a"))
+
+    assert (store.counts().pending, store.counts().events["replaced"]) == (1, 1)
+    assert [pending.record.message.body for pending in store.list(Query(), 10).items] == [b"new"]
 
 
 def test_an_id_may_be_used_again_after_its_end(store: Store) -> None:
@@ -199,6 +232,19 @@ def test_a_record_replaced_in_flight_does_not_go_out_again_after_a_crash(open_st
     assert bodies(take(store, T0 + HOUR)) == ["new"]
     assert store.counts().events["replaced"] == 1
     assert adds_up(store)
+
+
+def test_a_record_withdrawn_in_flight_is_cancelled_when_its_id_comes_again_after_a_crash(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("old", chosen_id="a"))
+    take(store)
+    withdraw(store, "a")
+
+    store = open_store()
+    give(store, record("new", T0 + HOUR, chosen_id="a"))
+
+    assert (store.counts().events["cancelled"], store.counts().events["replaced"], store.counts().pending) == (1, 0, 1)
+    assert bodies(take(store, T0 + HOUR)) == ["new"]
 
 
 def test_a_record_withdrawn_in_flight_is_cancelled_unless_it_gets_delivered(store: Store) -> None:

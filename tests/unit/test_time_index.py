@@ -86,6 +86,30 @@ def test_rows_stay_in_the_outbox_until_they_are_forgotten_whatever_the_batches_w
     assert [row.sequence for row in index.outbox(10)] == [7]
 
 
+def test_only_a_delivery_was_late(index: TimeIndex) -> None:
+    give(index, record("a"))
+    index.settle([Settled(due.key, "expired", T0 + 7, "past its end") for due in take(index)], T0 + 7)
+
+    assert [(row.event, row.lateness_ms) for row in index.outbox(10)] == [("scheduled", None), ("expired", None)]
+
+
+def test_a_refused_message_without_an_id_gets_one_that_its_carrier_bears_as_well(index: TimeIndex) -> None:
+    index.put([Refuse(record("?"), "bad_delay", "no number", forward=record("?", T0, address="dead"))], T0)
+
+    ids = {row.id for row in index.outbox(10)} | {due.record.id for due in take(index)}
+    assert len(ids) == 1
+    assert ids != {""}
+
+
+def test_an_id_that_the_bridge_made_leaves_nothing_on_disk_when_its_record_was_moved(index: TimeIndex) -> None:
+    give(index, record("a"))
+    index.reschedule(index.list(Query(), 1).items[0].record.id, T0 + 5, T0)
+
+    delivered(index, take(index, T0 + 5), T0 + 5)
+
+    assert list(index._state.db.ids.items()) == []
+
+
 def test_what_was_remembered_of_an_id_leaves_nothing_on_disk(index: TimeIndex) -> None:
     for number in range(100):
         give(index, record(chosen_id=f"id-{number}"))

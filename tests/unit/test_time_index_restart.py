@@ -75,3 +75,12 @@ def test_a_restart_reads_little_of_what_is_held_back_and_loses_none_of_it(
     held = [bodies(take(index, T0 + 300, held=f"gone-{number}")) for number in range(addresses)]
     assert sorted(body for some in held for body in some) == [(one.message.body or b"").decode() for one in sent]
     assert bodies(take(index, T0 + HOUR)) == ["later"]
+
+
+def test_what_is_held_back_is_not_what_falls_due_next_after_a_restart_either(open_index: Callable[[], TimeIndex]) -> None:
+    """Else a lane would wake for it again and again."""
+    index = open_index()
+    give(index, record("held"), record("later", T0 + HOUR))
+    index.hold([Held(due.key, 1, "full") for due in take(index)], T0)
+
+    assert open_index().next_due("rabbit") == T0 + HOUR
