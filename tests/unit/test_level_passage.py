@@ -10,7 +10,7 @@ import pytest
 from delaybridge.adapters.base import Batch, Level, Received
 from delaybridge.adapters.memory import Memory, MemoryAdapter, MemoryBroker, adapter, broker
 from delaybridge.bridge.level_queues.envelope import Envelope, pack
-from delaybridge.bridge.level_queues.passage import AT_ONCE, MOMENT, PINNED, WINDOW, Passage
+from delaybridge.bridge.level_queues.passage import AT_ONCE, MOMENT, PATIENCE, PINNED, WINDOW, Passage
 from delaybridge.core.message import Message
 from delaybridge.core.schedule import Schedule
 from delaybridge.core.store import Record
@@ -65,13 +65,15 @@ class Source:
     def __init__(self, *, some: bool = True) -> None:
         self.batches: list[list[Message]] = []
         self.acks: list[tuple[int, ...] | None] = []
+        self.waits: list[float] = []
         self._some = some
 
     def connect(self) -> None:
         pass
 
     def receive(self, limit: int, timeout: float) -> Batch | None:
-        del limit, timeout
+        del limit
+        self.waits.append(timeout)
         if not self.batches:
             return None
         received = [Received(each, "", b"") for each in self.batches.pop(0)]
@@ -258,3 +260,15 @@ def test_what_ends_after_its_connection_is_not_acknowledged_over_the_next() -> N
         bench.now += MOMENT
         bench.steps()
     assert bench.source.acks == []
+
+
+def test_what_is_to_leave_soon_is_not_late_because_nothing_new_comes() -> None:
+    bench = Bench(wait=1_000, timed=False)
+    bench.source.batches.append([message(b"later", since=900), message(b"first", since=0)])
+    bench.passage.step(0)
+    assert bench.passage.first_leaves == 1_000
+
+    bench.source.waits.clear()
+    for bench.now in (0, 900, 990):
+        bench.passage.step()
+    assert bench.source.waits == [PATIENCE, 0.1, 0.01]
