@@ -10,6 +10,7 @@ from typing import get_args
 
 from .dialects import activemq, alibaba, amqp, artemis, own, pulsar, rabbitmq, rocketmq, sqs
 from .dialects.base import INTEGERS, TIMEZONE, Answer, Dialect, Headers, agreed, number, text
+from .durations import LATEST_INSTANT
 from .fields import Field, MalformedTableError, named, without
 from .reasons import Reason, Refusal
 from .schedule import Cancel, Limits, Misfire, PassThrough, Reading, Refused, Request, Schedule
@@ -121,11 +122,12 @@ def _undelayed(headers: bytes, found: list[Field], by_name: Headers, answers: li
 
 
 def _schedule(answer: Answer, due: int, by_name: Headers, now: int, limits: Limits) -> Schedule:
+    """An end beyond the year 9999 is as good as that year's: nothing is due later, and an export's columns do not hold every number."""
     if due - now > limits.max_delay:
         raise Refusal(Reason.DELAY_TOO_LONG, f"due in {due - now} ms, more than {limits.max_delay} ms from now", answer.dialect)
     if TIMEZONE in by_name and (answer.recurrence is None or not answer.recurrence.cron):
         raise Refusal(Reason.INCOMPLETE_SCHEDULE, "x-delay-timezone goes with a cron", answer.dialect)
-    ends = own.own_instant(by_name[ENDS]) if ENDS in by_name else None
+    ends = min(own.own_instant(by_name[ENDS]), LATEST_INSTANT) if ENDS in by_name else None
     if ends is not None and due > ends:
         raise Refusal(Reason.ENDS_BEFORE_DUE, f"x-delay-ends lies {due - ends} ms before the first delivery", answer.dialect)
     return Schedule(due=due, recurrence=answer.recurrence, ends=ends, misfire=_misfire(by_name.get(MISFIRE)))

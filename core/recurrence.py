@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from .cron import matches, next_match
+from .durations import LATEST_INSTANT
 
 if TYPE_CHECKING:
     from .schedule import Recurrence, Schedule
@@ -38,7 +39,7 @@ def misfired(schedule: Schedule, started: int, now: int) -> Decision:
 
 
 def following(schedule: Schedule, now: int, started: int) -> Schedule | None:
-    """The occurrence after this one, which was delivered or has expired; None where there is none.
+    """The occurrence after this one, which was delivered or has expired; None where there is none, at the latest after the year 9999.
 
     After a missed one, the rules `fire` and `skip` go on with the first that is due at `started` or later. In a repeat what they jump over
     counts as used up; under a cron the occurrence number rises by one, because counting a year of missed minutes would take seconds.
@@ -51,7 +52,7 @@ def following(schedule: Schedule, now: int, started: int) -> Schedule | None:
         after = max(after, started - 1)
     step = _next_match if schedule.recurrence.cron else _next_period
     found = step(schedule, schedule.recurrence, after)
-    if found is None or (schedule.ends is not None and found[0] > schedule.ends):
+    if found is None or found[0] > (LATEST_INSTANT if schedule.ends is None else schedule.ends):
         return None
     due, occurrence, tie = found
     return msgspec.structs.replace(schedule, due=due, occurrence=occurrence, tie=tie, moved_from=None)

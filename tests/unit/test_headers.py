@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from delaybridge.core import fields, headers
+from delaybridge.core.durations import LATEST_INSTANT
 from delaybridge.core.reasons import Reason
 from delaybridge.core.schedule import Cancel, Limits, PassThrough, Reading, Refused, Request
 
@@ -185,6 +186,11 @@ class TestModifiers:
 
     def test_an_end_before_the_first_delivery_is_refused(self) -> None:
         assert refused(("x-delay", 1000), ("x-delay-ends", NOW + 999)) == "ends_before_due"
+
+    @pytest.mark.parametrize("ends", [LATEST_INSTANT + 1, 2**63 - 1, "9999999999999999999"])
+    def test_an_end_beyond_the_calendar_is_the_calendars(self, ends: int | str) -> None:
+        """As some clients say "never". An export holds no larger number than 2**63 - 1, and no date beyond the year 9999."""
+        assert requested(("x-delay", 1000), ("x-delay-ends", ends)).schedule.ends == LATEST_INSTANT
 
     @pytest.mark.parametrize("rule", ["never", "", "FIRE"])
     def test_a_misfire_rule_that_is_not_known_is_refused(self, rule: str) -> None:

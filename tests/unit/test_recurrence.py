@@ -4,6 +4,7 @@ from itertools import pairwise
 import pytest
 
 from delaybridge.core.cron import parse_cron
+from delaybridge.core.durations import LATEST_INSTANT
 from delaybridge.core.recurrence import crowded, expired, first, following, misfired, moved
 from delaybridge.core.schedule import Misfire, Recurrence, Schedule
 
@@ -91,6 +92,14 @@ def test_a_crowd_that_gathers_only_after_a_pause_is_seen() -> None:
 def test_nothing_follows_after_the_end() -> None:
     plan = Recurrence(start=START, period=1000, repeat=9)
     assert run(begun(plan, ends=START + 2000)) == [(1, 0), (2, 1000), (3, 2000)]
+
+
+def test_nothing_follows_beyond_the_year_9999() -> None:
+    """What is moved by hand again and again would get there: a store ends in the year 10889, calendars do before."""
+    thousand_years = 1000 * 366 * DAY
+    dues = [START + due for _, due in run(begun(Recurrence(start=START, period=thousand_years, repeat=99)))]
+    assert len(dues) == 8
+    assert max(dues) <= LATEST_INSTANT < max(dues) + thousand_years
 
 
 def test_once_the_end_has_passed_nothing_follows_even_if_it_was_due_before() -> None:
