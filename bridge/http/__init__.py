@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -41,6 +42,15 @@ CONNECTIONS = 64
 """Connections at once; more are answered 503."""
 
 log = structlog.get_logger(__name__)
+
+
+class _Number(IntegerConvertor):
+    """As starlette's own, less what Python refuses to read, digits by the thousand: a path with these is no path of ours."""
+
+    regex = "[0-9]{1,100}"
+
+
+register_url_convertor("number", _Number())
 
 
 def create_app(api: Api, token: str | None, *, loopback: bool) -> ASGIApp:

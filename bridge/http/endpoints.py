@@ -230,8 +230,8 @@ ENDPOINTS = (
     ),
     Endpoint(method="POST", path=f"{_ID}/release", handler=release_message, answers=shapes.Done, errors=(404, 409)),
     Endpoint(method="GET", path=_LETTERS, handler=list_dead_letters, asks=shapes.DeadLettersQuery, answers=shapes.DeadLetterPage),
-    Endpoint(method="POST", path=f"{_LETTERS}/{{number:int}}/retry", handler=retry_dead_letter, answers=shapes.Done, errors=(404, 409)),
-    Endpoint(method="DELETE", path=f"{_LETTERS}/{{number:int}}", handler=drop_dead_letter, answers=shapes.Done, errors=(404,)),
+    Endpoint(method="POST", path=f"{_LETTERS}/{{number:number}}/retry", handler=retry_dead_letter, answers=shapes.Done, errors=(404, 409)),
+    Endpoint(method="DELETE", path=f"{_LETTERS}/{{number:number}}", handler=drop_dead_letter, answers=shapes.Done, errors=(404,)),
     Endpoint(method="POST", path="/api/v1/routes/{name}/pause", handler=pause_route, answers=shapes.Done, errors=(404,)),
     Endpoint(method="POST", path="/api/v1/routes/{name}/resume", handler=resume_route, answers=shapes.Done, errors=(404,)),
     Endpoint(

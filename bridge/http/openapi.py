@@ -63,7 +63,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path_parameter(name: str, convertor: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "integer" if convertor == "int" else "string"}}
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "integer" if convertor == "number" else "string"}}
 
 
 def _query_parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:

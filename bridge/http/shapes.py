@@ -23,6 +23,8 @@ class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 HeaderValue = None | bool | int | float | str | Base64
 ShortText = Annotated[str, msgspec.Meta(max_length=255)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""As large as brokers, and the store, can keep."""
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="At most so many; a page may be shorter before the end.")]
 
 
@@ -37,13 +39,13 @@ class PropertiesView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     reply_to: ShortText | None = None
     expiration: ShortText | None = None
     message_id: ShortText | None = None
-    timestamp: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    timestamp: Count | None = None
     type: ShortText | None = None
     user_id: ShortText | None = None
     app_id: ShortText | None = None
     cluster_id: ShortText | None = None
-    timestamp_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    timestamp_ms: Count | None = None
+    partition: Count | None = None
     text: bool | None = None
 
 

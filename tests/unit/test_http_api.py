@@ -221,6 +221,7 @@ def test_a_message_needs_nothing_but_braces(client: httpx.Client, control: FakeC
     [
         {"body": "a", "body_base64": "YQ=="}, {"body": 5}, {"body_base64": "%"}, {"headers": {"n" * 256: 1}}, {"headers": {"n": 2**63}},
         {"headers": {"n": [1]}}, {"properties": {"colour": "blue"}}, {"properties": {"priority": 256}}, {"properties": {"type": "ü" * 128}},
+        {"properties": {"timestamp": 2**63}}, {"properties": {"timestamp_ms": 2**64}}, {"properties": {"partition": 2**63}},
     ],
 )  # fmt: skip
 def test_a_message_that_cannot_be_made_is_refused(client: httpx.Client, control: FakeControl, body: object) -> None:
@@ -259,6 +260,12 @@ def test_dead_letters_are_listed_retried_and_dropped_by_number(client: httpx.Cli
     assert error_of(client.post("/api/v1/dead-letters/8/retry"), 404)["code"] == "unknown"
     assert error_of(client.delete("/api/v1/dead-letters/8"), 404)["code"] == "unknown"
     assert error_of(client.delete(f"/api/v1/dead-letters/{10**30}"), 404)["code"] == "unknown"
+
+
+def test_a_number_of_more_digits_than_python_reads_is_no_mistake_of_the_bridge(client: httpx.Client, control: FakeControl) -> None:
+    assert error_of(client.delete(f"/api/v1/dead-letters/{'9' * 5000}"), 404)["code"] == "not_found"
+    assert error_of(client.post(f"/api/v1/dead-letters/{'9' * 5000}/retry"), 404)["code"] == "not_found"
+    assert control.asked == []
 
 
 def test_routes_are_paused_and_resumed_by_name(client: httpx.Client, control: FakeControl) -> None:
