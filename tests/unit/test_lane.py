@@ -96,6 +96,16 @@ def test_a_confirmed_and_settled_message_is_gone(bench: Bench) -> None:
     assert bench.store.counts().events["delivered"] == 1
 
 
+def test_what_was_settled_is_told_to_whoever_makes_it_durable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(bench.lane, "_on_settle", lambda: told.append(bench.store.counts().events["delivered"]))
+    bench.put("order-1", T0)
+
+    bench.deliver(T0)
+
+    assert told == [1]
+
+
 def test_a_lost_connection_makes_everything_unconfirmed_due_again(bench: Bench) -> None:
     bench.put("order-1", T0)
     bench.tick(T0)
