@@ -54,7 +54,6 @@ class _Window:
         self.given = 0
         self.last = 0
         self.moved = time.monotonic()
-        self.open = True
 
     @property
     def full(self) -> bool:
@@ -130,7 +129,7 @@ class LevelSource:
     @property
     def first_leaves(self) -> int | None:
         """See base.Foreseeing. The head of the queue is in sight, except while it is looked at anew."""
-        return min((stay.leaves for stay in list(self._staying) if stay.window.open), default=None)
+        return min((stay.leaves for stay in list(self._staying)), default=None)
 
     def _take_in(self, frames: Sequence[Frame]) -> None:
         """What comes for a window that was given back meanwhile, ActiveMQ gives to another."""
@@ -145,8 +144,6 @@ class LevelSource:
 
     def _first(self) -> float:
         """When the first message leaves."""
-        while self._staying and not self._staying[0].window.open:
-            heapq.heappop(self._staying)
         return self._staying[0].leaves if self._staying else _NEVER
 
     def _leaving(self, limit: int, now: int) -> list[_Stay]:
@@ -201,7 +198,11 @@ class LevelSource:
         """ActiveMQ puts what was not acknowledged back to the head of the queue, in its order."""
         assert self._session is not None
         del self._windows[window.id]
-        window.open = False
+        staying = [
+            stay for stay in self._staying if stay.window is not window
+        ]  # or they would gather until they leave, window after window
+        heapq.heapify(staying)
+        self._staying = staying
         self._session.link.write(frame(b"UNSUBSCRIBE", (b"id", window.id)))
 
     def close(self) -> None:

@@ -1,0 +1,102 @@
+"""What a level source on ActiveMQ holds in memory, while the broker gives it the same messages again and again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delaybridge.adapters.activemq import level_source
+from delaybridge.adapters.activemq.frames import Frame
+from delaybridge.adapters.activemq.level_source import LOOK, SMALL, LevelSource
+from delaybridge.adapters.activemq.transport import Times
+from delaybridge.adapters.base import SINCE, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOUR = 3_600_000
+
+
+class Clock:
+    """In place of the module `time`; waiting moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+    def time_ns(self) -> int:
+        return int(self.now * 1_000_000_000)
+
+
+class Queue:
+    """In place of the connection: a queue that gives each window its head, less what others have, and takes back what they had."""
+
+    mark = "mark"
+
+    def __init__(self, clock: Clock, *leaves: int) -> None:
+        self.link = self
+        self.messages = dict(enumerate(leaves))
+        self.windows: dict[bytes, list[int]] = {}
+        self._clock = clock
+        self._arrived: list[Frame] = []
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def ask_for(self, window: bytes, _destination: str, _ack: bytes, size: int) -> None:
+        held = {number for numbers in self.windows.values() for number in numbers}
+        self.windows[window] = [number for number in self.messages if number not in held][:size]
+        for number in self.windows[window]:
+            headers = {b"subscription": window, b"ack": b"%d" % number, SINCE: b"%d" % (self.messages[number] - HOUR)}
+            self._arrived.append(Frame(b"MESSAGE", headers, b"%d" % number, sized=True))
+
+    def write(self, data: bytes) -> None:
+        assert data.startswith(b"UNSUBSCRIBE\nid:")
+        del self.windows[data[len(b"UNSUBSCRIBE\nid:") : data.index(b"\n\n")]]
+
+    def arrived(self) -> Sequence[Frame]:
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def wait(self, seconds: float) -> None:
+        self._clock.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(level_source, "time", made)
+    return made
+
+
+def reading(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> LevelSource:
+    def opened(*_: Any) -> Queue:
+        return queue
+
+    monkeypatch.setattr(level_source, "_Session", opened)
+    source = LevelSource(list, "/queue/level", Level("level", HOUR), prefetch=200, times=Times(1, 0, 1))
+    source.connect()
+    return source
+
+
+def test_beside_a_message_that_is_not_finished_no_more_is_held_in_an_hour_than_in_a_moment(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = clock.time_ns() // 1_000_000
+    source = reading(queue := Queue(clock, now, *[now + HOUR] * 500), monkeypatch)
+    stuck = source.receive(10, 1)
+    assert stuck is not None
+    assert len(stuck.messages) == 1
+
+    for _ in range(300):
+        assert source.receive(10, LOOK) is None
+
+    assert len(queue.windows) == 2
+    assert len(source._staying) <= 2 * SMALL
+    assert source.first_leaves == now + HOUR
