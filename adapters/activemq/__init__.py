@@ -90,7 +90,7 @@ class ActiveMQ(BaseModel):
         """One for each URL. Reads files anew. Raises NotConnected where one cannot be read."""
         try:
             return [self._target(url) for url in texts_of(self.url)]
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise NotConnected(f"ActiveMQ: {error}") from error
 
     def _target(self, url: str) -> Target:

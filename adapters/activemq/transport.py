@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 # stomp.py writes each failure to the log, with tracebacks; we raise it once.
 logging.getLogger("stomp.py").setLevel(logging.CRITICAL)
 
-FOREIGN = (StompException, OSError, ProtocolError, AttributeError)
-"""All that stomp.py and the socket raise; AttributeError where stomp.py has just taken its socket away. The connection is of no more use."""
+FOREIGN = (StompException, OSError, ProtocolError, AttributeError, UnicodeError)
+"""All that stomp.py and the socket raise: AttributeError where stomp.py has just taken its socket away, UnicodeError for a host that can have no such name.
+The connection is of no more use.
+"""
 
 _RECEIVE = 262_144
+_BEATS = 2  # in the time of each that was promised
 _PIECE = 1 << 20  # over TLS, what is handed to the reading thread at once
 
 
@@ -159,8 +162,22 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
 
 
 class Connection(BaseConnection, Protocol12):  # type: ignore[misc]
-    """stomp.py's STOMP 1.2 on our transport."""
+    """stomp.py's STOMP 1.2 on our transport, which sends heartbeats before they are due.
+
+    stomp.py sends one at the end of each interval. ActiveMQ looks whether one has come at the end of each of its own, and where none has, as soon as the
+    two fall together, it closes the connection, unless its connector has a `transport.hbGracePeriodMultiplier`.
+    """
 
     def __init__(self, transport: QuietTransport, heartbeats: tuple[int, int]) -> None:
+        self._send_sleep = 0.0
         BaseConnection.__init__(self, transport)
         Protocol12.__init__(self, transport, heartbeats, auto_content_length=False)
+
+    @property
+    def send_sleep(self) -> float:
+        """Seconds between two heartbeats; stomp.py sets what was promised to the broker."""
+        return self._send_sleep
+
+    @send_sleep.setter
+    def send_sleep(self, promised: float) -> None:
+        self._send_sleep = promised / _BEATS

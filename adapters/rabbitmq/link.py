@@ -30,8 +30,8 @@ logging.getLogger("pika").setLevel(logging.CRITICAL)
 log = structlog.get_logger()
 
 _GRACE = 1.0  # seconds that pika, which has the same time-out, may be late
-FOREIGN = (AMQPError, AMQPConnectorException, ChannelError, ReentrancyError, OSError)
-"""All that pika and the socket raise. Whatever it is, the connection is of no more use: NotConnected."""
+FOREIGN = (AMQPError, AMQPConnectorException, ChannelError, ReentrancyError, OSError, UnicodeError)
+"""All that pika and the socket raise, UnicodeError for a host that can have no such name. Whatever it is, the connection is of no more use: NotConnected."""
 
 
 def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnected:
@@ -43,7 +43,7 @@ def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnecte
     text = repr(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
         text = error.reply_text
-    elif isinstance(error, OSError):
+    elif isinstance(error, OSError | UnicodeError):
         text = str(error)
     ours = NotConnected(f"{broker}: {text}")
     ours.__cause__ = error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delaybridge.adapters.activemq import ActiveMQ, adapter
+from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.base import NotConnected
 
 if TYPE_CHECKING:
@@ -66,3 +66,19 @@ def test_a_broker_that_is_not_there_is_named_by_its_address() -> None:
     sink = adapter.sink(options(f"stomp://127.0.0.1:{port}"))
     with pytest.raises(NotConnected, match=rf"refused \(at 127\.0\.0\.1:{port}\)$"):
         sink.connect(lambda _: None)
+
+
+def test_where_no_host_can_have_a_name_the_next_host_is_tried() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    source = adapter.source(options(["stomp://broker..example", f"stomp://127.0.0.1:{port}"]), Endpoint(queue="q"))
+    with pytest.raises(NotConnected, match=rf"refused \(at 127.0.0.1:{port}\)"):
+        source.connect()
+
+
+def test_a_password_file_that_holds_no_text_means_not_connected_and_its_bytes_are_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(b"hidden\xff")
+    with pytest.raises(NotConnected) as error:
+        options(password_file=file).targets()
+    assert "hidden" not in str(error.value)

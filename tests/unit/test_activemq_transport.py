@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import socket
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from stomp.protocol import Protocol11, Protocol12
 from stomp.transport import BaseTransport, Transport
 
 from delaybridge.adapters.activemq.frames import ProtocolError, Reader
-from delaybridge.adapters.activemq.transport import FOREIGN, QuietTransport, Target, Times, not_connected
+from delaybridge.adapters.activemq.transport import FOREIGN, Connection, QuietTransport, Target, Times, not_connected
 from delaybridge.adapters.base import NotConnected
 
 if TYPE_CHECKING:
@@ -57,6 +58,20 @@ def test_each_error_of_stomp_py_is_not_connected() -> None:
         assert issubclass(error, FOREIGN)
         assert isinstance(not_connected(error("why")), NotConnected)
     assert str(not_connected(OSError("why"))) == "ActiveMQ: why"
+
+
+def test_a_heartbeat_goes_out_in_half_of_the_time_that_was_promised_because_a_strict_broker_forgives_none_that_is_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(utils, "default_create_thread", lambda _: threading.Thread())
+    transport = QuietTransport(Target("127.0.0.1", 0, None, None, None), Times(1, 10, 1), Reader(b"mark"), lambda _: None)
+    connection = Connection(transport, (10_000, 10_000))
+    asked = utils.Frame("CONNECT", {}, None)
+    connection.on_send(asked)
+    connection.on_connected(utils.Frame("CONNECTED", {"heart-beat": "10000,10000"}, None))
+    assert asked.headers["heart-beat"] == "10000,10000"
+    assert connection.send_sleep == 5
+    assert connection.receive_sleep == 15
 
 
 def test_a_refused_connection_says_so() -> None:

@@ -89,6 +89,14 @@ def test_a_blocking_connection_to_a_broker_that_is_not_there_says_where_and_why(
         pass
 
 
+def test_a_host_that_can_have_no_such_name_is_not_connected() -> None:
+    options = rabbit(url="amqp://broker..example")
+    with pytest.raises(NotConnected, match=r"^RabbitMQ at broker\.\.example:5672: "):
+        adapter.source(options, Endpoint(queue="q")).connect()
+    with pytest.raises(NotConnected, match=r"^RabbitMQ at broker\.\.example:5672: "), probe.channel(options.parameters("test")):
+        pass
+
+
 def test_a_broker_that_accepts_and_says_nothing_is_given_up_after_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         options = rabbit(url=f"amqp://127.0.0.1:{silent.getsockname()[1]}", connection_timeout=0.3)
@@ -212,6 +220,14 @@ def test_a_password_file_that_has_gone_means_not_connected(tmp_path: Path) -> No
     file.unlink()
     with pytest.raises(NotConnected, match="gone"):
         options.parameters("test")
+
+
+def test_a_password_file_that_holds_no_text_means_not_connected_and_its_bytes_are_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(b"hidden\xff")
+    with pytest.raises(NotConnected) as error:
+        rabbit(url="amqp://host", password_file=file).parameters("test")
+    assert "hidden" not in str(error.value)
 
 
 def test_two_passwords_are_refused(tmp_path: Path) -> None:
