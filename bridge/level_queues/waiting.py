@@ -108,13 +108,12 @@ class Waiting:
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
-    def add(self, record: Record, order: int, origin: Taken, finish: Finish, claim: Claim | None = None) -> Entry:
+    def add(self, record: Record, order: int, origin: Taken, finish: Finish, claim: Claim | None = None) -> None:
         """Wait for its due time; `order` is its place among those that are due at the same instant."""
         with self._lock:
             entry = Entry(record, order, next(self._numbers), origin, finish, claim)
             self._entries[entry.key] = entry
             self._lanes[record.lane].back(entry)
-            return entry
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None) -> list[Due]:
         """See `core.store.Store.due`."""

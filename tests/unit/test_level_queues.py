@@ -114,6 +114,21 @@ def test_what_was_in_flight_when_its_levels_connection_broke_waits_at_the_broker
     assert bodies(take(store)) == ["a"], "the broker gives it again, once"
 
 
+def test_what_was_held_and_is_delivered_or_waits_at_the_broker_again_counts_as_held_no_more(store: Stepped) -> None:
+    give(store, record("a"), record("b"))
+    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
+    first, second = take(store, held="orders")
+    assert store.counts().held == 2
+
+    delivered(store, [first])
+    assert store.counts().held == 1
+    for passage in store.passages:
+        passage.close()
+        passage.connect()
+    store.put_back([second.key])
+    assert store.counts().held == 0
+
+
 def test_what_was_taken_in_is_remembered_where_its_tokens_name_one_message_each(store: Stepped, place: Path) -> None:
     for source in ("exact", "other"):
         store.put([Put(record()), Put(record())], T0, source, [b"1", b"2"])
