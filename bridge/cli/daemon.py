@@ -14,7 +14,7 @@ from .common import BAD_CONFIG, ConfigOption, Output, OutputOption
 commands = typer.Typer()
 
 
-@commands.command(epilog="Example: delaybridge run --config /etc/delaybridge.yaml")
+@commands.command(epilog="Example: delaybridge run --config /etc/delaybridge/delaybridge.yaml")
 def run(config: ConfigOption = None, check: Annotated[bool, typer.Option("--check", help="Check the configuration only.")] = False) -> None:
     """Run the bridge. SIGTERM and SIGINT drain and stop it, a second one stops it at once; SIGHUP reloads the configuration."""
     from ..config.file import load, origin

@@ -37,7 +37,7 @@ _IN_PROCESS = "memory"
 """The broker type that lives in the daemon: only the daemon can listen there."""
 
 
-@commands.command(epilog="Example: delaybridge observe /exchanges/orders.real/eu --broker rabbit --to ./observed")
+@commands.command(epilog="Example: delaybridge observe /exchanges/orders.real/eu --to ./observed")
 def observe(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The destination, written as `x-delay-to` would.")],
     broker: Annotated[str | None, typer.Option(help="On which broker; may be left out where there is one only.")] = None,

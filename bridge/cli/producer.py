@@ -44,7 +44,7 @@ def _header(text: str) -> tuple[str, Value]:
     return found["name"], value
 
 
-@commands.command(epilog="Example: delaybridge explain x-delay-cron='0 9 * * 1-5' x-delay-timezone=Europe/Berlin")
+@commands.command(epilog="Example: delaybridge explain x-delay-period=10m x-delay-repeat=5")
 def explain(
     headers: Annotated[list[str], typer.Argument(metavar="HEADER...", help=_HEADER_HELP)],
     at: Annotated[str | None, typer.Option("--at", help="As if the message came then: RFC 3339 or epoch ms [default: now]")] = None,

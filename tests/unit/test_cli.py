@@ -40,6 +40,13 @@ def test_every_command_has_a_help_text_and_an_example_of_itself(command: str) ->
     assert len(told.stdout.splitlines()[2].strip()) > 10
 
 
+@pytest.mark.parametrize("command", [each for each in every_command() if not each.startswith(("audit", "migrate-store"))])
+def test_an_example_stands_on_one_line_of_eighty_columns_so_that_it_can_be_copied(command: str) -> None:
+    last = call(*command.split(), "--help").stdout.rstrip().splitlines()[-1]
+
+    assert last.strip().startswith(f"Example: delaybridge {command}")
+
+
 def test_help_imports_nothing_heavy() -> None:
     """The budget is 0.3 s; each of these takes a good part of it."""
     heavy = ("pydantic", "httpx", "pika", "rocksdict", "rich", "pyarrow", "structlog", "msgspec", "yaml", "starlette", "uvicorn")
