@@ -10,6 +10,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ByteSize
+
 from ..adapters.base import AdapterError, Examinable, Finding, Intercepting, NotConnected
 from . import plugins
 from .client import ApiError, UnreachableError
@@ -89,8 +91,8 @@ def _machine(config: Config) -> Iterator[Finding]:
         return
     free = shutil.disk_usage(folder).free
     room = free > config.store.min_free_disk
-    text = f"{free / 1024**3:.1f} GiB are free for the store in {folder}"
-    yield Finding(room, text, f"free some: intake stands still below {config.store.min_free_disk.human_readable()}")
+    text = f"{ByteSize(free).human_readable(separator=' ')} are free for the store in {folder}"
+    yield Finding(room, text, f"free some: intake stands still below {config.store.min_free_disk.human_readable(separator=' ')}")
     yield _sync(folder)
 
 

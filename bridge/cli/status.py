@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ByteSize
+
 from ..text import instant
 from .tables import duration, table
 
@@ -39,7 +41,7 @@ def print_status(found: dict[str, Any]) -> None:
 
 def _summary(found: dict[str, Any]) -> dict[str, Any]:
     store = found["store"]
-    free = f"{store['free_bytes'] / 1024**3:.1f} GiB free"
+    free = f"{ByteSize(store['free_bytes']).human_readable(separator=' ')} free"
     return {
         "bridge": f"{found['bridge']} ({found['version']})",
         "configuration": found.get("config") or "none: the in-process broker, or the environment's variables",

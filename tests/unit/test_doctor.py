@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,6 +92,16 @@ def test_each_broker_is_looked_at_where_routes_read_and_write_on_it(asked: Asked
 def test_levels_are_looked_at_on_their_own_broker(asked: Asked, tmp_path: Path) -> None:
     findings(config(tmp_path, kind="level_queues", broker="two", prefix="lv"))
     assert [levels for _, _, levels in asked.places.values()] == [[], ["lv.0", "lv.1s", "lv.1m", "lv.dead-letters"]]
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_small_disk_is_not_told_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4 * 1024**2 + 200 * 1024))
+
+    found = findings(config(tmp_path, min_free_disk="5MiB"))[1]
+
+    assert (found.ok, found.what) == (False, f"4.2 MiB are free for the store in {tmp_path}")
+    assert found.fix == "free some: intake stands still below 5.0 MiB"
 
 
 REFUSED = "the broker answers, but not to this: see that the user of brokers.one may do it, and look into the broker's own log"
