@@ -191,6 +191,7 @@ class Metrics:
             connections = self._connections.setdefault(broker, {})
             connections[connection] = up
             self._connected.labels(broker).set(all(connections.values()))
+            self._reconnects.labels(broker)  # from the start, as the reasons above
 
     def reconnect(self, broker: str) -> None:
         """A connection was lost and will be made anew."""

@@ -100,6 +100,12 @@ def test_counters_count_whole_batches(metrics: Metrics) -> None:
     assert value(metrics, "broker_reconnects_total", broker="rabbit") == 1
 
 
+def test_a_broker_has_its_series_of_reconnects_before_the_first_one(metrics: Metrics) -> None:
+    metrics.connected("rabbit", up=True)
+
+    assert value(metrics, "broker_reconnects_total", broker="rabbit") == 0
+
+
 def test_each_reason_has_its_series_before_its_first_dead_letter(metrics: Metrics) -> None:
     assert {value(metrics, "dead_letters_total", reason=reason) for reason in Reason} == {0}
 
