@@ -34,7 +34,8 @@ ENOUGH = 1_000_000
 
 ENABLE = "rabbitmq-plugins enable rabbitmq_management"
 NEEDS = "a gate needs RabbitMQ's management API: bindings and policies can be read nowhere else"
-SET_URL = f"enable it (`{ENABLE}`) and set the broker's `management_url`"
+THEN_SET = "set the broker's `management_url`"
+SET_URL = f"enable it (`{ENABLE}`) and {THEN_SET}"
 APPLY = "run `delaybridge apply`"
 CHECK_URL = "check `management_url`, and that the plugin rabbitmq_management runs"
 
@@ -56,7 +57,7 @@ class RabbitGate:
     def plan(self) -> list[Step]:
         """See base.Interception. Without the management API it can only tell about queues."""
         if not self._options.management_url:
-            return [*self._plan_queues(), *(Step(f"gate exchange `{name}`: {NEEDS}", ENABLE, False) for name in self._gated)]
+            return [*self._plan_queues(), *(Step(f"gate exchange `{name}`: {NEEDS}; {THEN_SET}", ENABLE, False) for name in self._gated)]
         with self._api() as api:
             return self._plan(api, api.broker())
 
@@ -282,8 +283,12 @@ def _check_gate(api: Management, gate: Gate) -> Iterator[Finding]:
         for name in gate.other_ways_in()
     ]
     yield from problems or [
-        Finding(True, f"`{gate.name}` is gated; `{gate.real}` holds {len(gate.consumers())} bindings, and none goes past the gate")
+        Finding(True, f"`{gate.name}` is gated; `{gate.real}` holds {_bindings(len(gate.consumers()))}, and none goes past the gate")
     ]
+
+
+def _bindings(count: int) -> str:
+    return f"{count} binding{'' if count == 1 else 's'}"
 
 
 def _bypass(gate: Gate, binding: Binding) -> Finding:

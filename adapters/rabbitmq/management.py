@@ -220,6 +220,10 @@ def _reason(answer: httpx.Response, user: str) -> str:
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         return f"user {user!r} may not: it needs the right password and the tag `management` (`policymaker` to set policies)"
     try:
-        return str(answer.json()["reason"])
+        reason = str(answer.json()["reason"])
     except (ValueError, KeyError, TypeError):
-        return f"HTTP {answer.status_code}"
+        reason = f"HTTP {answer.status_code}"
+    # Whatever is read here is there in each virtual host.
+    if answer.status_code == httpx.codes.NOT_FOUND and answer.request.method == "GET":
+        return f"{reason}: see that it is RabbitMQ's, and that the virtual host in the broker's `url` exists"
+    return reason

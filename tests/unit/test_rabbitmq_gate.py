@@ -6,13 +6,14 @@ import shlex
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import msgspec
 import pytest
 
 from delaybridge.adapters.base import AdapterError, NotConnected
-from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ
+from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, probe
 from delaybridge.adapters.rabbitmq.gate import RabbitGate, _check_limit
-from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue
+from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue, _reason
 from delaybridge.adapters.rabbitmq.topology import Gate, version
 
 if TYPE_CHECKING:
@@ -157,6 +158,23 @@ def test_without_a_management_api_there_is_nothing_to_undo_unless_an_exchange_is
     assert RabbitGate(options, [Endpoint(queue="in")]).undo() == []
     with pytest.raises(AdapterError, match="set the broker's `management_url`"):
         RabbitGate(options, [Endpoint(queue="in", gate=("orders",))]).undo()
+
+
+def test_without_a_management_api_the_plan_says_how_to_enable_it_and_where_to_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "consumers", lambda *_: 0)
+    options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1"})
+
+    _, step = RabbitGate(options, [Endpoint(queue="in", gate=("orders",))]).plan()
+
+    assert "set the broker's `management_url`" in step.what
+    assert step.command == "rabbitmq-plugins enable rabbitmq_management"
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/bindings/nope"), ("POST", "/bindings/nope/e/orders/q/billing")])
+def test_what_cannot_be_read_may_be_in_a_virtual_host_that_does_not_exist(method: str, path: str) -> None:
+    answer = httpx.Response(404, json={"reason": "Not Found"}, request=httpx.Request(method, f"http://127.0.0.1{path}"))
+
+    assert ("the virtual host in the broker's `url`" in _reason(answer, "guest")) == (method == "GET")
 
 
 def test_a_file_of_certificates_that_holds_none_is_told_as_any_other_problem_of_the_broker(tmp_path: Path) -> None:
