@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _PENDING, _ENDED, _WITHDRAWN = b"p", b"e", b"w"
 _STEP = 64
+_SET_BACK = 60_000
+"""Threads tell a time that is by far less behind another's."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -31,7 +33,7 @@ class Known(msgspec.Struct, frozen=True):
 class Ids:
     """The index of ids. Endings and early withdrawals are remembered for `memory_ms`, then forgotten a few at a time within other writes.
 
-    `now` is the latest time that the store was told.
+    `now` is the latest time that the store was told since the clock was last set back.
     """
 
     def __init__(self, db: Database, memory_ms: int) -> None:
@@ -39,6 +41,13 @@ class Ids:
         self._memory_ms = memory_ms
         self._oldest = b"x"
         self.now = 0
+
+    def told(self, now: int) -> None:
+        """The time, as a call was told it; 0 for one that was not. What a clock said that was wrong must not end what is remembered from now on."""
+        if now > self.now:
+            self.now = now
+        elif 0 < now < self.now - _SET_BACK:
+            self.now, self._oldest = now, b"x"
 
     def get(self, change: Change | None, record_id: str) -> Known | None:
         """What is known of an id, or None."""

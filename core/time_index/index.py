@@ -87,7 +87,7 @@ class TimeIndex:
         with self._state.lock:
             if self._failure is not None:
                 raise StoreError(f"the store failed before: {self._failure}") from self._failure
-            self._state.ids.now = max(self._state.ids.now, now)
+            self._state.ids.told(now)
             try:
                 with told():
                     yield self._state
