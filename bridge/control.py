@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -76,6 +77,7 @@ class Control:
         self._workers = workers
         self._levels = levels
         self._more_checks = more_checks
+        self._shelf = threading.Lock()
 
     def status(self) -> Status:
         """One glance; costs the same whatever is pending."""
@@ -194,6 +196,13 @@ class Control:
 
         Raises NotPossibleError where it would be refused again, or where nothing is delivered to its broker any more.
         """
+        with self._shelf:  # two who ask for it at once get it once
+            done = self._retry(number)
+        for lane in self._lanes.values():
+            lane.poke()
+        return done
+
+    def _retry(self, number: int) -> bool:
         letter = next(iter(self._store.dead_letters(1, number - 1)), None)
         if letter is None or letter.number != number:
             return False
@@ -201,14 +210,10 @@ class Control:
         if letter.record.kind != "refused" or (
             worker is not None and letter.record.address == worker.intake.planner.route.dead_letter != ""
         ):
-            done = self._schedule_again(letter)
-        elif worker is None:
+            return self._schedule_again(letter)
+        if worker is None:
             raise NotPossibleError(f"its route {letter.record.route!r} is no longer configured")
-        else:
-            done = self._plan_again(worker.intake.planner, letter)
-        for lane in self._lanes.values():
-            lane.poke()
-        return done
+        return self._plan_again(worker.intake.planner, letter)
 
     def _schedule_again(self, letter: DeadLetter) -> bool:
         broker = letter.record.lane
@@ -227,7 +232,8 @@ class Control:
 
     def drop_dead_letter(self, number: int) -> bool:
         """Forget a shelved message."""
-        return self._store.drop_dead_letter(number, self._clock())
+        with self._shelf:
+            return self._store.drop_dead_letter(number, self._clock())
 
     def pause(self, route: str) -> bool:
         """Go on storing this route's messages, publish none of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,11 @@ from delaybridge.core.message import message
 from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from delaybridge.core.fields import Value
+    from delaybridge.core.store import Change
 
 
 @pytest.fixture
@@ -99,6 +101,25 @@ def test_a_refused_message_is_planned_again_by_the_rules_of_today(engine: Engine
     (pending,) = engine.control.messages(Query(), 10, "").items
     assert (pending.record.address, pending.record.schedule.due) == ("orders", T0 + 90_000)
     assert engine.control.dead_letters(10, 0) == []
+
+
+def test_two_who_retry_one_dead_letter_at_once_schedule_it_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
+    second = threading.Thread(target=engine.control.retry_dead_letter, args=[1])
+    put = engine.store.put
+
+    def put_while_another_asks(changes: Sequence[Change], now: int) -> list[Answer]:
+        if second.ident is None:
+            second.start()
+            second.join(0.1)
+        return put(changes, now)
+
+    monkeypatch.setattr(engine.store, "put", put_while_another_asks)
+
+    assert engine.control.retry_dead_letter(1)
+    second.join()
+
+    assert engine.store.counts().pending == 1
 
 
 def _sent(engine: Engine, headers: dict[str, Value], address: str = "", *, force: bool = False) -> int:
