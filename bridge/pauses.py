@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..core.store import StoreError
 from .durable import put_in_place
 
 if TYPE_CHECKING:
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Pauses:
-    """A set of route names, kept in `file`. Lanes look at `routes`; `resumed` is called when one may go on. Any thread."""
+    """A set of route names, kept in `file`. Lanes look at `routes`; `resumed` is called when one may go on. Any thread.
+
+    Raises StoreError where the file cannot be written: then all is as it was.
+    """
 
     def __init__(self, file: Path, resumed: Callable[[], None]) -> None:
         self._file = file
@@ -26,17 +30,20 @@ class Pauses:
     def pause(self, route: str) -> None:
         """Publish no more of this route; durable on return."""
         with self._lock:
+            self._save(self.routes | {route})
             self.routes.add(route)
-            self._save()
 
     def resume(self, route: str) -> None:
         """Publish again; durable on return."""
         with self._lock:
+            self._save(self.routes - {route})
             self.routes.discard(route)
-            self._save()
         self._resumed()
 
-    def _save(self) -> None:
+    def _save(self, routes: set[str]) -> None:
         unfinished = self._file.with_suffix(".tmp")
-        unfinished.write_bytes(msgspec.json.encode(sorted(self.routes)))
-        put_in_place(unfinished, self._file)
+        try:
+            unfinished.write_bytes(msgspec.json.encode(sorted(routes)))
+            put_in_place(unfinished, self._file)
+        except OSError as error:
+            raise StoreError(f"which routes are paused cannot be written, so nothing was changed: {error}") from error

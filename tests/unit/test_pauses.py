@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from delaybridge.bridge.pauses import Pauses
-
-if TYPE_CHECKING:
-    import pytest
+from delaybridge.core.store import StoreError
 
 
 def test_a_paused_route_is_paused_after_a_restart_until_it_is_resumed(tmp_path: Path) -> None:
@@ -38,3 +37,21 @@ def test_the_file_is_on_the_disk_before_it_takes_the_old_ones_place(tmp_path: Pa
     Pauses(tmp_path / "paused.json", lambda: None).pause("orders")
 
     assert synced == ["/paused.tmp", ""]
+
+
+def test_a_pause_that_cannot_be_kept_does_not_happen_and_neither_does_a_resume(tmp_path: Path) -> None:
+    """On a full disk, say: who was told that it failed must not find it done, until the next start."""
+    told: list[str] = []
+    pauses = Pauses(tmp_path / "here" / "paused.json", lambda: told.append("resumed"))
+
+    with pytest.raises(StoreError, match="nothing was changed"):
+        pauses.pause("orders")
+    assert pauses.routes == set()
+
+    (tmp_path / "here").mkdir()
+    pauses.pause("orders")
+    (tmp_path / "here").rename(tmp_path / "away")
+    with pytest.raises(StoreError, match="nothing was changed"):
+        pauses.resume("orders")
+    assert pauses.routes == {"orders"}
+    assert told == []
