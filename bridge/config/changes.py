@@ -27,7 +27,9 @@ def changes(old: Config, new: Config) -> Changes:
     """Compare two configurations. A route is known by its name, whatever its place in the list."""
     levels = "limits" if old.store.levels is new.store.levels is None else "store"
     keys = sorted(_differing(_tree(old, levels), _tree(new, levels), ""))
-    fixed = {"limits.levels"} if new.store.kind == "level_queues" else set()  # each level is a queue
+    fixed = {f"routes.{route.name}" for route in (*old.routes, *new.routes)}  # a route as a whole, even one that is called `a.allow_to`
+    if new.store.kind == "level_queues":
+        fixed.add("limits.levels")  # each level is a queue
     reloadable = tuple(key for key in keys if key not in fixed and any(fnmatchcase(key, pattern) for pattern in RELOADABLE))
     return Changes(reloadable, tuple(key for key in keys if key not in reloadable))
 

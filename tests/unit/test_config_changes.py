@@ -31,6 +31,15 @@ def test_limits_retry_levels_and_destinations_can_be_reloaded() -> None:
     assert changes(config(), new) == (reloadable, ())
 
 
+def test_a_route_that_is_called_like_a_key_needs_a_restart_to_come_or_go() -> None:
+    routes = [
+        {"name": name, "from": {"broker": "here", "queue": name}, "to": {"broker": "here"}}
+        for name in ("orders.allow_to", "orders.dead_letter")
+    ]
+
+    assert changes(config(routes=routes[:1]), config(routes=routes[1:])) == ((), ("routes.orders.allow_to", "routes.orders.dead_letter"))
+
+
 def test_brokers_sources_ports_and_the_store_need_a_restart() -> None:
     other = {"name": "bills", "from": {"broker": "here", "queue": "bills"}, "to": {"broker": "here"}}
     new = config(brokers={"here": {"type": "memory", "capacity": 3}}, routes=[other], http={"port": 1}, store={"path": "elsewhere"})
