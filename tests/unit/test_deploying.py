@@ -35,13 +35,13 @@ DRAIN = Config.model_fields["shutdown_timeout"].default / 1000
 """Seconds."""
 
 
-def unit(name: str) -> configparser.SectionProxy:
-    """The section [Service] of the unit that the page calls so."""
+def unit(name: str, section: str = "Service") -> configparser.SectionProxy:
+    """A section of the unit that the page calls so."""
     block = re.search(rf"{name}.*?```ini\n(.*?)```", PAGE, re.DOTALL)
     assert block
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(block[1])
-    return parser["Service"]
+    return parser[section]
 
 
 @pytest.mark.parametrize("text", CONFIGURATIONS)
@@ -82,6 +82,11 @@ def test_systemd_gives_a_drain_its_time_and_does_not_repeat_what_cannot_work() -
 
     assert int(service["TimeoutStopSec"]) > DRAIN
     assert str(BAD_CONFIG) in service["RestartPreventExitStatus"].split()
+
+
+def test_systemd_starts_an_observer_again_however_long_its_broker_is_away() -> None:
+    assert unit("delaybridge-observe.service")["Restart"] == "always"
+    assert unit("delaybridge-observe.service", "Unit")["StartLimitIntervalSec"] == "0"
 
 
 @pytest.mark.parametrize("pod", PODS)
