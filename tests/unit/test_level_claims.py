@@ -130,6 +130,25 @@ def test_a_message_that_is_held_back_is_taken_away_when_it_is_cancelled(store: C
     assert store.events == {"scheduled": 2, "cancelled": 1}
 
 
+@pytest.mark.parametrize("way", ["put_back", "hold"])
+def test_what_is_cancelled_while_it_is_out_and_was_not_delivered_is_cancelled_then(
+    store: Claiming, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr("delaybridge.bridge.level_queues.store.ENDING", 0.0)
+    give(store, record("a", chosen_id="a"))
+    store.read()
+    (due,) = take(store)
+    assert store.cancel("a", T0) == Answer("in_flight")
+    if way == "put_back":
+        store.put_back([due.key])
+        assert take(store) == []
+    else:
+        store.hold([Held(due.key, 1, "refused")], T0)
+        assert take(store, held="orders") == []
+    assert store.events == {"scheduled": 1, "cancelled": 1}
+    closed(store)
+
+
 def test_while_a_bridge_cannot_read_nothing_that_claims_an_id_is_delivered_and_all_else_is(
     store: Claiming, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,39 @@ def test_a_dead_letter_lies_in_a_queue_of_the_broker_with_its_reason(store: Step
     assert [plain(letter.headers)["x-delay-reason"] for letter in letters] == ["too_large", "bad_number"]
 
 
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_dead_letter_with_a_destination_of_its_own_goes_there_under_the_same_id_and_is_told_of_once(
+    store: Stepped, refused: bool
+) -> None:
+    letter = record("bad", T0, address="dead", kind="refused")
+    if refused:
+        store.put([Refuse(record("bad", kind="refused"), "bad_number", "x", letter)], T0)
+    else:
+        give(store, record("bad"))
+        (due,) = take(store)
+        store.settle([Settled(due.key, "dead_lettered", T0 + 7, "too_large", forward=letter)], T0 + 7)
+
+    (forwarded,) = take(store, T0 + 7)
+    delivered(store, [forwarded], T0 + 9)
+
+    rows = store.journal.outbox(10)
+    assert forwarded.record.address == "dead"
+    assert [(row.event, row.id, row.lateness_ms) for row in rows] == [
+        (event, forwarded.record.id, None) for event in ("scheduled", "dead_lettered")
+    ]
+
+
+def test_what_is_delivered_leaves_nothing_behind_at_the_broker(store: Stepped, place: Path) -> None:
+    give(store, record("a"), record("b", T0 + 2 * SECOND))
+    for now in (T0, T0 + 2 * SECOND):
+        delivered(store, take(store, now), now)
+    store.close()
+
+    assert {name: len(broker(str(place)).queue(name)) for name in (*store._addresses, store._shelf)} == dict.fromkeys(
+        (*store._addresses, store._shelf), 0
+    )
+
+
 def test_a_message_that_no_bridge_put_into_a_level_goes_to_the_dead_letters(store: Stepped, place: Path) -> None:
     options_queue = broker(str(place))
     options_queue.put("levels.1s", Message(b"hello"), Memory())
@@ -184,6 +217,7 @@ def test_a_message_that_no_bridge_put_into_a_level_goes_to_the_dead_letters(stor
 def test_a_message_for_a_broker_that_this_bridge_does_not_know_goes_round_until_one_does(store: Stepped, place: Path) -> None:
     give(store, record("a", lane="elsewhere"))
     store.move_on(T0 + 10 * SECOND)
+    assert store.lanes() == [], "it waits where another bridge can take it"
     store.close()
 
     knowing = Stepped(place, lanes=("elsewhere",))
