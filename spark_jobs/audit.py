@@ -136,7 +136,8 @@ def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], q
         seams = {bridge: one for bridge, one in beginnings.items() if one.seam < broken.get(bridge, -1)}
         there = inputs.numbered(ledger.rows).where(F.col("bridge").isin(*broken)).where(completeness.after(seams))
         blocks += [Block(*row) for row in completeness.blocks(there).collect()]
-    return completeness.reaches(blocks, marks, question, beginnings)
+    found = completeness.reaches(blocks, marks, question, beginnings)
+    return sorted(found + completeness.vanished(found, marks, question), key=lambda one: one.bridge)
 
 
 def _spoilt(ledger: Input, question: Question) -> frozenset[int] | None:

@@ -19,6 +19,8 @@ happened more than half a grace after the first one: a row stands no further beh
 A malformed row is there, but what it says is not known: nothing is judged of the hour in which it is due.
 
 A row that stands twice is a file that stands twice: nothing can be said then.
+
+A bridge that has a mark has written rows. Where none of them is there, nothing can be said either.
 """
 
 from __future__ import annotations
@@ -236,6 +238,15 @@ def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Questio
     elif hole is None and mark is not None and mark.sequence == last:
         latest = max(latest, mark.at_ms)
     return Reach(bridge, rows, first, last, latest, hole)
+
+
+def vanished(found: Iterable[Reach], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
+    """Bridges that have a mark, so that they wrote rows, of which none is there: nothing can be relied on. Not those that are named as `ended`.
+
+    `--all-ended` does not say that so many rows may be gone.
+    """
+    there = {one.bridge for one in found} | question.ended
+    return [Reach(name, 0, 1, mark.sequence, -1, hole=1) for name, mark in sorted(marks.items()) if name not in there]
 
 
 def _unbroken(found: list[Block]) -> tuple[int, int | None]:

@@ -147,7 +147,7 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
         reasons.append("the ledgers hold no row")
     elif audit.complete.until < until:
         reasons.append(f"the inputs are complete up to {instant(audit.complete.until)} only, the window ends at {instant(until)}")
-        reasons += [_short(one.bridge, one.reaches_ms, one.hole) for one in audit.bridges if one.hole or one.reaches_ms < until]
+        reasons += [_short(one) for one in audit.bridges if one.hole or one.reaches_ms < until]
         reasons += [_behind(one) for one in audit.observers if one.at_ms < until]
     if totals["residue"] and not any(totals[name] for name in ("never_scheduled", "duplicated")):
         reasons.append(f"the equation has a residue of {totals['residue']}")
@@ -161,10 +161,13 @@ def _undecided(audit: Audit) -> str:
     return f"{what}: not every input tells of that, so that they cannot be compared yet"
 
 
-def _short(bridge: str, reaches_ms: int, hole: int | None) -> str:
-    if hole is not None:
-        return f"the ledger of bridge {bridge!r} lacks rows, number {hole} or one shortly after it first: is a file on its way, or lost?"
-    return f"the ledger of bridge {bridge!r} reaches to {instant(reaches_ms)}: is the bridge running? If it has ended, say so"
+def _short(one: Reach) -> str:
+    ledger = f"the ledger of bridge {one.bridge!r}"
+    if not one.rows:
+        return f"{ledger} has no row left of {one.last} by its mark: were its files not copied, or lost? If all of them were removed, name it as ended"
+    if one.hole is not None:
+        return f"{ledger} lacks rows, number {one.hole} or one shortly after it first: is a file on its way, or lost?"
+    return f"{ledger} reaches to {instant(one.reaches_ms)}: is the bridge running? If it has ended, say so"
 
 
 def _cut(one: Reach) -> str:

@@ -10,8 +10,9 @@ pytest.importorskip("pyspark")
 
 from delaybridge.spark_jobs import inputs, verdict
 from delaybridge.spark_jobs.audit import audit
+from delaybridge.spark_jobs.completeness import Mark
 from delaybridge.spark_jobs.question import HOUR_MS
-from spark.ledgers import QUESTION, T0, Bridge
+from spark.ledgers import QUESTION, QUIET, T0, Bridge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,3 +51,16 @@ def test_what_is_missing_right_behind_rows_that_happened_when_a_ledger_begins_ma
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert _told(spark, tmp_path, _lost_behind(0, 20_000, QUESTION.grace // 2))["bridges"][0]["hole"] is None
+
+
+def test_where_all_files_of_a_bridge_are_gone_and_its_mark_is_there_nothing_can_be_said(spark: SparkSession, tmp_path: Path) -> None:
+    north = Bridge("north")
+    north.both("m", T0)
+    north.quiet()
+    marks = {"north": Mark(3, QUIET), "south": Mark(5_000, QUIET)}
+
+    told = verdict.report(audit(inputs.ledger(spark, [north.write(tmp_path)]), None, marks, QUESTION), {})
+
+    assert (told["exit_code"], [one["bridge"] for one in told["bridges"]]) == (2, ["north", "south"])
+    assert any("bridge 'south' has no row left of 5000" in reason for reason in told["cannot_say"])
+    assert not any("'north'" in reason for reason in told["cannot_say"])

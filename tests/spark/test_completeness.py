@@ -14,7 +14,21 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.spark_jobs import marks
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.completeness import FOREVER, Block, Gap, Mark, Seen, blocks, complete_until, furthest, gaps, reaches, unseen
+from delaybridge.spark_jobs.completeness import (
+    FOREVER,
+    Block,
+    Gap,
+    Mark,
+    Reach,
+    Seen,
+    blocks,
+    complete_until,
+    furthest,
+    gaps,
+    reaches,
+    unseen,
+    vanished,
+)
 from delaybridge.spark_jobs.counts import of_ledger, of_numbers
 from delaybridge.spark_jobs.question import HOUR_MS
 from delaybridge.spark_jobs.session import readable_errors
@@ -56,6 +70,15 @@ def test_a_bridge_that_has_ended_reaches_to_the_end_unless_rows_are_missing() ->
     assert _reach(FIRST, SECOND, ended=frozenset({"b"})) == FOREVER
     assert _reach(FIRST, SECOND, ended=frozenset({"*"})) == FOREVER
     assert _reach(FIRST, replace(SECOND, rows=9, different=9), ended=frozenset({"*"})) == T0
+
+
+def test_a_bridge_that_has_a_mark_and_no_row_has_lost_all_unless_it_is_named_as_ended() -> None:
+    marks = {"north": Mark(3, T0), "south": Mark(7, T0)}
+    there = [Reach("north", 3, 1, 3, T0)]
+
+    assert vanished(there, marks, QUESTION) == [Reach("south", 0, 1, 7, -1, hole=1)]
+    assert len(vanished(there, marks, replace(QUESTION, ended=frozenset({"*"})))) == 1
+    assert vanished(there, marks, replace(QUESTION, ended=frozenset({"south"}))) == []
 
 
 def test_rows_that_stand_twice_make_an_answer_impossible() -> None:
