@@ -21,6 +21,9 @@ KINDS = {
 }
 """Kind and meaning. `late` and `malformed` are told once and never resolved."""
 
+SEEN = "seen_since"
+"""In the table of open alerts, and no alert: told as not delivered, then seen, so that it is over, and its ledger has not told yet that it was delivered."""
+
 ALERTS = {"kind": "string"} | {name: OPEN[name] for name in ("bridge", *OCCURRENCE)}
 NEWS = {"event": "string", **ALERTS, "lateness_ms": "bigint", "overdue": "bigint", "reaches_ms": "bigint", "detail": "string"}
 LINES = {"number": "bigint", "event": "string", "line": "string"}
@@ -48,7 +51,8 @@ def unseen(unlike: DataFrame, alerts: DataFrame, until: int) -> DataFrame:
 def late(rows: DataFrame, alerts: DataFrame, sla: int) -> DataFrame:
     """Deliveries beyond the SLA of which nobody was told that they are missing."""
     tardy = rows.where((F.col("event") == "delivered") & (F.col("lateness_ms") > sla))
-    return news(tardy.join(of_kind(alerts, "not_delivered"), on=list(OCCURRENCE), how="left_anti"), "alert", "late")
+    told = of_kind(alerts, "not_delivered").unionByName(of_kind(alerts, SEEN))
+    return news(tardy.join(told, on=list(OCCURRENCE), how="left_anti"), "alert", "late")
 
 
 def resolved(alerts: DataFrame, pending: DataFrame, unlike: DataFrame, rows: DataFrame) -> DataFrame:
@@ -63,11 +67,15 @@ def resolved(alerts: DataFrame, pending: DataFrame, unlike: DataFrame, rows: Dat
     return news(told, "resolved", "not_delivered").unionByName(news(found, "resolved", "not_observed"))
 
 
-def carried_on(alerts: DataFrame, told: DataFrame) -> DataFrame:
-    """The contract of the open alerts: those before, and what is told now."""
+def carried_on(alerts: DataFrame, told: DataFrame, open_ones: DataFrame) -> DataFrame:
+    """The contract of the open alerts: those before, and what is told now. Beside them what is `SEEN`, as long as the ledgers leave it open."""
     lasting = told.where("event = 'alert' and kind in ('not_delivered', 'not_observed')").select(*ALERTS)
-    over = told.where("event = 'resolved'").select("kind", *OCCURRENCE)
-    return alerts.join(over, on=["kind", *OCCURRENCE], how="left_anti").unionByName(lasting).select(*ALERTS)
+    over = told.where("event = 'resolved'")
+    seen = over.where("kind = 'not_delivered'").withColumn("kind", F.lit(SEEN)).select(*ALERTS)
+    left = alerts.join(over.select("kind", *OCCURRENCE), on=["kind", *OCCURRENCE], how="left_anti")
+    every = left.unionByName(lasting).unionByName(seen)
+    unended = every.where(F.col("kind") == SEEN).join(open_ones.select(*OCCURRENCE), on=list(OCCURRENCE), how="left_semi")
+    return every.where(F.col("kind") != SEEN).unionByName(unended.select(*ALERTS)).select(*ALERTS)
 
 
 def told_of(alerts: DataFrame, kind: str) -> DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 
 from .. import marks
-from . import counting, steps, streams
+from . import alerts, counting, steps, streams
 from .state import State
 from .telling import Teller
 
@@ -50,7 +50,7 @@ class Rounds:
 
     def open_alerts(self) -> int:
         """How many occurrences are wrong now, and bridges silent."""
-        return self.state.table("alerts").count() + len(self.state.holds.silent)
+        return self.state.table("alerts").where(f"kind <> '{alerts.SEEN}'").count() + len(self.state.holds.silent)
 
     def _absorb_all(self) -> None:
         """Everything that is in the files and topics now. Spark forgets no batch and may repeat the last one."""

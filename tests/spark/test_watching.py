@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import FOREVER, Beginning, Mark, Reach
 from delaybridge.spark_jobs.watching import alerts, bridges, occurrences, steps
@@ -153,7 +155,38 @@ def test_an_alert_is_over_when_its_cause_is_gone_and_then_no_longer_open(spark: 
         ("resolved", "not_delivered", "delivered", "delivered"),
         ("resolved", "not_observed", "seen", None),
     }
-    assert _ids(alerts.carried_on(known, over)) == {"still waits", "still lost"}
+    assert _ids(alerts.carried_on(known, over, _open(spark, {"id": "still waits"}))) == {"still waits", "still lost"}
+
+
+def test_what_was_told_as_not_delivered_and_then_seen_is_not_told_again_as_late_when_its_ledger_has_it_at_last(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arguments = Arguments(("ledger",), str(tmp_path), since=0, sla=1_000, grace=500, observed=("kafka://host:1/orders",))
+    state, reach = State(spark, arguments.checkpoint), [Reach("b", 1, 1, 1, T0 + 1_500)]
+    state.open(arguments.ledgers, arguments.observed, arguments.since)
+
+    def told(step: steps.Step) -> list[tuple[str, str, str]]:
+        news = [(row["event"], row["kind"], row["id"]) for row in step.news.collect()]
+        steps.take(state, step, T0 + 9_000)
+        return news
+
+    def batch(number: int, sequence: int, event: str, *ids: str) -> list[tuple[str, str, str]]:
+        rows = _stream(spark, *((event, id_) for id_ in ids)).withColumns(
+            {
+                "sequence": F.col("sequence") + sequence,
+                "lateness_ms": F.when(F.lit(event == "delivered"), F.lit(9_000).cast("bigint")),
+                "place": F.lit("there"),
+                "problem": F.lit(None).cast("string"),
+            }
+        )
+        return told(steps.absorb(state, arguments, rows, number, reach))
+
+    assert batch(0, 0, "scheduled", "told") == []
+    assert told(steps.look(state, arguments, reach, T0 + 2_000)) == [("alert", "not_delivered", "told")]
+    assert batch(1, 0, "observed", "told") == [("resolved", "not_delivered", "told")]
+    assert _ids(state.table("alerts").where(f"kind <> '{alerts.SEEN}'")) == set()
+    assert batch(2, 1, "delivered", "told", "not told") == [("alert", "late", "not told")]
+    assert _ids(state.table("alerts")) == set()
 
 
 def test_the_rows_that_were_read_are_runs_of_numbers_that_grow_together(spark: SparkSession) -> None:
