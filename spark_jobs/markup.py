@@ -17,9 +17,14 @@ Cell = tuple[str, str]
 
 def text(given: object) -> str:
     """As HTML: nothing in it is markup, hides, or turns the text beside it around."""
-    told = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in str(given)[:LONGEST])
+    told = printable(str(given)[:LONGEST])
     more = f" … ({len(str(given)):,} characters)" if len(str(given)) > LONGEST else ""
     return f"<bdi>{escape(told)}</bdi>{more}"
+
+
+def printable(given: str) -> str:
+    """With what moves the cursor, hides, or turns text around written out: names and ids are what anybody sent."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in given)
 
 
 def number(value: int | None) -> str:
@@ -38,10 +43,10 @@ def instant(told: str | None) -> str:
 
 
 def duration(ms: int) -> str:
-    """Milliseconds in the largest unit that leaves three digits at most to read."""
+    """Milliseconds in the largest unit, to three digits; days of which there are more are told in full."""
     for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if abs(ms) >= size:
-            return f"{ms / size:.3g} {unit}"
+            return f"{ms / size:.3g} {unit}" if abs(ms) < 999 * size else f"{ms / size:,.0f} {unit}"
     return f"{ms} ms"
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ..core.ledger import CLOSING
 from .findings import FINDINGS
+from .markup import printable
 from .verdict import all_ended
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def headline(told: dict[str, Any]) -> Text:
     text.append(", ".join(f"{told['totals'][name]:,} {name.replace('_', ' ')}" for name in told["beyond_tolerance"]), style=colour)
     text.append(f"\nDue {window['since']} to {window['until']}, SLA {told['sla_ms']} ms", style="default")
     for reason in told["cannot_say"]:
-        text.append(f"\n- {reason}", style="yellow")
+        text.append(f"\n- {printable(reason)}", style="yellow")
     return text
 
 
@@ -115,7 +116,7 @@ def _destinations(rows: list[dict[str, Any]]) -> Table:
     for name in names:
         table.add_column(name.replace("_", " "), justify="right", min_width=max(len(_number(row[name])) for row in ranked) if ranked else 0)
     for row in ranked:
-        table.add_row(Text(f"{row['destination_broker']} {row['destination']}"), *(_number(row[name]) for name in names))
+        table.add_row(Text(printable(f"{row['destination_broker']} {row['destination']}")), *(_number(row[name]) for name in names))
     if len(rows) > ROWS:
         table.caption = f"and {len(rows) - ROWS} more destinations"
     return table
@@ -132,7 +133,7 @@ def _worst(rows: list[dict[str, Any]]) -> Table:
     for row in one_of_each_first(rows)[:ROWS]:
         lateness = "" if row["lateness_ms"] is None else f"{row['lateness_ms']:,} ms"
         occurrence = f" #{row['occurrence']}" if row["occurrence"] != 1 else ""
-        table.add_row(row["finding"].replace("_", " "), Text(f"{row['id']}{occurrence}"), row["due_time"], lateness)
+        table.add_row(row["finding"].replace("_", " "), Text(printable(f"{row['id']}{occurrence}")), row["due_time"], lateness)
     return table
 
 

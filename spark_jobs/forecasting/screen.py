@@ -9,6 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ..markup import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -65,7 +67,7 @@ def _profiles(told: dict[str, Any]) -> Table:
 
 
 def _place(row: dict[str, Any]) -> Text:
-    return Text(f"{row['destination_broker']} {row['destination']}")
+    return Text(printable(f"{row['destination_broker']} {row['destination']}"))
 
 
 def _threshold(row: dict[str, Any], told: dict[str, Any]) -> float:

@@ -16,6 +16,7 @@ from delaybridge.core.ledger import CLOSING
 from delaybridge.spark_jobs import charts, inputs, markup, report, terminal, verdict
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.findings import FINDINGS
+from delaybridge.spark_jobs.forecasting import screen
 from delaybridge.spark_jobs.question import HOUR_MS
 from delaybridge.spark_jobs.timelines import COLUMNS, TICKS, Axis
 from spark.ledgers import QUESTION, T0, Bridge
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+DAY = 24 * HOUR_MS
 MIDNIGHT = T0 // (24 * HOUR_MS) * 24 * HOUR_MS
 
 
@@ -64,6 +66,30 @@ def test_a_timeline_has_few_columns_and_few_labels_however_long_the_window_is(ho
 def test_what_hides_or_turns_the_text_around_is_written_out_and_what_is_very_long_says_how_long() -> None:
     assert markup.text("a\x00\u202eb<i>") == r"<bdi>a\x00\u202eb&lt;i&gt;</bdi>"
     assert markup.text("x" * 500).endswith("xxx</bdi> … (500 characters)")
+
+
+def test_on_a_terminal_too_what_moves_the_cursor_or_turns_the_text_around_is_written_out() -> None:
+    place = {"destination_broker": "kafka", "destination": "or\x1b[2Jders\u202e"}
+    row = place | dict.fromkeys(("scheduled", "delivered", "observed", "pending", "dead_lettered", *FINDINGS), 1)
+    offender = {"finding": "late", "id": "m\x1b]0;title\x07", "occurrence": 1, "due_time": "2026-11-20T00:00:00.000Z", "lateness_ms": 9}
+    told = io.StringIO()
+    console = Console(file=told, width=200)
+
+    console.print(terminal._destinations([row]))
+    console.print(terminal._worst([offender]))
+    console.print(screen._place(place))
+
+    assert told.getvalue().count(r"kafka or\x1b[2Jders\u202e") == 2
+    assert r"m\x1b]0;title\x07" in told.getvalue()
+    assert "\x1b" not in told.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [(0, "0 ms"), (59_960, "60 s"), (-1_500, "-1.5 s"), (998 * DAY, "998 d"), (1_000 * DAY, "1,000 d"), (20_412 * DAY, "20,412 d")],
+)
+def test_a_duration_is_written_in_figures_however_long_it_is(ms: int, told: str) -> None:
+    assert markup.duration(ms) == told
 
 
 def test_a_window_in_which_nothing_was_due_is_clean_and_has_a_report(spark: SparkSession, tmp_path: Path) -> None:
