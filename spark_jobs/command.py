@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
+import traceback
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
@@ -24,10 +27,16 @@ _Told = TypeVar("_Told")
 def told_by(job: Callable[[SparkSession, Say], _Told], *, kafka: bool, conf: Sequence[str]) -> _Told | None:
     """What a job tells; None, and a line on standard error, where its input cannot be read or its output not be written."""
     errors = Console(stderr=True)
+    for stream in (sys.stdout, sys.stderr):  # an id that the terminal has no letters for is no reason to end
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     logging.getLogger().addHandler(logging.NullHandler())  # where Java dies, py4j prints what we tell in a sentence
     try:
         with readable_errors(), session(kafka=kafka, conf=conf) as spark, terminal.progress(spark, errors) as say:
             return job(spark, say)
     except (UnusableInput, OSError) as error:
         errors.print(f"cannot say: {error}", markup=False, highlight=False, soft_wrap=True)
+        return None
+    except Exception:  # noqa: BLE001 - a fault of ours, with its traceback: Python itself would end with 1, which says that something is wrong with the messages
+        errors.print(f"cannot say: the audit itself failed\n{traceback.format_exc()}", markup=False, highlight=False, soft_wrap=True)
         return None

@@ -26,8 +26,13 @@ if TYPE_CHECKING:
 KAFKA_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 """The source for topics, of the same version as Spark."""
 
-ALWAYS = {"spark.sql.session.timeZone": "UTC"}
-"""What nobody may say otherwise: every instant in the reports, the tables and the alerts is UTC, and says so."""
+ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+}
+"""What nobody may say otherwise, not even a cluster: every instant in the reports, the tables and the alerts is UTC, and says so. And what is in a file that
+cannot be read, or went meanwhile, is not taken for what never happened."""
 
 SETTINGS = {
     "spark.ui.showConsoleProgress": "false",

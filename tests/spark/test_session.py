@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +15,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from delaybridge.spark_jobs import command
 from delaybridge.spark_jobs.session import _settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 KILLED = """
@@ -45,6 +49,29 @@ def test_instants_are_utc_whatever_is_asked_of_spark() -> None:
     settings = _settings(kafka=False, conf=["spark.sql.session.timeZone=Asia/Tokyo", "spark.app.name=ours"])
 
     assert (settings["spark.sql.session.timeZone"], settings["spark.app.name"]) == ("UTC", "ours")
+
+
+def test_a_file_that_cannot_be_read_is_never_passed_over_whatever_a_cluster_says() -> None:
+    names = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+    settings = _settings(kafka=False, conf=[f"{name}=true" for name in names])
+
+    assert [settings[name] for name in names] == ["false", "false"]
+
+
+def test_a_fault_of_the_audit_itself_ends_with_cannot_say_and_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def no_session(**_: Any) -> Iterator[None]:
+        yield
+
+    def job(*_: Any) -> None:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(command, "session", no_session)
+
+    assert command.told_by(job, kafka=False, conf=[]) is None
+    assert capsys.readouterr().err.startswith("cannot say: the audit itself failed\nTraceback")
 
 
 def test_python_does_not_tell_java_for_each_column_who_made_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
