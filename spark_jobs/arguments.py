@@ -47,6 +47,8 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     since = until - 24 * HOUR_MS if given.since is None else given.since
     if since >= until:
         parser.error("the window is empty: --since must be before --until")
+    if given.watched and not given.observed:
+        parser.error("--watched names a destination of what was observed: give --observed, too")
     question = Question(
         since=since,
         until=until,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..core.durations import LATEST_INSTANT
 from .arguments import conf_option, instant
 from .command import told_by
 from .forecasting import minutes, occurrences, pending, screen, told
@@ -76,6 +77,8 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     given = parser.parse_args(argv)
     since = given.since // MINUTE_MS * MINUTE_MS
     span = told.Span(since, since + max(1, round(given.hours * HOUR_MS / MINUTE_MS)) * MINUTE_MS, given.peak)
+    if span.until > LATEST_INSTANT:
+        parser.error("the span ends after the year 9999: give fewer --hours")
     return Arguments(tuple(given.export), span, given.out, tuple(given.conf), given.json)
 
 

@@ -42,6 +42,14 @@ class Teller:
         self._file = file
         self._topic = topic
         self._options = {name: value for name, value in options.items() if name.startswith("kafka.")}
+        self._check()
+
+    def _check(self) -> None:
+        """Where alerts go is seen at the start, and not when there is the first one. Raises UnusableInput, or OSError, where that cannot be."""
+        if self._topic is not None:
+            inputs.address_of(self._topic)
+        if self._file is not None:
+            self._file.open("ab").close()
 
     def tell(self) -> None:
         """What was not told yet, in portions. On return all sinks have it, and that is noted. OSError where the file cannot be written."""

@@ -1,0 +1,42 @@
+"""What is asked for on the command line, before Spark starts: what could not be done, or would be passed over, is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.spark_jobs import arguments, forecast
+from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.watching.telling import Teller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = 1_750_000_000_000
+
+
+def test_a_destination_is_watched_only_where_something_was_observed(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--ledger", "ledger", "--watched", "kafka=orders"]
+    with pytest.raises(SystemExit, match="2"):
+        arguments.parse(asked, NOW)
+
+    assert "give --observed, too" in capsys.readouterr().err
+    assert arguments.parse([*asked, "--observed", "seen"], NOW).question.watched == {("kafka", "orders")}
+
+
+def test_a_forecast_beyond_what_a_date_can_tell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        forecast.parse(["--export", "pending.parquet", "--hours", "1e12"], NOW)
+
+    assert "give fewer --hours" in capsys.readouterr().err
+
+
+def test_a_watch_that_could_tell_nobody_ends_at_the_start_and_not_with_the_first_alert(tmp_path: Path) -> None:
+    nothing: Any = None
+    with pytest.raises(OSError, match="No such file or directory"):
+        Teller(nothing, tmp_path / "nowhere" / "alerts.jsonl", None, {})
+    with pytest.raises(UnusableInput, match="write it as kafka://"):
+        Teller(nothing, None, "alerts", {})
