@@ -15,6 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.convertors import IntegerConvertor, register_url_convertor
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -101,6 +102,8 @@ async def _body(request: Request, limit: int) -> bytes:
                 chunks.append(chunk)
     except TimeoutError:
         raise problem(408, "too_slow", f"The body did not arrive within {BODY_SECONDS} s.", {"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise problem(400, "gone", "The client went away before its request had arrived.") from None  # nobody reads it
     return b"".join(chunks)
 
 

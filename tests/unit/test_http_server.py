@@ -158,6 +158,18 @@ def test_a_body_beyond_the_limit_is_not_read(open_api: httpx.Client) -> None:
         assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
+def test_a_client_that_goes_away_amid_its_request_is_no_mistake_of_the_bridge(caplog: pytest.LogCaptureFixture) -> None:
+    control = FakeControl()
+    with serving(control, Http(port=0)) as (server, _), socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(b'POST /api/v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"bo')
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(4096):
+            pass
+
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+    assert control.sent == []
+
+
 def test_other_machines_are_not_served_without_a_token() -> None:
     settings = Http(port=0).model_copy(update={"bind": "0.0.0.0"})
     with pytest.raises(ValueError, match="a token is needed"):
