@@ -194,12 +194,12 @@ class Management:
                 raise
             return 1
 
-    def permissions(self) -> dict[str, str] | None:
-        """The user's own `configure`, `write` and `read` patterns; None where the API tells them to administrators only."""
+    def permissions(self, user: str) -> dict[str, str] | None:
+        """The `configure`, `write` and `read` patterns of a user; None where the API does not tell us, or knows of none, as those of another directory."""
         if "administrator" not in self.get("/whoami")["tags"]:
             return None
-        found: dict[str, str] = self.get(self.calls.path("permissions", self.user))
-        return found
+        answer = self._send("GET", self.calls.path("permissions", user), absent_is_fine=True)
+        return answer.json() if answer.is_success else None
 
     def _send(self, method: str, path: str, body: Any = None, *, absent_is_fine: bool = False) -> httpx.Response:
         try:

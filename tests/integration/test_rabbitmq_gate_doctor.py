@@ -101,6 +101,14 @@ def test_check_finds_what_the_bridges_user_has_no_permission_for(stage: Stage) -
     assert {f"{user} read `{stage.ingress}`", f"{user} write `{stage.exchange}.real`"} < set(found)
 
 
+def test_check_looks_at_the_permissions_of_the_user_who_publishes_though_another_reads_the_management_api(stage: Stage) -> None:
+    stage.build("fanout")
+    stage.gate().apply()
+    with stage.user("", write="^nothing$") as (url, _):
+        found = problems(gated(url, stage.management_url, stage.ingress, stage.exchange).check())
+    assert f"user `{stage.exchange}-user` may not write `{stage.exchange}.real`" in found
+
+
 # --- probe ---
 
 
