@@ -164,7 +164,11 @@ class Management:
 
     def get(self, path: str) -> Any:
         """Read JSON."""
-        return self._send("GET", path).json()
+        answer = self._send("GET", path)
+        try:
+            return answer.json()
+        except ValueError as error:  # such as the page of a proxy
+            raise AdapterError(f"what answers GET {unquote(path)} at {self.url} is not RabbitMQ's management API: no JSON came") from error
 
     def command(self, call: Call) -> str:
         """A change as a command to paste."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +176,14 @@ def test_what_cannot_be_read_may_be_in_a_virtual_host_that_does_not_exist(method
     answer = httpx.Response(404, json={"reason": "Not Found"}, request=httpx.Request(method, f"http://127.0.0.1{path}"))
 
     assert ("the virtual host in the broker's `url`" in _reason(answer, "guest")) == (method == "GET")
+
+
+def test_a_page_in_the_place_of_the_management_api_is_told_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = httpx.MockTransport(lambda _: httpx.Response(200, html="<p>Log in</p>"))
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=page))
+    options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1", "management_url": "http://127.0.0.1:1"})
+    with pytest.raises(AdapterError, match=r"at http://127\.0\.0\.1:1 is not RabbitMQ's management API"):
+        RabbitGate(options, [Endpoint(queue="in", gate=("orders",))]).plan()
 
 
 def test_a_file_of_certificates_that_holds_none_is_told_as_any_other_problem_of_the_broker(tmp_path: Path) -> None:
