@@ -169,7 +169,10 @@ class HttpServer:
 
 def _listener(bind: str, port: int) -> socket.socket:
     """A listening socket, so that clients can connect (and wait) before the loop runs."""
-    family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except UnicodeError as error:  # two dots in a row, say
+        raise OSError(errno.EINVAL, "no such name can be") from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from delaybridge.adapters.base import Received
 from delaybridge.bridge.config import Http
-from delaybridge.bridge.http import OPENAPI, HttpServer, create_app
+from delaybridge.bridge.http import OPENAPI, CannotListen, HttpServer, create_app
 from delaybridge.bridge.http.endpoints import ENDPOINTS, SMALL, Api
 from delaybridge.bridge.http.openapi import document
 from delaybridge.bridge.http.streams import STREAMS, Streams
@@ -181,6 +181,13 @@ def test_a_port_that_is_taken_is_said_at_once() -> None:
         server = HttpServer(FakeControl(), Metrics("0.1.0"), Http(port=taken.getsockname()[1]))
         with pytest.raises(OSError, match="in use"):
             server.start()
+
+
+@pytest.mark.parametrize("bind", ["0.0.0..0", "a" * 64])
+def test_a_name_that_no_host_can_have_is_said_like_one_that_none_has(bind: str) -> None:
+    server = HttpServer(FakeControl(), Metrics("0.1.0"), Http(bind=bind, token=SecretStr(TOKEN)))
+    with pytest.raises(CannotListen, match=f"http cannot listen on {bind}:8470: .*set another http.bind"):
+        server.bind()
 
 
 def test_requests_are_answered_as_soon_as_it_has_started_and_not_after_it_stopped() -> None:
