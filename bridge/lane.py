@@ -182,7 +182,7 @@ class Lane:
     def _catch_up(self, address: str, share: int, now: int, publish: Publish) -> int:
         """Publish what is held behind an address, at most `share` of it; returns how many."""
         sent = 0
-        while sent < share and (space := self._room()[1]) > 0:
+        while sent < share and (space := self._room()[1]) > 0 and not (self._stuck and self._crowds(address)):
             limit = min(share - sent, self.settings.batch)
             batch = self.store.due(self.name, now, limit, space, held=address)
             if batch:

@@ -114,6 +114,24 @@ def test_a_stuck_destination_gets_the_rest_in_order_when_its_confirms_come(bench
     assert delivered == [f"stuck {number}" for number in range(40)]
 
 
+def test_what_a_stuck_destination_has_no_room_for_is_not_read_and_held_again_batch_by_batch(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch that is held is a durable write: with thousands of them behind a slow destination, a tick would write all day."""
+    bench.lane.settings = LaneSettings(window=40, share=5, batch=5)
+    _fill(bench, "stuck", 200)
+    for later in (0, 500, 1500, 1600):
+        _tick_until_idle(bench, T0 + later)
+    _confirm(bench, 36)
+    written: list[int] = []
+    hold = bench.store.hold
+    monkeypatch.setattr(bench.store, "hold", lambda behind, now: (written.append(len(behind)), hold(behind, now)))
+
+    bench.tick(T0 + 1700)
+
+    assert len(written) == 1
+
+
 def _confirm(bench: Bench, count: int) -> list[str]:
     """Answer the first ones on the wire."""
     first, bench.wire = bench.wire[:count], bench.wire[count:]
