@@ -247,6 +247,19 @@ def test_a_record_withdrawn_in_flight_is_cancelled_when_its_id_comes_again_after
     assert bodies(take(store, T0 + HOUR)) == ["new"]
 
 
+def test_a_record_withdrawn_in_flight_cannot_be_moved_after_a_crash_and_the_answer_says_why(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, record("a", chosen_id="a"))
+    take(store)
+    withdraw(store, "a")
+
+    store = open_store()
+
+    assert store.reschedule("a", T0 + HOUR, T0 + 5) == Answer("too_late", "cancelled", T0 + 5)
+    assert (store.counts().events["cancelled"], store.counts().pending) == (1, 0)
+    assert store.cancel("a", T0 + 6) == Answer("too_late", "cancelled", T0 + 5)
+
+
 def test_a_record_withdrawn_in_flight_is_cancelled_unless_it_gets_delivered(store: Store) -> None:
     give(store, record("1", chosen_id="1"), record("2", chosen_id="2"))
     first, second = take(store)
@@ -322,6 +335,16 @@ def test_a_held_record_can_be_cancelled_and_rescheduled(store: Store) -> None:
     assert store.held("rabbit") == {}
     assert store.counts().held == 0
     assert bodies(take(store, T0 + 5)) == ["b"]
+
+
+def test_a_retried_dead_letter_keeps_its_id_where_that_is_free(store: Store) -> None:
+    give(store, record("a", chosen_id="a"))
+    store.settle([Settled(due.key, "dead_lettered", T0, "no_route") for due in take(store)], T0)
+
+    assert store.retry_dead_letter(store.dead_letters(1)[0].number, T0)
+
+    assert isinstance(store.find("a"), Pending)
+    assert store.cancel("a", T0) == Answer("done")
 
 
 def test_a_retried_dead_letter_does_not_push_away_a_newer_record_with_its_id(store: Store) -> None:

@@ -298,3 +298,22 @@ def test_a_disk_that_is_full_leaves_everything_on_the_broker(tmp_path: Path, ind
         back(full, there)
     full.close()
     assert texts(levels(there)["1h"]) == ["a"]
+
+
+def test_what_has_moved_out_leaves_nothing_of_its_id(index: TimeIndex, there: Place) -> None:
+    give(index, record("a", T0 + HOUR, chosen_id="a"))
+
+    out(index, there)
+
+    assert list(index._state.db.ids.items()) == []
+
+
+def test_only_a_cancellation_whose_schedule_may_still_come_counts_as_one_that_waits(index: TimeIndex) -> None:
+    for number in range(100):
+        index.put([Withdraw(f"early-{number}")], T0)
+    give(index, record("a", T0 + HOUR, chosen_id="waiting"), record("b", chosen_id="done"))
+    delivered(index, take(index))
+    assert index.withdrawn() == 100
+
+    give(index, record(), now=T0 + 48 * HOUR)
+    assert index.withdrawn() == 0

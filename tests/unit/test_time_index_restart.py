@@ -84,3 +84,22 @@ def test_what_is_held_back_is_not_what_falls_due_next_after_a_restart_either(ope
     index.hold([Held(due.key, 1, "full") for due in take(index)], T0)
 
     assert open_index().next_due("rabbit") == T0 + HOUR
+
+
+def test_what_was_held_back_and_is_delivered_is_not_in_the_way_of_the_rest_after_a_restart(open_index: Callable[[], TimeIndex]) -> None:
+    index = open_index()
+    give(index, record("a"), record("b"))
+    index.hold([Held(due.key, 1, "full") for due in take(index)], T0)
+    delivered(index, take(index, limit=1, held="orders"))
+
+    assert bodies(take(open_index(), held="orders")) == ["b"]
+
+
+def test_rows_that_are_forgotten_are_counted_no_more_before_a_restart_either(open_index: Callable[[], TimeIndex]) -> None:
+    index = open_index()
+    give(index, record("a"), record("b"), record("c"))
+
+    index.forget_outbox(2)
+    assert (index.outbox_start(), index.outbox_backlog()) == (3, 1)
+    index.forget_outbox(99)
+    assert (index.outbox_start(), index.outbox_backlog()) == (4, 0)
