@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
@@ -23,7 +24,7 @@ from .question import HOUR_MS
 from .session import said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
@@ -193,6 +194,17 @@ def address_of(place: str) -> tuple[str, str]:
     if parts.scheme != "kafka" or not parts.netloc or not name:
         raise UnusableInput(f"{place}: write it as kafka://HOST:PORT/TOPIC?broker=NAME")
     return parts.netloc, name
+
+
+def watched(places: Iterable[str], aliases: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """Broker and address, as the ledger writes it, of each topic among these places: compared with what arrived also where nothing did.
+
+    Raises UnusableInput, also for a topic that stands there twice, for each of its messages would count twice.
+    """
+    names = [(broker_of(place), address_of(place)[1]) for place in places if place.startswith("kafka://")]
+    if again := [name for name, times in Counter(names).items() if times > 1]:
+        raise UnusableInput(f"topic {again[0][1]} of broker {again[0][0]} is given twice: what arrived once would count twice")
+    return frozenset((broker, marks.renamed(broker, name, aliases)) for broker, name in names)
 
 
 def topic(reader: _Reader, place: str, since: int, options: Mapping[str, str]) -> DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -40,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, Any]:
     """Read, audit, write; returns the report. Raises UnusableInput."""
-    question = arguments.question
+    asked = arguments.question
+    question = replace(asked, watched=asked.watched | inputs.watched(arguments.observed, asked.aliases))
     said = marks.read(spark, arguments.ledgers)  # before the files that marks tell of
     observers = marks.observers(spark, arguments.observed, question.aliases)  # as above
     ledger = inputs.ledger(spark, arguments.ledgers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,20 +40,20 @@ _ALLOWANCE = re.compile(r"(?P<finding>[a-z_]+)=(?P<number>\d+(\.\d+)?)(?P<percen
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much of a finding is tolerated: so many, or so many percent of what was scheduled."""
+    """How much of a finding is tolerated: so many, or so many percent of what was scheduled. Exact: 57 of 10,000 are not more than 0.57%."""
 
-    number: float
+    number: Decimal
     percent: bool = False
 
     def covers(self, found: int, scheduled: int) -> bool:
         """Whether that is within it."""
-        return found <= (self.number * scheduled / 100 if self.percent else self.number)
+        return found * 100 <= self.number * scheduled if self.percent else found <= self.number
 
     def __str__(self) -> str:
         return f"{self.number:g}{'%' if self.percent else ''}"
 
 
-NOTHING = Allowance(0)
+NOTHING = Allowance(Decimal(0))
 
 
 def allowance(text: str) -> tuple[str, Allowance]:
@@ -60,7 +61,7 @@ def allowance(text: str) -> tuple[str, Allowance]:
     read = _ALLOWANCE.fullmatch(text)
     if read is None or read["finding"] not in FINDINGS:
         raise ValueError(f"write it as FINDING=NUMBER or FINDING=NUMBER%; findings are: {', '.join(FINDINGS)}")
-    return read["finding"], Allowance(float(read["number"]), bool(read["percent"]))
+    return read["finding"], Allowance(Decimal(read["number"]), bool(read["percent"]))
 
 
 def report(audit: Audit, allowed: Mapping[str, Allowance]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import inputs, marks
+from .. import inputs
 from ..arguments import alias_option, conf_option, duration, instant, ledger_option, pairs_option, sla_option
 from ..question import HOUR_MS
 from .alerts import KINDS
@@ -45,8 +45,7 @@ class Arguments:
     @property
     def watched(self) -> frozenset[tuple[str, str]]:
         """Broker and address, as the ledger writes it, of each topic that is read. Raises UnusableInput."""
-        names = [(inputs.broker_of(place), inputs.address_of(place)[1]) for place in self.observed]
-        return frozenset((broker, marks.renamed(broker, topic, self.aliases)) for broker, topic in names)
+        return inputs.watched(self.observed, self.aliases)
 
 
 def parse(argv: Sequence[str] | None, now: int) -> Arguments:

@@ -10,6 +10,7 @@ pytest.importorskip("pyspark")
 
 from delaybridge.spark_jobs import arguments, forecast
 from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.verdict import allowance
 from delaybridge.spark_jobs.watching.telling import Teller
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ def test_a_destination_is_watched_only_where_something_was_observed(capsys: pyte
 
     assert "give --observed, too" in capsys.readouterr().err
     assert arguments.parse([*asked, "--observed", "seen"], NOW).question.watched == {("kafka", "orders")}
+
+
+@pytest.mark.parametrize(("found", "scheduled", "covered"), [(57, 10_000, True), (58, 10_000, False), (0, 0, True), (1, 0, False)])
+def test_so_many_percent_are_tolerated_and_not_one_more(found: int, scheduled: int, covered: bool) -> None:
+    name, allowed = allowance("late=0.57%")
+
+    assert (name, str(allowed), allowed.covers(found, scheduled)) == ("late", "0.57%", covered)
 
 
 def test_a_forecast_beyond_what_a_date_can_tell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

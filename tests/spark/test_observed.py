@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+RECORDS = "topic string, partition int, offset bigint, headers array<struct<key:string,value:binary>>"
 WINDOW = ("--since", "2025-06-15T15:00Z", "--until", "2025-06-15T16:00Z")
 
 
@@ -78,9 +79,29 @@ def test_of_two_brokers_with_one_address_only_the_one_that_is_named_is_renamed(s
     ]
 
 
+def test_a_topic_in_which_nothing_is_tells_that_all_is_lost_also_under_another_name(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = Bridge()
+    bridge.both("one", T0 + 1)
+    bridge.quiet()
+    nothing = spark.createDataFrame([], f"{RECORDS}, timestamp timestamp")
+    monkeypatch.setattr(inputs, "topic", lambda *_: nothing)
+
+    told = _told(spark, tmp_path, bridge, "--observed", "kafka://b:1/queue", "--alias", "queue=orders", "--all-ended")
+
+    assert (told["verdict"], told["totals"]["not_observed"], told["totals"]["observed"]) == ("discrepancies", 1, 0)
+
+
+def test_a_topic_is_given_once_whatever_servers_tell_of_it() -> None:
+    with pytest.raises(UnusableInput, match="topic orders of broker kafka is given twice"):
+        inputs.watched(["kafka://one:1/orders", "kafka://two:1/orders?broker=kafka"], {})
+
+    assert len(inputs.watched(["kafka://one:1/orders", "kafka://two:1/orders?broker=another", "seen"], {})) == 2
+
+
 def test_a_topic_that_changes_while_it_is_audited_is_read_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    kafka = "topic string, partition int, offset bigint, headers array<struct<key:string,value:binary>>"
-    records = spark.createDataFrame([("orders", 0, 1, [("x-delay-id", b"m")])], kafka).withColumn("timestamp", F.current_timestamp())
+    records = spark.createDataFrame([("orders", 0, 1, [("x-delay-id", b"m")])], RECORDS).withColumn("timestamp", F.current_timestamp())
     monkeypatch.setattr(inputs, "topic", lambda *_: records)
 
     seen = inputs.observed(spark, ["kafka://b:1/orders"], T0, {"orders": "mails"}, {})
