@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 class Pauses:
     """A set of route names, kept in `file`. Lanes look at `routes`; `resumed` is called when one may go on. Any thread.
 
-    Raises StoreError where the file cannot be written: then all is as it was.
+    Raises StoreError where the file cannot be read as that, and where it cannot be written: then all is as it was.
     """
 
     def __init__(self, file: Path, resumed: Callable[[], None]) -> None:
         self._file = file
         self._resumed = resumed
         self._lock = threading.Lock()
-        self.routes: set[str] = set(msgspec.json.decode(file.read_bytes(), type=list[str])) if file.exists() else set()
+        self.routes = _kept(file) if file.exists() else set()
 
     def pause(self, route: str) -> None:
         """Publish no more of this route; durable on return."""
@@ -47,3 +47,10 @@ class Pauses:
             put_in_place(unfinished, self._file)
         except OSError as error:
             raise StoreError(f"which routes are paused cannot be written, so nothing was changed: {error}") from error
+
+
+def _kept(file: Path) -> set[str]:
+    try:
+        return set(msgspec.json.decode(file.read_bytes(), type=list[str]))
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{file} does not tell which routes are paused ({error}): write them there as a JSON list, [] for none") from error
