@@ -9,11 +9,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 import msgspec
 import structlog
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -41,6 +41,8 @@ BODY_SECONDS = 30
 """A request's body must have arrived after so long."""
 CONNECTIONS = 64
 """Connections at once; more are answered 503."""
+PROBES = 4
+"""Threads that each probe has for itself: where all others wait for messages in flight, the bridge is alive, and must not be restarted."""
 
 log = structlog.get_logger(__name__)
 
@@ -64,9 +66,11 @@ def create_app(api: Api, token: str | None, *, loopback: bool) -> ASGIApp:
 
 
 def _route(endpoint: Endpoint, api: Api) -> Route:
+    threads = anyio.CapacityLimiter(PROBES) if endpoint.probe else None
+
     async def serve(request: Request) -> Response:
         body = await _body(request, endpoint.body_limit) if endpoint.asks and endpoint.method != "GET" else b""
-        answer = await run_in_threadpool(_answer, endpoint, api, request, body)
+        answer = await anyio.to_thread.run_sync(_answer, endpoint, api, request, body, limiter=threads)
         if endpoint.method != "GET":
             log.info("api_call", call=endpoint.handler.__name__, client=request.client and request.client.host, **request.path_params)
         return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from delaybridge.core.message import message
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from delaybridge.core.store import Pending
+    from delaybridge.core.store import Answer, Pending
 
 TOKEN = "correct-horse-battery-staple"
 PROBES = ("/livez", "/healthz", "/readyz")
@@ -251,6 +252,34 @@ def references(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         for value in node:
             yield from references(value)
+
+
+class Waiting(FakeControl):
+    """A cancellation waits until `over` is set, and says that it does."""
+
+    def reset(self) -> None:
+        super().reset()
+        self.over = threading.Event()
+        self.waiting_now = threading.Semaphore(0)
+
+    def cancel(self, id: str) -> Answer:  # noqa: A002 - the field's own word
+        self.waiting_now.release()
+        self.over.wait(30)
+        return super().cancel(id)
+
+
+def test_probes_are_answered_while_all_who_cancel_wait_for_what_is_in_flight() -> None:
+    """Else the bridge is restarted just while a destination is slow to confirm."""
+    control = Waiting()
+    with serving(control, Http(port=0)) as (server, client), ThreadPoolExecutor(45) as pool:
+        try:
+            for _ in range(45):
+                pool.submit(httpx.post, f"{server.url}/api/v1/messages/a/cancel", trust_env=False, timeout=30)
+            for _ in range(40):  # as many threads as anyio gives to all
+                assert control.waiting_now.acquire(timeout=30)
+            assert [client.get(probe, timeout=5).status_code for probe in PROBES] == [200, 200, 200]
+        finally:
+            control.over.set()
 
 
 def test_every_route_is_in_the_openapi_document(open_api: httpx.Client) -> None:
