@@ -16,6 +16,10 @@ RELOADABLE = ("limits.*", "retry.*", "logs.level", "shutdown_timeout", "routes.*
 """Keys that take effect by SIGHUP; all others need a restart."""
 
 
+BESIDE = ("options", "endpoint")
+"""Fields of ours whose keys stand beside the others in the file: those of a broker's type, and of the place where a route reads."""
+
+
 class Changes(NamedTuple):
     """Keys that differ, in order; never their values, which may be secret."""
 
@@ -45,7 +49,10 @@ def _tree(config: Config, levels: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return {field.alias or name: _plain(getattr(value, name)) for name, field in type(value).model_fields.items()}
+        keys = {field.alias or name: _plain(getattr(value, name)) for name, field in type(value).model_fields.items()}
+        for name in BESIDE:
+            keys |= keys.pop(name, None) or {}
+        return keys
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return value.get_secret_value() if isinstance(value, SecretStr) else value

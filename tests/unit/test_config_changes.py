@@ -45,12 +45,18 @@ def test_brokers_sources_ports_and_the_store_need_a_restart() -> None:
     new = config(brokers={"here": {"type": "memory", "capacity": 3}}, routes=[other], http={"port": 1}, store={"path": "elsewhere"})
 
     assert changes(config(), new).needs_restart == (
-        "brokers.here.options.capacity",
+        "brokers.here.capacity",
         "http.port",
         "routes.bills",
         "routes.orders",
         "store.path",
     )
+
+
+def test_a_key_is_named_as_it_stands_in_the_file() -> None:
+    other = {"name": "orders", "from": {"broker": "here", "queue": "elsewhere"}, "to": {"broker": "here"}}
+
+    assert changes(config(), config(routes=[other])).needs_restart == ("routes.orders.from.queue",)
 
 
 def test_levels_that_are_queues_need_a_restart() -> None:
