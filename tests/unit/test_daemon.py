@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from delaybridge.bridge.config import Config
 from delaybridge.bridge.config import file as configuration_file
 from delaybridge.bridge.daemon import Daemon, run
 from delaybridge.bridge.engine import Engine, open_journal
+from delaybridge.bridge.http import HttpServer
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.store import Put
 
@@ -109,6 +111,27 @@ def test_a_run_tells_what_it_reads_and_writes_and_that_it_is_stopping(tmp_path: 
     order = [line["event"] for line in logs]
     assert order.index("started") < order.index("stopping") < order.index("stopped")
     assert "second signal" in lines["stopping"]["again"]
+
+
+@pytest.mark.parametrize(("drained_for", "left"), [(0.0, 5.0), (22.0, 3.0), (25.0, 1.0)])
+def test_requests_have_what_the_drain_has_left_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drained_for: float, left: float
+) -> None:
+    """Whoever stops the bridge kills it a few seconds after `shutdown_timeout`."""
+    clock, given = [0.0], []
+    monkeypatch.setattr(daemon_module, "_collect_rarely", lambda: None)
+    monkeypatch.setattr(daemon_module, "SWITCH_INTERVAL", sys.getswitchinterval())
+    monkeypatch.setattr(daemon_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(Engine, "start", lambda _: None)
+    monkeypatch.setattr(Engine, "drain", lambda engine, _: (engine.store.close(), clock.__setitem__(0, drained_for)))
+    monkeypatch.setattr(HttpServer, "stop", lambda _, timeout: given.append(timeout))
+    for name in ("bind", "start"):
+        monkeypatch.setattr(HttpServer, name, lambda _: None)
+    monkeypatch.setattr(Daemon, "_wait", lambda _: None)
+
+    run(_config(tmp_path, {"port": 0}))
+
+    assert given == [left]
 
 
 def test_a_reload_that_fails_in_a_way_that_nobody_thought_of_leaves_the_bridge_running(
