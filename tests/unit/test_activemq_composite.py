@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq.address import pattern
 from delaybridge.adapters.activemq.composite import NAMED, Composite, overlap, selector
-from delaybridge.adapters.activemq.probe import sibling
+from delaybridge.adapters.activemq.probe import Prober, sibling
 from delaybridge.adapters.base import AdapterError, Intercepting
 from delaybridge.core.headers import DELAY_NAMES
 
@@ -143,6 +143,22 @@ def test_without_the_broker_the_xml_is_printed_all_the_same_and_nothing_counts_a
     assert (queue.done, scheduler.done, interceptors.done) == (True, False, False)
     assert interceptors.command == made.xml()
     assert [step.done for step in made.apply()] == [True, False, False]
+
+
+def test_without_the_broker_nobody_knows_that_the_interceptors_are_gone() -> None:
+    assert [step.done for step in composite("bills").undo()] == [False]
+
+
+def test_each_gate_is_asked_once_whether_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def gone(_: Prober, gate: str) -> bool:
+        asked.append(gate)
+        return False
+
+    monkeypatch.setattr(Prober, "intercepted", gone)
+    assert [step.done for step in composite("bills", "orders").undo()] == [True]
+    assert asked == ["/queue/bills", "/queue/orders"]
 
 
 def test_a_route_without_a_gate_needs_nothing() -> None:
