@@ -85,6 +85,7 @@ class _Outlet:
             try:
                 self._channel = self._session.wire.channel(on_open_callback=self._opened)
             except NoFreeChannels as error:
+                self._session.close_idle()  # for the next try
                 self._session.give_up(self, BackOff(Reason.REFUSED_BY_BROKER, repr(error)))
         elif self._channel.is_open:
             self._flush()
@@ -283,11 +284,15 @@ class _Publisher:
         outlet = self._outlets.get(exchange)
         if outlet is None:
             if len(self._outlets) >= _IDLE_ABOVE:
-                for idle in [other for other in self._outlets.values() if other.idle]:
-                    del self._outlets[idle.exchange]
-                    idle.close()
+                self.close_idle()
             outlet = self._outlets[exchange] = _Outlet(exchange, self)
         return outlet
+
+    def close_idle(self) -> None:
+        """Give back the channels on which nothing is under way."""
+        for idle in [other for other in self._outlets.values() if other.idle]:
+            del self._outlets[idle.exchange]
+            idle.close()
 
     def heard(self, events: list[Event]) -> None:
         """See Session."""

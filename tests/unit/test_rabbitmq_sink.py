@@ -287,6 +287,16 @@ def test_without_a_free_channel_the_destination_is_held_back(stage: Stage) -> No
     assert stage.outcomes == {"b": "refused_by_broker"}
 
 
+def test_where_a_broker_allows_few_channels_an_idle_one_makes_room_for_the_next_try(stage: Stage) -> None:
+    stage.wire.channels_left = 1
+    stage.publish("a")
+    stage.ack(1)
+    stage.publish("b", address="/exchanges/other/k")
+    stage.publish("b again", address="/exchanges/other/k")
+    stage.ack(1, channel=2)
+    assert stage.outcomes == {"a": "confirmed", "b": "refused_by_broker", "b again": "confirmed"}
+
+
 def test_idle_channels_are_given_back_and_busy_ones_kept(stage: Stage) -> None:
     stage.publish("busy", address="/exchanges/busy/k")
     for number in range(_IDLE_ABOVE + 5):
