@@ -39,6 +39,7 @@ class Rounds:
 
     def run(self) -> None:
         """One round; on return everything is told. Raises UnusableInput, OSError where that fails, and Spark's errors."""
+        self.state.require_own()
         now = self._clock()
         found = marks.read(self._spark, self._arguments.ledgers)
         self.teller.tell()

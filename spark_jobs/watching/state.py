@@ -76,11 +76,22 @@ class State:
         else:
             self._replace(Holds(ledgers=ledgers, observed=observed, since=since, watch=secrets.token_hex(8)))
 
-    def _taken_up(self, ledgers: tuple[str, ...], observed: tuple[str, ...]) -> Holds:
+    def require_own(self) -> None:
+        """Raises UnusableInput where another watch has gone on from here: what it absorbed, Spark hands on to nobody else, and we lack it."""
+        there = self._there()
+        if (there.watch, there.step) != (self.holds.watch, self.holds.step):
+            raise UnusableInput(
+                f"another watch is at work with {self.folder.url}: let one go on there, and give the other its own --checkpoint"
+            )
+
+    def _there(self) -> Holds:
         try:
-            holds = msgspec.json.decode(self.folder.read("state.json"), type=Holds)
+            return msgspec.json.decode(self.folder.read("state.json"), type=Holds)
         except msgspec.DecodeError as error:
             raise UnusableInput(f"{self.folder.at('state.json')} is no state of a watch: {error}") from error
+
+    def _taken_up(self, ledgers: tuple[str, ...], observed: tuple[str, ...]) -> Holds:
+        holds = self._there()
         if (holds.ledgers, holds.observed) != (ledgers, observed):
             watched = ", ".join(holds.ledgers + holds.observed)
             raise UnusableInput(f"{self.folder.url} belongs to a watch over {watched}: give another --checkpoint")
@@ -108,7 +119,8 @@ class State:
         return self._spark.read.schema(ddl(TABLES[name])).parquet(self.folder.at(folders[name]))
 
     def hold(self, changed: Holds) -> None:
-        """The step holds from now on; then remove the tables that no longer do."""
+        """The step holds from now on; then remove the tables that no longer do. Raises UnusableInput as `require_own` does."""
+        self.require_own()
         self._replace(changed)
         used = {place.split("/")[0] for place in changed.tables.values()}
         for name in self.folder.names():

@@ -177,6 +177,22 @@ def test_a_watch_that_dies_in_the_middle_of_a_batch_loses_no_alert_and_tells_non
     assert scene.counts()["orders"]["delivered"] == 2
 
 
+def test_a_watch_whose_checkpoint_another_one_has_used_ends_before_it_forgets_what_that_one_read(scene: Scene) -> None:
+    scene.one.scheduled("m", T0)
+    scene.flush(scene.one)
+    scene.look(T0)
+    first = scene.rounds
+    assert first is not None
+    scene.one.delivered("m", T0)
+    scene.flush(scene.one, T0 + 9_000)
+    scene.restart()
+
+    assert scene.look(T0 + 9_000) == []
+    with pytest.raises(UnusableInput, match="another watch is at work"):
+        first.run()
+    assert scene.look(T0 + 10_000) == []
+
+
 def test_watches_that_tell_to_one_file_lose_none_of_their_alerts_and_tell_none_twice(scene: Scene) -> None:
     scene.one.both("late", T0, 5_000)
     scene.one.scheduled("stuck", T0 + 1)
