@@ -18,7 +18,7 @@ from .arguments import Arguments, parse
 from .audit import audit
 from .command import told_by
 from .overlaps import overlaps
-from .uniqueness import files_once
+from .uniqueness import destinations_once, files_once
 from .verdict import EXIT_CODES, report
 
 if TYPE_CHECKING:
@@ -42,9 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, Any]:
     """Read, audit, write; returns the report. Raises UnusableInput."""
     asked = arguments.question
-    question = replace(asked, watched=asked.watched | inputs.watched(arguments.observed, asked.aliases))
+    topics = inputs.watched(arguments.observed, asked.aliases)
+    question = replace(asked, watched=asked.watched | topics)
     said = marks.read(spark, arguments.ledgers)  # before the files that marks tell of
     observers = marks.observers(spark, arguments.observed, question.aliases)  # as above
+    destinations_once(topics, observers)
     ledger = inputs.ledger(spark, arguments.ledgers)
     observed = (
         inputs.observed(

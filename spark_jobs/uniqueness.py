@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from .completeness import Seen
+
 
 def once(frame: DataFrame, key: Sequence[str], what: str) -> DataFrame:
     """The frame, of which each key holds one row: another one ends the job with a sentence, when it is computed. For frames that are small."""
@@ -31,6 +33,16 @@ def files_once(places: Iterable[str], files: Iterable[str]) -> None:
     """
     _each_once(places, "is given twice")
     _each_once((file.rsplit("/", 1)[-1] for file in files if "/observed-" in file), "stands in two folders")
+
+
+def destinations_once(topics: Iterable[tuple[str, str]], observers: Iterable[Seen]) -> None:
+    """Of a destination (broker, address) of which Spark reads the topic, no observer's files may be given as well. Raises UnusableInput."""
+    seen = {(one.broker, one.address): one.observer for one in observers}
+    if again := sorted(set(topics) & seen.keys()):
+        broker, address = again[0]
+        raise UnusableInput(
+            f"{broker} {address} is given as a topic, and observer {seen[again[0]]!r} saw it, too: what arrived once would count twice"
+        )
 
 
 def _each_once(names: Iterable[str], what: str) -> None:

@@ -32,7 +32,7 @@ from delaybridge.spark_jobs.completeness import (
 from delaybridge.spark_jobs.counts import of_ledger, of_numbers
 from delaybridge.spark_jobs.question import HOUR_MS
 from delaybridge.spark_jobs.session import readable_errors
-from delaybridge.spark_jobs.uniqueness import files_once, once
+from delaybridge.spark_jobs.uniqueness import destinations_once, files_once, once
 from spark.ledgers import QUESTION, T0
 
 if TYPE_CHECKING:
@@ -210,6 +210,14 @@ def test_an_observation_that_is_given_twice_or_was_copied_is_refused() -> None:
         files_once(["a", "a"], [])
     with pytest.raises(UnusableInput, match=r"observed-x-000000\.parquet stands in two folders"):
         files_once(["a", "b"], ["file:/a/observed-x-000000.parquet", "file:/b/observed-x-000000.parquet"])
+
+
+def test_a_destination_that_is_read_as_a_topic_and_was_observed_is_refused() -> None:
+    observers = [Seen("a1", "kafka", "orders", T0), Seen("a2", "rabbit", "bills", T0)]
+    destinations_once({("kafka", "bills"), ("rabbit", "orders")}, observers)
+
+    with pytest.raises(UnusableInput, match="kafka orders is given as a topic, and observer 'a1' saw it, too"):
+        destinations_once({("kafka", "orders")}, observers)
 
 
 def test_of_two_marks_of_one_bridge_the_one_that_says_more_counts(spark: SparkSession, tmp_path: Path) -> None:
