@@ -36,6 +36,22 @@ def test_later_records_for_a_held_address_queue_up_behind_the_held_one(store: St
     assert store.counts().held == 2
 
 
+def test_no_more_bytes_are_handed_out_at_a_time_than_asked_for_and_one_record(store: Store) -> None:
+    names = [f"{number}" * 1000 for number in range(4)]
+    give(store, *(record(name, T0 + number) for number, name in enumerate(names)))
+    assert bodies(store.due("rabbit", T0 + 3, 10, 1100)) == names[:2]
+    assert bodies(store.due("rabbit", T0 + 3, 10, 1 << 20)) == names[2:]
+
+
+def test_no_more_bytes_of_what_is_held_are_handed_out_at_a_time_than_asked_for_and_one_record(store: Store) -> None:
+    names = [f"{number}" * 1000 for number in range(4)]
+    give(store, *(record(name, T0 + number) for number, name in enumerate(names)))
+    store.hold([Held(due.key, 1, "refused") for due in take(store, T0 + 3)], T0 + 3)
+
+    assert bodies(store.due("rabbit", T0 + 3, 10, 1100, held="orders")) == names[:2]
+    assert bodies(store.due("rabbit", T0 + 3, 10, 1 << 20, held="orders")) == names[2:]
+
+
 def test_a_later_record_follows_when_all_that_was_held_before_it_is_in_flight(store: Store) -> None:
     give(store, record("1", T0), record("2", T0))
     store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)

@@ -61,6 +61,7 @@ def test_aliases_question_marks_and_blanks_become_five_plain_fields(alias: str, 
         "R * * * *",
         "\u0661 * * * *",
         "* " * 200,
+        "* * * * *" + " " * 300,
         ",".join("0" * 65) + " * * * *",
     ],
 )

@@ -219,6 +219,7 @@ class TestOwn:
     def test_a_period_with_an_end_repeats_as_often_as_fits(self) -> None:
         assert deliveries({"x-delay-period": 1000, "x-delay-ends": NOW + 3500}) == [1000, 2000, 3000]
         assert deliveries({"x-delay-period": 1000, "x-delay-ends": NOW + 1000}) == [1000]
+        assert deliveries({"x-delay": 500, "x-delay-period": 1000, "x-delay-ends": NOW + 3500}) == [500, 1500, 2500, 3500]
         assert refused({"x-delay-period": 1000, "x-delay-ends": NOW + 999})[0] == "ends_before_due"
         assert refused({"x-delay-period": 1000, "x-delay-ends": NOW + 366 * 24 * HOUR})[0] == "repeat_too_large"
 
@@ -248,6 +249,7 @@ class TestOwn:
             ({"x-delay-repeat": 0, "x-delay": 5}, "incomplete_schedule"),
             ({"x-delay-cron": "@daily", "x-delay-repeat": 3}, "incomplete_schedule"),
             ({"x-delay-cron": "@daily", "x-delay-period": 1000}, "incomplete_schedule"),
+            ({"x-delay-cron": "@daily", "x-delay-period": 1000, "x-delay-ends": NOW + 99 * HOUR}, "incomplete_schedule"),
             ({"x-delay-period": 999, "x-delay-repeat": 1}, "period_too_short"),
             ({"x-delay-period": 0, "x-delay-repeat": 1}, "period_too_short"),
             ({"x-delay-period": "soon", "x-delay-repeat": 1}, "bad_duration"),
@@ -364,6 +366,16 @@ class TestAmqpAnnotations:
     def test_period_and_repeat_are_activemqs(self) -> None:
         assert deliveries({"x-opt-delivery-delay": 5, "x-opt-delivery-period": 1000, "x-opt-delivery-repeat": 1}) == [5, 1005]
         assert deliveries({"x-opt-delivery-time": NOW + 5, "x-opt-delivery-period": 1000, "x-opt-delivery-repeat": 1}) == [5, 1005]
+
+    def test_an_absolute_time_is_the_delay_of_period_repeat_and_cron(self) -> None:
+        assert deliveries({"x-opt-delivery-time": NOW - 5, "x-opt-delivery-period": 1000, "x-opt-delivery-repeat": 1}) == [1000, 2000]
+        assert deliveries({"x-opt-delivery-time": NOW + 5, "x-opt-delivery-cron": "@hourly"}, 2) == [HOUR + 5, 2 * HOUR + 5]
+        assert refused({"x-opt-delivery-time": NOW + 5, "x-opt-delivery-repeat": 1}) == ("period_too_short", "amqp")
+
+    def test_delay_and_time_must_agree_beside_a_period_as_well(self) -> None:
+        repeats: Pairs = {"x-opt-delivery-period": 1000, "x-opt-delivery-repeat": 1, "x-opt-delivery-time": NOW + 5}
+        assert deliveries({"x-opt-delivery-delay": 5} | repeats) == [5, 1005]
+        assert refused({"x-opt-delivery-delay": 6} | repeats) == ("ambiguous_schedule", "amqp")
 
     def test_a_cron_is_read(self) -> None:
         reading = read({"x-opt-delivery-cron": "@hourly"})

@@ -34,6 +34,23 @@ def test_the_offset_is_that_of_the_first_that_is_not_finished_and_the_text_tells
     assert [offset for offset in range(12) if again.admit(offset)] == [0, 3, 5, 6, 7, 8, 10, 11]
 
 
+def test_a_committed_offset_and_its_text_say_of_each_record_whether_it_is_finished() -> None:
+    one = given_out(range(5))
+    for offset in (0, 1, 3):
+        one.finish(offset)
+    committed = Finished(one.base, one.text())
+    assert [offset for offset in range(7) if committed.includes(offset)] == [0, 1, 3]
+
+
+def test_what_would_be_committed_when_more_is_finished_is_told_without_finishing_it() -> None:
+    """A transaction commits it, or not."""
+    one = given_out(range(5))
+    later = one.after({0, 1, 3})
+    committed = Finished(later.base, later.text())
+    assert [offset for offset in range(6) if committed.admit(offset)] == [2, 4, 5]
+    assert (one.base, one.text(), one.out) == (0, "", 5)
+
+
 def test_what_was_only_fetched_is_not_finished() -> None:
     one = Finished()
     for offset in range(5):

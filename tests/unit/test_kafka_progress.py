@@ -113,8 +113,9 @@ def test_a_batch_is_out_until_it_is_acknowledged_or_a_part_of_it_has_gone() -> N
     assert [progress.out(each.token) for each in (first, second, third)] == [None, second, None]
     with pytest.raises(KeyError):
         progress.positions([first, second])
-    progress.ack(first)
     progress.ack(second)
+    assert progress.out(second.token) is None
+    progress.ack(first)
     assert progress.out(second.token) is None
 
 

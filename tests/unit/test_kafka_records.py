@@ -72,6 +72,40 @@ def test_we_read_what_kafka_python_writes() -> None:
     assert got[-1].message.properties == Properties(timestamp_ms=1049, partition=3)
 
 
+def test_a_headers_name_may_have_255_bytes_and_a_longer_one_is_told_instead_of_cut() -> None:
+    table = fields.table([("a" * 255, b"v" * 300), ("b" * 64, b"w")])
+    (kept,) = read(written(Message(b"body", table)))
+    assert (kept.defect, kept.message.headers) == (None, table)
+
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+    builder.append(0, 1000, None, b"body", [("a" * 256, b"v")])
+    (longer,) = read(bytes(builder.build()))
+    assert longer.defect is not None
+    assert longer.defect.reason == "header_damaged"
+
+
+def test_headers_give_the_properties_that_kafka_has_not_where_they_can_be_read_as_such() -> None:
+    readable = [("content-type", b"text/plain"), ("message-id", b"m" * 255), ("priority", b"255"), ("expiration", b"60000")]
+    unfit = [("type", b"t" * 256), ("priority", b"256"), ("expiration", b"soon"), ("reply-to", None)]
+    first, second, third = read(written(*(Message(b"", fields.table(pairs)) for pairs in (readable, unfit, [("priority", b"0005")]))))
+
+    assert first.message.properties == Properties(
+        content_type=b"text/plain", message_id=b"m" * 255, priority=255, expiration=b"60000", timestamp_ms=1000, partition=3
+    )
+    assert second.message.properties == Properties(timestamp_ms=1001, partition=3)
+    assert third.message.properties == Properties(timestamp_ms=1002, partition=3)
+
+
+def test_a_record_of_a_topic_that_was_made_again_is_another_one() -> None:
+    """By the topic's id; where the broker gives none, by the record's time."""
+    again = ORIGIN._replace(identity=b"j" * 16)
+    assert ORIGIN.token(5, 1000) == ORIGIN.token(5, 2000) != again.token(5, 1000)
+
+    nameless = ORIGIN._replace(identity=b"")
+    assert nameless.token(5, 1000) != nameless.token(5, 2000)
+    assert {offset_of(origin.token(5, 1000)) for origin in (ORIGIN, again, nameless)} == {5}
+
+
 @pytest.mark.parametrize("at", range(61, 90))
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0xFF])
 def test_a_damaged_record_is_damaged_or_readable_and_nothing_else(at: int, byte: int) -> None:
