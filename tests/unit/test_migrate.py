@@ -14,6 +14,7 @@ from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.bridge import migrate
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.level_queues.envelope import Envelope, pack, unpack
+from delaybridge.bridge.level_queues.ids import cancelling
 from delaybridge.bridge.migrate import Place, place, to_level_queues, to_time_index
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
@@ -317,3 +318,21 @@ def test_only_a_cancellation_whose_schedule_may_still_come_counts_as_one_that_wa
 
     give(index, record(), now=T0 + 48 * HOUR)
     assert index.withdrawn() == 0
+
+
+def test_what_moves_to_a_broker_with_a_log_of_ids_can_be_cancelled_there_and_ends_when_it_comes_back(
+    index: TimeIndex, there: Place
+) -> None:
+    give(index, record("a", T0 + HOUR, chosen_id="a"), record("b", T0 + HOUR), record("c", T0 + HOUR, chosen_id="c"))
+    out(index, there)
+    claims = {envelope.record.id: envelope.claim for envelope in map(unpack, messages(there, "1h"))}
+    assert [claims["a"] is None, claims["c"] is None, sum(claim is None for claim in claims.values())] == [False, False, 1]
+
+    assert there.log is not None
+    there.log.append([cancelling("a", b"a cancel", T0 + 5, 0)])
+    came = back(index, there)
+
+    assert (came.records, came.ended) == (2, 1)
+    assert bodies(take(index, T0 + HOUR)) == ["b", "c"]
+    assert index.counts().events["cancelled"] == 1
+    assert len(there.known()) == 0, "nothing is said any more of what has left"
