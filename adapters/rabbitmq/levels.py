@@ -157,7 +157,8 @@ def _planned(connection: BlockingConnection, queue: Queue) -> Step:
 
 def _declared(connection: BlockingConnection, queue: Queue) -> Step:
     try:
-        connection.channel().queue_declare(queue.name, durable=True, arguments=queue.arguments)
+        with connection.channel() as channel:
+            channel.queue_declare(queue.name, durable=True, arguments=queue.arguments)
     except ChannelClosedByBroker as closed:
         if closed.reply_code != _DIFFERS:
             raise
@@ -177,7 +178,8 @@ class _Found(NamedTuple):
 def _look(connection: BlockingConnection, name: str) -> _Found | None:
     """None where there is no such queue."""
     try:
-        method = connection.channel().queue_declare(name, passive=True).method
+        with connection.channel() as channel:  # many are looked at, and a broker may allow few channels
+            method = channel.queue_declare(name, passive=True).method
     except ChannelClosedByBroker as closed:
         if closed.reply_code == _NOT_FOUND:
             return None
@@ -228,7 +230,8 @@ def _seen(connection: BlockingConnection, level: Level) -> str:
     """As `_reason_to_stay`, once markers that came late are out of the way."""
     out = _look(connection, level.name + OUT) if level.wait else None
     if out and out.ready and not out.consumers:
-        _sweep(connection.channel(), level)
+        with connection.channel() as channel:
+            _sweep(channel, level)
         _forgotten(connection, level.name + OUT)
     return _reason_to_stay(connection, level)
 
@@ -259,5 +262,6 @@ def _taken_away(connection: BlockingConnection, level: Level, reason: str) -> It
     for queue in queues(level):
         reason = reason or _reason_to_stay(connection, level)
         if not reason:
-            connection.channel().queue_delete(queue.name)
+            with connection.channel() as channel:
+                channel.queue_delete(queue.name)
         yield Step(f"queue `{queue.name}` stays: {reason}" if reason else f"queue `{queue.name}` is gone", "", not reason)
