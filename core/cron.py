@@ -27,6 +27,29 @@ _ALPHABET = re.compile(r"[0-9A-Za-z*?/,\-# \t]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class _Cron(CronSim):
+    """Cronsim's, but where clocks go forward at midnight (Cairo, Beirut, Havana, Santiago), that day begins at 1:00, behind the gap.
+
+    Cronsim goes on from a midnight that never was: it takes 1:00 for an hour 0, and passes the hour 1.
+    """
+
+    def advance_month(self) -> None:
+        before = self.dt
+        super().advance_month()
+        if self.dt is not before:
+            self._leave_gap()
+
+    def advance_day(self) -> bool:
+        moved = super().advance_day()
+        if moved:
+            self._leave_gap()
+        return moved
+
+    def _leave_gap(self) -> None:
+        if self.dt.tzinfo not in (None, UTC):
+            self.dt = self.dt.astimezone(UTC).astimezone(self.dt.tzinfo)
+
+
 @lru_cache(maxsize=1024)
 def parse_cron(text: str) -> str:
     """The expression in five plain fields: `@daily` spelled out, `?` read as `*`.
@@ -65,7 +88,7 @@ def matches(expression: str, zone: str, after: int) -> Iterator[int]:
     """The instants after `after` at which a parsed expression matches, in rising order; ends where 50 years hold none, or the calendar ends."""
     try:
         moment = (_EPOCH + timedelta(seconds=after // 1000)).astimezone(parse_zone(zone))
-        for match in CronSim(expression, moment):
+        for match in _Cron(expression, moment):
             instant = int(match.timestamp()) * 1000
             # Asked inside the repeated hour, cronsim answers with its first round, which is over.
             if instant > after:

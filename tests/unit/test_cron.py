@@ -114,6 +114,25 @@ class TestClocksGoForward:
     def test_a_wildcard_runs_every_real_half_hour(self, zone: str, after: str) -> None:
         assert list(islice(matches("*/30 * * * *", zone, at(after)), 4)) == [at(after) + n * 1_800_000 for n in range(1, 5)]
 
+    @pytest.mark.parametrize(
+        ("expression", "zone", "after", "first"),
+        [
+            ("*/40 0 * * 0", "America/Santiago", "2026-09-05T12:00:00Z", "2026-09-13T00:00-03:00"),
+            ("*/20 */5 * * 5", "Africa/Cairo", "2026-04-23T12:00:00Z", "2026-04-24T05:00+03:00"),
+            ("*/30 1 8 * *", "America/Havana", "2026-03-07T12:00:00Z", "2026-03-08T01:00-04:00"),
+            ("*/30 1 29 * *", "Asia/Beirut", "2026-03-28T12:00:00Z", "2026-03-29T01:00+03:00"),
+            ("*/30 0 * 10 *", "America/Asuncion", "2023-09-15T12:00:00Z", "2023-10-02T00:00-03:00"),
+            ("*/30 1 * 10 *", "America/Asuncion", "2023-09-15T12:00:00Z", "2023-10-01T01:00-03:00"),
+        ],
+    )
+    def test_a_day_or_month_that_begins_in_the_gap_has_no_hour_0_and_its_whole_hour_1(
+        self, expression: str, zone: str, after: str, first: str
+    ) -> None:
+        assert fires(expression, zone, after, 1) == [first]
+
+    def test_a_fixed_time_in_a_gap_at_midnight_runs_once_behind_it(self) -> None:
+        assert fires("30 0 * * 0", "America/Santiago", "2026-09-05T12:00:00Z", 2) == ["2026-09-06T01:00-03:00", "2026-09-13T00:30-03:00"]
+
 
 class TestClocksGoBack:
     def test_a_fixed_time_in_the_repeated_hour_runs_once_in_berlin(self) -> None:
