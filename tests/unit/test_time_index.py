@@ -11,9 +11,8 @@ from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, 
 from msgspec.structs import replace
 
 from delaybridge.core.schedule import Schedule
-from delaybridge.core.store import Answer, Change, Due, Held, Page, Put, Query, Refuse, Settled, StoreError, Withdraw
+from delaybridge.core.store import Change, Due, Held, Page, Put, Query, Refuse, Settled, StoreError, Withdraw
 from delaybridge.core.time_index import TimeIndex, listing
-from delaybridge.core.time_index.database import scan_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,21 +41,6 @@ def test_each_thing_that_happens_is_one_ledger_row_with_the_next_number(index: T
     assert (first.dialect, first.route, first.source_broker, first.source) == ("x-delay", "orders", "kafka", "in")
     assert (first.destination_broker, first.destination, first.kind, first.occurrence) == ("rabbit", "x", "once", 1)
     assert (second.event_time, second.lateness_ms, second.attempts) == (T0 + 7, 7, 3)
-
-
-def test_a_clock_that_was_days_ahead_for_a_moment_ends_nothing_that_is_remembered_from_then_on(index: TimeIndex) -> None:
-    day = 24 * HOUR
-    index.put([Withdraw("then")], T0 + 1000 * day)
-
-    index.put([Withdraw("early")], T0)
-    give(index, record(chosen_id="early"), record(chosen_id="gone"), now=T0 + 1)
-    index.cancel("gone", T0 + 2)
-
-    assert [index.find(one) for one in ("early", "gone")] == [Answer("too_late", "cancelled", at) for at in (T0 + 1, T0 + 2)]
-
-    index.put([], T0 + 2 * day)
-    assert [index.find(one) for one in ("early", "gone")] == [Answer("unknown")] * 2
-    assert [key[9:] for key, _ in scan_prefix(index._db.ids, b"x")] == [b"then"]
 
 
 def test_a_record_that_came_in_late_is_late_by_its_own_due_time(index: TimeIndex) -> None:
