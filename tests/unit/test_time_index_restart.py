@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from contract.stores import HOUR, T0, bodies, delivered, give, record, take
 
-from delaybridge.core.store import Held
+from delaybridge.core.store import Held, Withdraw
 from delaybridge.core.time_index import TimeIndex, database, delivery, keys
 
 if TYPE_CHECKING:
@@ -103,3 +103,15 @@ def test_rows_that_are_forgotten_are_counted_no_more_before_a_restart_either(ope
     assert (index.outbox_start(), index.outbox_backlog()) == (3, 1)
     index.forget_outbox(99)
     assert (index.outbox_start(), index.outbox_backlog()) == (4, 0)
+
+
+def test_what_was_withdrawn_in_flight_and_delivered_leaves_nothing_behind(open_index: Callable[[], TimeIndex]) -> None:
+    index = open_index()
+    give(index, record("made"), record("chosen", chosen_id="a"))
+    due = take(index)
+    index.put([Withdraw(one.record.id) for one in due], T0)
+
+    delivered(index, due)
+
+    assert index._state.doomed == {}
+    assert open_index()._state.doomed == {}
