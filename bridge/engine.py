@@ -122,11 +122,21 @@ class Engine:
 
     def _intake(self, route: configuration.Route, failed: Failed) -> IntakeWorker:
         section = self.config.brokers[route.source.broker]
-        source: Source = plugins.adapter(section.type).source(section.options, route.source.endpoint)
+        adapter = plugins.adapter(section.type)
+        source: Source = adapter.source(section.options, route.source.endpoint)
         if self._queues is not None and route.source.broker == self.config.store.broker:
             source = self._queues.source(route.name, source)
         planner = self._planner(route)
-        intake = Intake(planner, source, self.store, self._clock, self._wake, self.metrics, self.config.intake.batch)
+        intake = Intake(
+            planner,
+            source,
+            self.store,
+            self._clock,
+            self._wake,
+            self.metrics,
+            self.config.intake.batch,
+            exact=plugins.exact(adapter),
+        )
         return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed)
 
     def _planner(self, route: configuration.Route) -> Planner:

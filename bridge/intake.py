@@ -31,10 +31,19 @@ any number of messages of another one.
 
 
 class Intake:
-    """One source. `step` is called by one thread, in a loop."""
+    """One source. `step` is called by one thread, in a loop. `exact`: its tokens name one message each, however alike two of them are."""
 
     def __init__(
-        self, planner: Planner, source: Source, store: Store, clock: Clock, wake: Wake, metrics: Metrics, batch: int = 500
+        self,
+        planner: Planner,
+        source: Source,
+        store: Store,
+        clock: Clock,
+        wake: Wake,
+        metrics: Metrics,
+        batch: int = 500,
+        *,
+        exact: bool = False,
     ) -> None:
         self.planner = planner
         self.received = 0
@@ -44,6 +53,7 @@ class Intake:
         self._wake = wake
         self._metrics = metrics
         self._batch = batch
+        self._exact = exact
         self._known: set[bytes] = set()
 
     @property
@@ -54,11 +64,12 @@ class Intake:
     def connect(self) -> None:
         """Open the source; from here on, a redelivery of what is already stored is recognised. Raises NotConnected.
 
-        A token that was taken more than once names nothing: its producer sends messages that cannot be told apart, and it is better to deliver one
-        of those twice than to lose one.
+        A token that was taken more than once names nothing, and where tokens are not exact, no other one does either: producers send messages here that cannot
+        be told apart, and it is better to deliver one of those twice than to lose one.
         """
         taken = Counter(self._store.taken(self.name))
-        self._known = {token for token, times in taken.items() if times == 1}
+        known = {token for token, times in taken.items() if times == 1}
+        self._known = known if self._exact or len(known) == len(taken) else set()
         self._search = SEARCH
         self._source.connect()
 
@@ -83,7 +94,11 @@ class Intake:
         self._tell(changes, len(batch.messages), now)
 
     def _fresh(self, messages: Sequence[Received]) -> Sequence[Received]:
-        """Leave out what is stored already: a message that the broker sends again because the acknowledgement did not reach it."""
+        """Leave out what is stored already: a message that the broker sends again because the acknowledgement did not reach it.
+
+        What is stored was given first, and a queue gives it first again. So where tokens are not exact, a redelivery that is not stored ends the search: what
+        comes behind it and looks like something stored is a message of its own.
+        """
         self._search -= sum(not received.redelivered for received in messages)
         if self._search <= 0:
             self._known.clear()
@@ -92,6 +107,8 @@ class Intake:
             if received.redelivered and received.token in self._known:
                 self._known.remove(received.token)
             else:
+                if received.redelivered and not self._exact:
+                    self._known.clear()
                 fresh.append(received)
         if len(fresh) < len(messages):
             self._metrics.suppressed_duplicates(len(messages) - len(fresh))

@@ -37,3 +37,8 @@ def adapter(kind: str) -> Adapter:
     except ImportError as error:
         raise UnusableAdapter(f"broker type {kind!r} needs {error.name}: pip install 'delaybridge[{kind}]'") from error
     return loaded
+
+
+def exact(adapter: Adapter) -> bool:
+    """Whether the tokens of its sources name one message each: see base.Adapter."""
+    return bool(getattr(adapter, "exact", False))

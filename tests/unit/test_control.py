@@ -18,6 +18,7 @@ from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import NotKnownError, NotPossibleError, WouldBeRefusedError
 from delaybridge.core.message import message
+from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def test_a_message_that_the_broker_does_not_confirm_in_time_counts_as_not_sent(e
 
 
 def test_a_message_that_the_broker_refuses_is_told_with_its_reason(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.MemorySink, "_outcome", lambda _, outgoing: (outgoing.tag, BackOff("unroutable", "it is full")))
+    monkeypatch.setattr(memory.MemorySink, "_outcome", lambda _, outgoing: (outgoing.tag, BackOff(Reason.UNROUTABLE, "it is full")))
 
     with pytest.raises(BackOff, match="it is full"):
         _sent(engine, {"x-delay": "5s"})
