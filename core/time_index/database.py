@@ -15,6 +15,7 @@ from rocksdict import (
     BottommostLevelCompaction,
     Cache,
     CompactOptions,
+    DbClosedError,
     DBCompressionType,
     DBRecoveryMode,
     Options,
@@ -109,6 +110,8 @@ def told() -> Iterator[None]:
     """Tell RocksDB's errors in the store's words."""
     try:
         yield
+    except DbClosedError as error:
+        raise StoreError("a full disk had it closed, and did not let it be opened again: make room and start anew") from error
     except Exception as error:
         if type(error) is not Exception:  # rocksdict raises plain Exception, and nothing else does
             raise
@@ -222,9 +225,9 @@ class Database:
         self._open()
 
     def close(self) -> None:
-        """Release the files and the lock."""
+        """Release the files and the lock. Idempotent."""
         self._handles.clear()
-        with told():
+        with told(), contextlib.suppress(DbClosedError):
             for family in (self.due, self.ids, self.meta, self._root):
                 family.close()
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from contract.stores import HOUR, T0, adds_up, bodies, delivered, give, record, take
@@ -179,6 +180,27 @@ def test_a_full_disk_refuses_puts_keeps_all_that_it_took_drains_and_fills_again(
     index.maintain(T0 + HOUR)
     assert index.room()
     assert fill(index) > taken * 0.8
+    index.close()
+
+
+def test_a_store_that_a_full_disk_lets_nobody_open_again_says_so_until_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB reads only after a failed write, until it is opened again; that writes, too."""
+    index = opened(tmp_path)
+    give(index, record("a"))
+    with monkeypatch.context() as full:
+        full.setattr(database.Database, "write", Mock(side_effect=StoreFull("no space left")))
+        full.setattr(database.Database, "_open", Mock(side_effect=StoreFull("no space left")))
+        with pytest.raises(StoreFull):
+            give(index, record("b"))
+
+    with pytest.raises(StoreError, match="make room and start anew"):
+        take(index)
+    index.close()
+
+    index = opened(tmp_path)
+    assert [due.record.message.body for due in take(index)] == [b"a"]
     index.close()
 
 
