@@ -26,5 +26,9 @@ class Tls(BaseModel):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if self.cert_file is not None:
-            context.load_cert_chain(self.cert_file, self.key_file)
+            context.load_cert_chain(self.cert_file, self.key_file, password=self._refuse)
         return context
+
+    def _refuse(self) -> str:
+        """Asked for where the key is encrypted. Without this OpenSSL asks the terminal, at each connection, and the thread waits for it."""
+        raise OSError(f"the key in {self.key_file or self.cert_file} is encrypted: give one without a passphrase")
