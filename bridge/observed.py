@@ -164,10 +164,10 @@ class ObservedFiles:
     def _write(self, folder: Path, rows: list[dict[str, Any]]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"observed-{self._observer}-{self._files:06d}.parquet"
-        self._files += 1
         unfinished = folder / f".{name}.tmp"
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), unfinished, compression="zstd")
         put_in_place(unfinished, folder / name)
+        self._files += 1  # not before: where the rows stay, they are written again, over what may be there of them
 
 
 def _within(told: int | None, least: int, most: int) -> int | None:

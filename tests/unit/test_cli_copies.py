@@ -6,12 +6,15 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 import typer
 from fake_daemon import Daemon, call
+from pyarrow.dataset import dataset
 
 from delaybridge.adapters.base import Batch, Received
+from delaybridge.bridge import durable
 from delaybridge.bridge.cli import observe
 from delaybridge.bridge.observed import Look, ObservedFiles, Reach
 from delaybridge.core.message import message
@@ -349,3 +352,18 @@ def test_what_anybody_may_write_into_a_header_does_not_make_a_file_that_no_reade
     rows = pq.read_table(file, columns=["occurrence", "due_time"]).to_pylist()
 
     assert [(row["occurrence"], row["due_time"] and row["due_time"].microsecond) for row in rows] == [(1, 5_000), *[(None, None)] * 3]
+
+
+def test_rows_of_which_nobody_knows_whether_they_are_in_a_file_are_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has its name, but its directory could not be synced: the observer keeps the rows, and writes them again."""
+    files = ObservedFiles(tmp_path, "rabbit", "out", "a1")
+    files.add({"at": T0, "address": "out", "body": "a"})
+    with monkeypatch.context() as failing:
+        failing.setattr(durable, "sync_directory", Mock(side_effect=OSError("the disk failed")))
+        with pytest.raises(OSError, match="the disk failed"):
+            files.flush()
+
+    files.add({"at": T0 + 1, "address": "out", "body": "b"})
+    files.flush()
+
+    assert sorted(dataset(tmp_path, format="parquet").to_table()["event_time"].cast("int64").to_pylist()) == [T0, T0 + 1]
