@@ -23,6 +23,7 @@ from .frames import keep
 from .hadoop import Folder
 from .question import HOUR_MS
 from .runs import Run
+from .terminal import show
 from .verdict import EXIT_CODES
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:
-        Console(highlight=False).print(screen.screen(report))
+        show(Console(highlight=False), screen.screen(report), screen.places(report))
     return 0
 
 

@@ -73,7 +73,7 @@ def _show(told: dict[str, Any], arguments: Arguments) -> None:
     if arguments.json:
         sys.stdout.write(json.dumps(told, indent=2) + "\n")
     else:
-        Console(highlight=False).print(terminal.screen(told))
+        terminal.show(Console(highlight=False), terminal.screen(told), terminal.places(told))
 
 
 if __name__ == "__main__":

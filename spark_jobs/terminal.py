@@ -18,7 +18,7 @@ from .markup import printable
 from .verdict import all_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
     from rich.status import Status
@@ -72,15 +72,25 @@ def screen(told: dict[str, Any]) -> Group:
     """The summary."""
     parts: list[Any] = [headline(told), _equation(told["totals"]), _destinations(told["destinations"])]
     if told["worst"]:
-        parts.append(_worst(told["worst"]))
+        parts.append(_worst(told["worst"], sum(told["totals"][name] or 0 for name in FINDINGS)))
     lateness = told["lateness"]
     if lateness["max_ms"] is not None:
         parts.append(
             Text("Lateness by the ledger: p50 {p50_ms} ms, p95 {p95_ms} ms, p99 {p99_ms} ms, max {max_ms} ms".format_map(lateness))
         )
-    if "html" in told:
-        parts += [Text(f"Report: {told['html']}"), Text(f"Tables: {told['tables']['summary'].rsplit('/', 1)[0]}")]
     return Group(*parts)
+
+
+def places(told: dict[str, Any]) -> list[str]:
+    """Where the report and the tables are, a line each; none where nothing was written."""
+    return [f"Report: {told['html']}", f"Tables: {told['tables']['summary'].rsplit('/', 1)[0]}"] if "html" in told else []
+
+
+def show(console: Console, what: Group, lines: Sequence[str]) -> None:
+    """A summary, and below it lines that are not wrapped: a path that is cut in two, as in a mail of cron's, leads nowhere."""
+    console.print(what)
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def headline(told: dict[str, Any]) -> Text:
@@ -126,14 +136,17 @@ def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _worst(rows: list[dict[str, Any]]) -> Table:
+def _worst(rows: list[dict[str, Any]], found: int) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("Finding", "Id", "Due", "Lateness"):
         table.add_column(name, overflow="fold", no_wrap=name in {"Finding", "Due"})
-    for row in one_of_each_first(rows)[:ROWS]:
+    shown = one_of_each_first(rows)[:ROWS]
+    for row in shown:
         lateness = "" if row["lateness_ms"] is None else f"{row['lateness_ms']:,} ms"
         occurrence = f" #{row['occurrence']}" if row["occurrence"] != 1 else ""
         table.add_row(row["finding"].replace("_", " "), Text(printable(f"{row['id']}{occurrence}")), row["due_time"], lateness)
+    if found > len(shown):
+        table.caption = f"and {found - len(shown):,} more"
     return table
 
 

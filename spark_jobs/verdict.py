@@ -165,10 +165,10 @@ def _undecided(audit: Audit) -> str:
 def _short(one: Reach) -> str:
     ledger = f"the ledger of bridge {one.bridge!r}"
     if not one.rows:
-        return f"{ledger} has no row left of {one.last} by its mark: were its files not copied, or lost? If all of them were removed, name it as ended"
+        return f"{ledger} has no row left of {one.last} by its mark: were its files not copied, or lost? If all of them were removed: --ended {one.bridge}"
     if one.hole is not None:
         return f"{ledger} lacks rows, number {one.hole} or one shortly after it first: is a file on its way, or lost?"
-    return f"{ledger} reaches to {instant(one.reaches_ms)}: is the bridge running? If it has ended, say so"
+    return f"{ledger} reaches to {instant(one.reaches_ms)}: is the bridge running? If it has ended: --ended {one.bridge}"
 
 
 def _cut(one: Reach) -> str:
@@ -181,7 +181,7 @@ def _cut(one: Reach) -> str:
 def _behind(one: Seen) -> str:
     return (
         f"observer {one.observer!r} of {one.broker} {one.address} has seen what arrived up to {instant(one.at_ms)}:"
-        " is it running, and not behind? If it has ended, say so"
+        f" is it running, and not behind? If it has ended: --ended {one.observer}"
     )
 
 
@@ -190,7 +190,7 @@ def _unseen(gap: Gap) -> str:
     if gap.before is None:
         return f"{began}, and nobody before it: what was due before that cannot be judged"
     before = f"{gap.before!r} before it reaches to {instant(gap.since_ms)}"
-    return f"{began}, and {before}: what was due in between cannot be judged. If nothing arrived then, say so"
+    return f"{began}, and {before}: what was due in between cannot be judged. If nothing arrived then: --ended {gap.before}"
 
 
 def _by_hour(summary: DataFrame) -> list[dict[str, Any]]:

@@ -25,9 +25,12 @@ def screen(told: dict[str, Any]) -> Group:
     parts: list[Any] = [_headline(told), _destinations(told["destinations"]), _profiles(told)]
     if told["peaks"]:
         parts.append(_peaks(told["peaks"]))
-    if "tables" in told:
-        parts.append(Text(f"Table: {told['tables']['minutes']}", overflow="fold"))
     return Group(*parts)
+
+
+def places(told: dict[str, Any]) -> list[str]:
+    """Where the table is, in a line; none where nothing was written."""
+    return [f"Table: {told['tables']['minutes']}"] if "tables" in told else []
 
 
 def _headline(told: dict[str, Any]) -> Text:

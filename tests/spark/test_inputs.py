@@ -343,7 +343,7 @@ def test_what_arrived_while_nobody_listened_is_not_lost(spark: SparkSession, tmp
     [reason] = gap["cannot_say"]
     assert reason == (
         "observer 'b2' of kafka orders began to listen at 2025-06-15T16:02:00Z, and 'a1' before it reaches to 2025-06-15T16:01:10Z:"
-        " what was due in between cannot be judged. If nothing arrived then, say so"
+        " what was due in between cannot be judged. If nothing arrived then: --ended a1"
     )
     assert [(one["verdict"], one["totals"]["not_observed"]) for one in (nothing_arrived, unbroken)] == [("discrepancies", 1)] * 2
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JNetworkError
-from rich.console import Console
+from rich.console import Console, Group
 
 from delaybridge.core.ledger import CLOSING
 from delaybridge.spark_jobs import charts, inputs, markup, report, terminal, verdict
@@ -76,12 +76,34 @@ def test_on_a_terminal_too_what_moves_the_cursor_or_turns_the_text_around_is_wri
     console = Console(file=told, width=200)
 
     console.print(terminal._destinations([row]))
-    console.print(terminal._worst([offender]))
+    console.print(terminal._worst([offender], 1))
     console.print(screen._place(place))
 
     assert told.getvalue().count(r"kafka or\x1b[2Jders\u202e") == 2
     assert r"m\x1b]0;title\x07" in told.getvalue()
     assert "\x1b" not in told.getvalue()
+
+
+@pytest.mark.parametrize(("found", "said"), [(8, False), (100, True)])
+def test_the_screen_says_how_many_more_were_found_than_it_shows(found: int, said: bool) -> None:
+    rows = [
+        {"finding": "missing", "id": f"m{number}", "occurrence": 1, "due_time": "2026-11-20T00:00:00.000Z", "lateness_ms": None}
+        for number in range(20)
+    ]
+    told = io.StringIO()
+
+    Console(file=told, width=100).print(terminal._worst(rows, found))
+
+    assert ("and 92 more" in told.getvalue()) == said
+
+
+def test_a_path_stands_in_one_line_however_narrow_the_output_is() -> None:
+    told, folder = io.StringIO(), "/var/lib/delaybridge/" + "audits/" * 20
+    lines = terminal.places({"html": f"{folder}report.html", "tables": {"summary": f"{folder}run-1/summary"}})
+
+    terminal.show(Console(file=told, width=80), Group(), lines)
+
+    assert told.getvalue().splitlines() == [f"Report: {folder}report.html", f"Tables: {folder}run-1"]
 
 
 @pytest.mark.parametrize(
