@@ -34,7 +34,7 @@ _SLOW_SYNC_MS = 50
 def findings(config: Config, client: Client, brokers: Sequence[str], *, probe: bool) -> Iterator[Finding]:
     """Everything, in the order in which things depend on each other. A probe is sent only where all else is well."""
     seen: list[Finding] = []
-    for finding in (*_machine(config), *_brokers(config, brokers), *_daemon(client)):
+    for finding in (*_machine(config), *_brokers(config, brokers), *_daemon(config, client)):
         seen.append(finding)
         yield finding
     if probe and all(finding.ok for finding in seen):
@@ -190,11 +190,14 @@ def _told(broker: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Findi
         yield Finding(False, f"{broker}: {error}")  # it says what to do
 
 
-def _daemon(client: Client) -> Iterator[Finding]:
+def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     try:
         status = client.status()
     except (UnreachableError, ApiError) as error:
         yield Finding(False, str(error))
         return
     text = f"the daemon runs ({status['bridge']}, {status['version']}) and is {'ready' if status['ready'] else 'not ready'}"
+    read = status.get("config")
+    if config.file and read and read != str(config.file.absolute()):
+        text += f"; it reads {read}, which may be another one than this"
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")

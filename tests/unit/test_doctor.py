@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from delaybridge.bridge.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from delaybridge.adapters.base import Level
     from delaybridge.adapters.kafka import Endpoint, Kafka
@@ -45,10 +45,10 @@ class Nobody:
 
 
 class Somebody(Nobody):
-    """A daemon that runs."""
+    """A daemon that runs, with the configuration in /etc."""
 
     def status(self) -> dict[str, Any]:
-        return {"bridge": "b", "version": "1", "ready": True}
+        return {"bridge": "b", "version": "1", "ready": True, "config": "/etc/delaybridge.yaml"}
 
 
 class Asked:
@@ -129,6 +129,20 @@ def test_a_look_that_fails_is_a_finding_that_says_where_to_look_next(
     monkeypatch.setattr(KafkaAdapter, part, fails)
     (found,) = [each for each in findings(config(tmp_path)) if each.what == f"one: {error}"]
     assert (found.ok, found.fix) == (False, fix)
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [("/etc/delaybridge.yaml", ""), ("/tmp/mine.yaml", "; it reads /etc/delaybridge.yaml, which may be another one than this")],
+)
+def test_a_daemon_that_reads_another_configuration_is_told(tmp_path: Path, file: str, told: str) -> None:
+    """Where two bridges share a machine, the one that answers may be the other one."""
+    given = config(tmp_path).read_from(Path(file))
+
+    found = list(doctor.findings(given, Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
+
+    assert found[-1] == Finding(True, f"the daemon runs (b, 1) and is ready{told}", found[-1].fix)
 
 
 @pytest.mark.usefixtures("asked")
