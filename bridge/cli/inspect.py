@@ -29,7 +29,7 @@ def status(config: ConfigOption = None, url: UrlOption = None, token_file: Token
         show_one(found, {}, output)
 
 
-@commands.command("list", epilog="Example: delaybridge list --address orders --due-to 1h --limit 20")
+@commands.command("list", epilog="Example: delaybridge list --address /queues/orders --due-to 1h --limit 20")
 def list_messages(
     broker: Annotated[str | None, typer.Option(help="Only those for this broker.")] = None,
     address: Annotated[str | None, typer.Option(help="Only those for this destination address.")] = None,
