@@ -98,9 +98,7 @@ class State:
         return holds
 
     def table(self, name: str) -> DataFrame:
-        """A table as it holds; one that nothing was written to is empty, and costs nothing."""
-        if name not in self.holds.tables:
-            return none_of(self.frame([], TABLES[name]))
+        """A table as it holds."""
         return self.read(self.holds.tables, name)
 
     def frame(self, rows: list[dict[str, Any]], columns: Mapping[str, str]) -> DataFrame:
@@ -115,7 +113,9 @@ class State:
         return {name: f"{folder}/{name}" for name in tables}
 
     def read(self, folders: Mapping[str, str], name: str) -> DataFrame:
-        """A table in the folder that is named so."""
+        """A table in the folder that is named so; one that nothing was written to has none, is empty, and costs nothing."""
+        if name not in folders:
+            return none_of(self.frame([], TABLES[name]))
         return self._spark.read.schema(ddl(TABLES[name])).parquet(self.folder.at(folders[name]))
 
     def hold(self, changed: Holds) -> None:

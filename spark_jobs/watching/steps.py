@@ -147,8 +147,7 @@ def take(state: State, step: Step, now: int) -> bool:
     tables = {**state.holds.tables, **step.tables}
     if count:
         tables |= state.write({"lines": alerts.lines(news, now, state.holds.watch, state.holds.number)})
-        open_ones = state.read(tables, "open") if "open" in tables else state.table("open")
-        left = keep(alerts.carried_on(state.table("alerts"), news, open_ones))
+        left = keep(alerts.carried_on(state.table("alerts"), news, state.read(tables, "open")))
         tables.pop("alerts", None)
         if not left.isEmpty():
             tables |= state.write({"alerts": left})
