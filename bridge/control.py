@@ -181,7 +181,7 @@ class Control:
         return self.reschedule(id, self._clock())
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask again while the message is in flight: its confirmation makes the answer definite."""
+        """Ask again while the message is in flight: its confirmation makes the answer definite. Nobody tells of that, for telling would cost each delivery."""
         deadline = time.monotonic() + IN_FLIGHT_PATIENCE
         while (answer := ask()).outcome == "in_flight" and time.monotonic() < deadline and not self._stopping():
             time.sleep(0.02)

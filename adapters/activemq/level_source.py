@@ -198,9 +198,8 @@ class LevelSource:
         """ActiveMQ puts what was not acknowledged back to the head of the queue, in its order."""
         assert self._session is not None
         del self._windows[window.id]
-        staying = [
-            stay for stay in self._staying if stay.window is not window
-        ]  # or they would gather until they leave, window after window
+        # They would gather until they leave, window after window. The heap is whole before another thread sees it.
+        staying = [stay for stay in self._staying if stay.window is not window]
         heapq.heapify(staying)
         self._staying = staying
         self._session.link.write(frame(b"UNSUBSCRIBE", (b"id", window.id)))
