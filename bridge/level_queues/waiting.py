@@ -13,13 +13,15 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from ...core.store import Due, Held, Record
-from ..holds import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from .ids import Claim
     from .passage import Finish, Taken
+
+_SHARE = 10
+"""What an address may hand out at least when its turn comes, if so much is due: as in the time index."""
 
 
 class Entry:
@@ -65,16 +67,36 @@ class Entry:
 
 
 class _Lane:
-    """One destination broker: heaps of what waits and of what is held behind each address; `behind` counts the latter, handed out or not."""
+    """One destination broker: heaps of what waits, of what is due for each address, those first whose turn it is, and of what is held behind each.
+
+    `seen` is the latest time at which something fell due; `behind` counts what is held, handed out or not.
+    """
 
     def __init__(self) -> None:
         self.waiting: list[Entry] = []
+        self.ready: dict[str, list[Entry]] = {}
         self.held: defaultdict[str, list[Entry]] = defaultdict(list)
         self.behind: Counter[str] = Counter()
+        self.seen = 0
+
+    def ripen(self, now: int) -> None:
+        """Sort what is due by address. Where the clock was set back, what was due may be so no more."""
+        if now < self.seen:
+            self.waiting += itertools.chain.from_iterable(self.ready.values())
+            heapq.heapify(self.waiting)
+            self.ready.clear()
+        self.seen = now
+        while (head := _head(self.waiting)) and head.place[0] <= now:
+            heapq.heappush(self.ready.setdefault(head.record.address, []), heapq.heappop(self.waiting))
 
     def back(self, entry: Entry) -> None:
         """To where it was handed out from."""
-        heapq.heappush(self.held[entry.record.address] if entry.held else self.waiting, entry)
+        address = entry.record.address
+        heapq.heappush(self.held[address] if entry.held else self.ready.get(address, self.waiting), entry)
+
+    def heads(self) -> Iterator[Entry]:
+        """The first of all heaps of what is not held."""
+        return (head for heap in (self.waiting, *self.ready.values()) if (head := _head(heap)))
 
     def hold(self, entry: Entry) -> None:
         """Behind its address."""
@@ -100,7 +122,7 @@ class _Lane:
 
 
 class Waiting:
-    """All lanes. Records of one lane go out in order of due time, then of arrival."""
+    """All lanes. Records of one address go out in order of due time, then of arrival; the addresses of a lane take turns."""
 
     def __init__(self) -> None:
         self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
@@ -119,24 +141,30 @@ class Waiting:
         """See `core.store.Store.due`."""
         with self._lock:
             place = self._lanes[lane]
-            heap = place.waiting if held is None else place.held.get(held, [])
+            if held is not None:
+                return _hand_out(place.held.get(held, []), limit, max_bytes)
+            place.ripen(now)
             found: list[Due] = []
-            until = now if held is None else NEVER
-            while (head := _head(heap)) and head.place[0] <= until and len(found) < limit and max_bytes > 0:
-                entry = heapq.heappop(heap)
-                if held is None and _head(place.held.get(entry.record.address, [])):
-                    place.hold(entry)
+            while place.ready and len(found) < limit and max_bytes > 0:
+                address, heap = next(iter(place.ready.items()))
+                share = max(_SHARE, (limit - len(found)) // len(place.ready))
+                del place.ready[address]
+                if _head(place.held.get(address, [])):
+                    for entry in heap:
+                        if not entry.gone:
+                            place.hold(entry)
                     continue
-                entry.out = True
-                found.append(Due(entry.key, entry.record, entry.attempts, entry.error))
-                max_bytes -= entry.record.message.size
+                some = _hand_out(heap, min(share, limit - len(found)), max_bytes)
+                if heap:
+                    place.ready[address] = heap
+                found += some
+                max_bytes -= sum(due.record.message.size for due in some)
             return found
 
     def next_due(self, lane: str) -> int | None:
         """See `core.store.Store.next_due`."""
         with self._lock:
-            head = _head(self._lanes[lane].waiting)
-            return head.place[0] if head else None
+            return min((head.place[0] for head in self._lanes[lane].heads()), default=None)
 
     def hold(self, failed: Sequence[Held]) -> None:
         """See `core.store.Store.hold`."""
@@ -234,8 +262,9 @@ class Waiting:
     def first_due(self) -> int | None:
         """When the first of all that waits here is due, held or not."""
         with self._lock:
-            heaps = [heap for lane in self._lanes.values() for heap in (lane.waiting, *lane.held.values())]
-            return min((head.place[0] for heap in heaps if (head := _head(heap))), default=None)
+            held = (head for lane in self._lanes.values() for heap in lane.held.values() if (head := _head(heap)))
+            heads = itertools.chain(held, *(lane.heads() for lane in self._lanes.values()))
+            return min((head.place[0] for head in heads), default=None)
 
 
 def _head(heap: list[Entry]) -> Entry | None:
@@ -243,3 +272,14 @@ def _head(heap: list[Entry]) -> Entry | None:
     while heap and heap[0].gone:
         heapq.heappop(heap)
     return heap[0] if heap else None
+
+
+def _hand_out(heap: list[Entry], limit: int, max_bytes: int) -> list[Due]:
+    """Take from a heap what is not gone, as `core.store.Store.due` does."""
+    found: list[Due] = []
+    while (entry := _head(heap)) and len(found) < limit and max_bytes > 0:
+        heapq.heappop(heap)
+        entry.out = True
+        found.append(Due(entry.key, entry.record, entry.attempts, entry.error))
+        max_bytes -= entry.record.message.size
+    return found

@@ -1,0 +1,75 @@
+"""What waits in memory behind its last level: it goes out in order, in turn with other addresses, and never early."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from contract.stores import T0, bodies, record
+
+from delaybridge.bridge.level_queues.passage import Taken
+from delaybridge.bridge.level_queues.waiting import Waiting
+from delaybridge.core.store import Held
+
+if TYPE_CHECKING:
+    from delaybridge.core.store import Due
+
+
+@pytest.fixture
+def waiting() -> Waiting:
+    return Waiting()
+
+
+def _add(waiting: Waiting, *names: str, due: int = T0, address: str = "orders") -> None:
+    origin = Taken()
+    for name in names:
+        waiting.add(record(name, due, address=address), 0, origin, lambda: None)
+
+
+def _take(waiting: Waiting, now: int = T0, limit: int = 100, held: str | None = None) -> list[Due]:
+    return waiting.due("rabbit", now, limit, 1 << 20, held)
+
+
+def test_what_was_due_and_not_handed_out_is_due_no_more_when_the_clock_was_set_back(waiting: Waiting) -> None:
+    _add(waiting, "1", due=T0 + 5)
+    _add(waiting, "2", due=T0 + 9)
+    assert bodies(_take(waiting, T0 + 9, limit=1)) == ["1"]
+
+    assert _take(waiting, T0 + 8) == []
+    assert waiting.next_due("rabbit") == waiting.first_due() == T0 + 9
+    assert bodies(_take(waiting, T0 + 9)) == ["2"]
+
+
+def test_what_is_put_back_goes_out_before_what_is_due_later(waiting: Waiting) -> None:
+    _add(waiting, "1", "2", "3")
+    first, _second = _take(waiting, limit=2)
+
+    waiting.put_back([first.key])
+
+    assert bodies(_take(waiting)) == ["1", "3"]
+
+
+def test_what_was_taken_out_while_it_was_due_is_neither_handed_out_nor_counted_as_held(waiting: Waiting) -> None:
+    _add(waiting, "1", "2", "3", "4")
+    first, second = _take(waiting, limit=2)
+    waiting.hold([Held(first.key, 1, "refused")])
+    third = next(entry for entry in waiting._entries.values() if entry.record.message.body == b"3")
+    waiting.take(third.key)
+    waiting.take(second.key)
+
+    assert _take(waiting) == []
+    assert bodies(_take(waiting, held="orders")) == ["1", "4"]
+    assert waiting.count() == (2, 2)
+
+
+def test_nothing_is_due_at_an_address_of_which_all_is_gone(waiting: Waiting) -> None:
+    _add(waiting, "1", "2")
+    (first,) = _take(waiting, limit=1)
+    for key in list(waiting._entries):
+        waiting.take(key)
+    assert waiting.find(first.key) is None
+
+    _add(waiting, "other", due=T0 + 1, address="other")
+
+    assert waiting.next_due("rabbit") == T0 + 1
+    assert bodies(_take(waiting, T0 + 1)) == ["other"]
