@@ -222,7 +222,9 @@ class Store(Protocol):
         ...
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
-        """Hand out records that are due, in order of (due, arrival), at most `limit` and about `max_bytes`; each only once until settled or held.
+        """Hand out records that are due, at most `limit` and about `max_bytes`; each only once until settled or held.
+
+        Those of one address come in order of (due, arrival); the addresses take turns, so that a burst for one keeps no other waiting.
 
         `held` asks for those held back behind that address instead; a record that is due for such an address joins them by itself, unless
         all of them are in flight: then it may follow them. A record handed out is *in flight* until `settle`, `hold` or `put_back`.

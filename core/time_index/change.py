@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..ledger import Event
     from ..store import Record
     from .database import Puts
-    from .lanes import Lane
+    from .lanes import Track
     from .numbers import Numbers
 
 Row = tuple[str, int, str, int, int, str, str, str, str, str, str, str, int | None, int, str, int, int]
@@ -70,16 +70,16 @@ class Change:
         self.totals: defaultdict[str, int] = defaultdict(int)
         self.by_address: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.by_hour: defaultdict[int, int] = defaultdict(int)
-        self.held: defaultdict[tuple[Lane, str], int] = defaultdict(int)
-        self.arrived: dict[Lane, bytes] = {}
-        self.cursors: dict[Lane, bytes] = {}
+        self.held: defaultdict[tuple[Track, str], int] = defaultdict(int)
+        self.arrived: dict[Track, bytes] = {}
+        self.cursors: dict[Track, bytes] = {}
         self.then: list[Callable[[], None]] = []
 
-    def came(self, lane: Lane, key: bytes) -> None:
-        """A record is put at `key`; its lane learns of the first one."""
-        low = self.arrived.get(lane)
+    def came(self, track: Track, key: bytes) -> None:
+        """A record is put at `key`; its track learns of the first one."""
+        low = self.arrived.get(track)
         if low is None or key < low:
-            self.arrived[lane] = key
+            self.arrived[track] = key
 
     def count(self, record: Record, difference: int) -> None:
         """One more or one less pending."""

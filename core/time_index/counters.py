@@ -71,6 +71,6 @@ class Counters:
             held=self.totals["held"],
             shelved=self.totals["shelved"],
             events={event: self.totals[event] for event in EVENTS},
-            by_address={(lane_names[keys.lane_of(key)], key[2:].decode()): count for key, count in addresses},
+            by_address={(lane_names[keys.number_of(key)], key[2:].decode()): count for key, count in addresses},
             by_hour={int.from_bytes(key, "big"): count for key, count in hours},
         )

@@ -233,7 +233,7 @@ class Database:
 
 
 def between(first: bytes, end: bytes) -> ReadOptions:
-    """Read options for the keys from `first` to before `end`."""
+    """Read options for the keys from `first` to before `end`. RocksDB copies neither: both must live for as long as what is read with them."""
     options = ReadOptions()
     options.set_iterate_lower_bound(first)
     options.set_iterate_upper_bound(end)

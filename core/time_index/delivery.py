@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -13,15 +12,18 @@ from ..store import Due, Held, Record, Settled
 from . import keys
 from .change import Change, ledger_row
 from .database import between, scan
+from .lanes import NEVER
 from .state import State, encode, is_carrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from .lanes import Lane
+    from .lanes import Lane, Track
 
 _READ_AT_ONCE = 64
+_SHARE = 10
+"""Records that a track hands out at least when its turn comes, if so many are due: the first one costs five times the others."""
 _BEFORE_GIVING_WAY = 10
 """Records that are handed out at least, before others have their turn: fewer are not worth the way to them."""
 _ASIDE_AT_ONCE = 100
@@ -33,6 +35,21 @@ _CURSOR_EVERY = 1_000
 """A restart walks over about so many deleted keys, and reads so many held-back records, at most."""
 
 
+class Room:
+    """What one call may still hand out, in records and bytes, and how many it may set aside."""
+
+    __slots__ = ("aside", "bytes", "records")
+
+    def __init__(self, records: int, size: int, aside: int) -> None:
+        self.records = records
+        self.bytes = size
+        self.aside = aside
+
+    def left(self) -> bool:
+        """Whether there is any."""
+        return self.records > 0 and self.bytes > 0 and self.aside > 0
+
+
 class Delivery:
     """Hands records out and settles them."""
 
@@ -41,67 +58,95 @@ class Delivery:
 
     def may_write(self, lane: Lane, held: str | None) -> bool:
         """Whether handing out may find records to set aside. Only the lane's own thread hands out and holds, so this stays true until it does."""
-        return bool(self._state.doomed) or (held is None and any(behind.waits for behind in self._state.held.of(lane).values()))
+        return bool(self._state.doomed) or (held is None and self._state.held.waits(lane))
 
     def due(self, lane: Lane, now: int, limit: int, max_bytes: int) -> tuple[list[Due], bool]:
-        """See `Store.due`. True where it stopped because another thread waits for the lock: ask again."""
-        bound = min(lane.end, keys.due_key(lane.base | min(now + 1, keys.INSTANT_LIMIT - 1), 0))
-        if lane.position >= bound:
-            return [], False
-        found, aside, gave_way = self._claim(lane, bound, limit, max_bytes)
-        if aside:
-            self._set_aside(lane, aside, now)
-        return found, gave_way
+        """See `Store.due`. True where it stopped because another thread waits for the lock: ask again.
 
-    def _claim(self, lane: Lane, bound: bytes, limit: int, max_bytes: int) -> tuple[list[Due], list[tuple[bytes, Record]], bool]:
-        """Walk on from the lane's position; the second list is what must not go out: doomed, or for an address that holds others back."""
-        state, lock, claimed, named = self._state, self._state.lock, self._state.lanes.claimed, self._state.lanes.named
-        behind, doomed = state.held.of(lane), state.doomed
-        aside_at_once = min(_ASIDE_AT_ONCE, (limit + 1) // 2)
+        The tracks take turns, and share what may be handed out: a burst on one keeps no other waiting.
+        """
         found: list[Due] = []
-        aside: list[tuple[bytes, Record]] = []
-        records = state.db.due.iter(between(lane.position, bound))
-        records.seek(lane.position)
-        gave_way = False
-        while records.valid() and len(found) < limit and max_bytes > 0 and len(aside) < aside_at_once:
-            if lock.wanted and len(found) >= _BEFORE_GIVING_WAY:
-                gave_way = True
-                break
-            key = records.key()
-            if key not in claimed:
-                raw = records.value()
-                record, has_entry = state.decoded(key, raw)
-                if (behind and (ahead := behind.get(record.address)) is not None and ahead.waits) or (doomed and key in doomed):
-                    aside.append((key, record))
-                else:
-                    claimed[key] = record
-                    if has_entry:
-                        named.add(key)
-                    found.append(Due(key, record))
-                    max_bytes -= len(raw)
-            records.next()
-        records.status()
-        lane.position, lane.exact = (records.key() if records.valid() else bound), False
-        return found, aside, gave_way
+        room = Room(limit, max_bytes, min(_ASIDE_AT_ONCE, (limit + 1) // 2))
+        ready = lane.ready(now)
+        while ready and room.left():
+            share = max(_SHARE, room.records // len(ready))
+            for track in ready:
+                before = len(found)
+                self._claim(track, now, share, room, found)
+                if len(found) > before:
+                    lane.last = track.number
+                if not room.left():
+                    break
+                if self._gives_way(found):
+                    return found, True
+            ready = [track for track in ready if track.at <= now]
+        return found, False
 
-    def _set_aside(self, lane: Lane, aside: list[tuple[bytes, Record]], now: int) -> None:
-        """Hold records back that the lane's position has passed."""
+    def _gives_way(self, found: list[Due]) -> bool:
+        return self._state.lock.wanted and len(found) >= _BEFORE_GIVING_WAY
+
+    def _claim(self, track: Track, now: int, share: int, room: Room, found: list[Due]) -> None:
+        """Walk on from the track's position and hand out its share. What is doomed, or for an address that holds others back, is set aside.
+
+        Ends early where another thread waits for the lock.
+        """
+        state, lock, claimed, named = self._state, self._state.lock, self._state.lanes.claimed, self._state.lanes.named
+        behind, doomed = state.held.of(track), state.doomed
+        until = len(found) + min(share, room.records)
+        aside: list[tuple[bytes, Record]] = []
+        first, end, bound = track.position, track.end, keys.due_key(track.base | min(now + 1, keys.INSTANT_LIMIT - 1), 0)
+        records = state.db.due.iter(between(first, end))
+        records.seek(first)
+        at = end
+        while records.valid():
+            at = records.key()
+            if (
+                at >= bound
+                or len(found) >= until
+                or room.bytes <= 0
+                or len(aside) >= room.aside
+                or (lock.wanted and self._gives_way(found))
+            ):
+                break
+            if at not in claimed:
+                raw = records.value()
+                record, has_entry = state.decoded(at, raw)
+                if (behind and (ahead := behind.get(record.address)) is not None and ahead.waits) or (doomed and at in doomed):
+                    aside.append((at, record))
+                else:
+                    claimed[at] = record
+                    if has_entry:
+                        named.add(at)
+                    found.append(Due(at, record))
+                    room.records -= 1
+                    room.bytes -= len(raw)
+            records.next()
+        else:
+            at = end
+        records.status()
+        track.stand(at, exact=at < end and not behind and at not in claimed)
+        if aside:
+            room.aside -= len(aside)
+            self._set_aside(track, aside, now)
+
+    def _set_aside(self, track: Track, aside: list[tuple[bytes, Record]], now: int) -> None:
+        """Hold records back that the track's position has passed."""
         held = self._state.held
         change = self._state.change()
         for key, record in aside:
             if key in self._state.doomed:
                 self._state.bury(change, key, record, now)
             elif held.entry(record.address, key) is None:
-                held.add(change, lane, record.address, key, (0, ""))
-        self._advance(change, lane, len(aside))
+                held.add(change, track, record.address, key, (0, ""))
+        self._advance(change, len(aside))
         self._state.commit(change)
 
-    def due_held(self, lane: Lane, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
+    def due_held(self, track: Track, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """Hand out what is held back behind an address, in order. A record that was doomed before a restart ends here."""
         state, lanes = self._state, self._state.lanes
         found: list[Due] = []
         doomed: list[tuple[bytes, Record]] = []
-        waiting = (one for one in state.held.waiting(lane, address) if one[0] not in lanes.claimed)
+        waiting = (one for one in state.held.waiting(track, address) if one[0] not in lanes.claimed)
         while max_bytes > 0 and (some := list(islice(waiting, min(_READ_AT_ONCE, limit - len(found))))):
             for (key, attempts, error), raw in zip(some, state.db.get_many(state.db.due, [key for key, _, _ in some]), strict=True):
                 if max_bytes <= 0 or raw is None:
@@ -111,28 +156,33 @@ class Delivery:
                     doomed.append((key, record))
                     continue
                 lanes.claim(key, record, named=named)
-                lanes.from_held[key] = state.held.handed_out(lane, address, key)
+                lanes.from_held[key] = state.held.handed_out(track, address, key)
                 found.append(Due(key, record, attempts, error))
                 max_bytes -= len(raw)
         if doomed:
-            self._set_aside(lane, doomed, now)
+            self._set_aside(track, doomed, now)
         return found
 
     def next_due(self, lane: Lane) -> int | None:
         """See `Store.next_due`; looks on disk only where the answer is not known already."""
-        if not lane.exact and lane.position < lane.end:
-            self._peek(lane)
-        return keys.instant_of(lane.position) if lane.exact else None
+        while lane.tracks:
+            track = min(lane.tracks, key=_instant)
+            if track.at == NEVER:
+                break
+            if track.exact:
+                return track.at
+            self._peek(track)
+        return None
 
-    def _peek(self, lane: Lane) -> None:
+    def _peek(self, track: Track) -> None:
         """Find the first record that is neither in flight nor held back."""
-        state, behind = self._state, self._state.held.of(lane)
-        start, lane.position = lane.position, lane.end
-        for key, raw in scan(state.db.due, start, lane.end, values=bool(behind)):
+        state, behind = self._state, self._state.held.of(track)
+        for key, raw in scan(state.db.due, track.position, track.end, values=bool(behind)):
             if key in state.lanes.claimed or (behind and state.held.entry(state.decoded(key, raw)[0].address, key) is not None):
                 continue
-            lane.position, lane.exact = key, True
-            break
+            track.stand(key, exact=True)
+            return
+        track.stand(track.end, exact=False)
 
     def settle(self, outcomes: Sequence[Settled], now: int) -> None:
         """See `Store.settle`. What is not in flight is settled too if it still waits, and passed over if it is gone."""
@@ -141,8 +191,7 @@ class Delivery:
         settled: dict[bytes, Record] = {}
         try:
             self._settle_all(change, outcomes, settled, now)
-            for number in {keys.lane_of(key) for key in settled}:
-                self._advance(change, lanes.by_number[number], len(settled))
+            self._advance(change, len(settled))
             if settled:
                 self._state.commit(change)
         except BaseException:
@@ -207,31 +256,30 @@ class Delivery:
         elif named:
             state.ids.ended(change, record.id, outcome.event, at)
 
-    def _advance(self, change: Change, lane: Lane, passed: int, leaving: AbstractSet[bytes] = frozenset()) -> None:
-        """So many more records of a lane wait no longer, or are held back, once this change is written; of those in flight, `leaving`."""
-        lane.passed += passed
-        if lane.passed >= _CURSOR_EVERY:
-            lane.passed = 0
-            change.cursors[lane] = self._state.lanes.floor(lane, leaving)
+    def _advance(self, change: Change, passed: int, leaving: AbstractSet[bytes] = frozenset()) -> None:
+        """So many more records wait no longer, or are held back, once this change is written; of those in flight, `leaving`."""
+        lanes = self._state.lanes
+        lanes.passed += passed
+        if lanes.passed >= _CURSOR_EVERY:
+            lanes.passed = 0
+            change.cursors.update(lanes.floors(leaving))
 
     def hold(self, failed: Iterable[Held], now: int) -> None:
         """See `Store.hold`. A doomed record ends here."""
         state = self._state
         change = state.change()
-        leaving: defaultdict[Lane, set[bytes]] = defaultdict(set)
+        leaving: set[bytes] = set()
         for one in failed:
             record = state.lanes.claimed.get(one.key)
             if record is None:
                 continue
-            lane = state.lanes.of(one.key)
             if one.key in state.doomed:
                 state.bury(change, one.key, record, now)
             else:
-                state.held.add(change, lane, record.address, one.key, (one.attempts, one.error))
-            leaving[lane].add(one.key)
+                state.held.add(change, state.lanes.of(one.key), record.address, one.key, (one.attempts, one.error))
+            leaving.add(one.key)
             change.then.append(partial(state.lanes.unclaim, one.key))
-        for lane, gone in leaving.items():
-            self._advance(change, lane, len(gone), gone)
+        self._advance(change, len(leaving), leaving)
         state.commit(change)
 
     def put_back(self, given_back: Iterable[bytes]) -> None:
@@ -251,3 +299,7 @@ class Delivery:
             lanes.unclaim(key)
         if change.due:
             state.commit(change)
+
+
+def _instant(track: Track) -> int:
+    return track.at

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .change import Change
-    from .lanes import Lane
+    from .lanes import Lane, Lanes, Track
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[int, str]).decode
@@ -51,78 +50,89 @@ class Behind:
 class HeldBack:
     """All held-back records. In memory is one small entry for each address that holds any back."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, lanes: Lanes) -> None:
         self._db = db
-        self._lanes: defaultdict[int, dict[str, Behind]] = defaultdict(dict)
+        self._lanes = lanes
+        self._behind: dict[Track, dict[str, Behind]] = {}
         for key, value in scan_prefix(db.meta, keys.HELD_COUNTS):
-            number, address = keys.lane_of(key[1:]), key[3:].decode()
-            prefix = keys.held_prefix(number, address)
-            self._lanes[number][address] = Behind(prefix, int.from_bytes(value, "big"), prefix)
+            track, address = lanes.of(key[1:]), key[3:].decode()
+            prefix = keys.held_prefix(track.number, address)
+            self._behind.setdefault(track, {})[address] = Behind(prefix, int.from_bytes(value, "big"), prefix)
 
-    def of(self, lane: Lane) -> dict[str, Behind]:
-        """The addresses of a lane that hold any back."""
-        return self._lanes[lane.number]
+    def of(self, track: Track) -> dict[str, Behind]:
+        """The addresses on a track that hold any back."""
+        return self._behind.get(track, {})
 
-    def first(self, lane: Lane) -> bytes:
-        """No record of this lane before this due key is held back."""
-        return min((lane.start + behind.first[len(behind.prefix) :] for behind in self.of(lane).values()), default=lane.end)
+    def holding(self, lane: Lane) -> Iterator[dict[str, Behind]]:
+        """The same of all tracks of a lane where there are any."""
+        return (addresses for track, addresses in self._behind.items() if track.lane is lane)
+
+    def waits(self, lane: Lane) -> bool:
+        """Whether anything of a lane is held back and not in flight."""
+        return any(behind.waits for addresses in self.holding(lane) for behind in addresses.values())
+
+    def first(self, track: Track) -> bytes:
+        """No record of this track before this due key is held back."""
+        return min((track.start + behind.first[len(behind.prefix) :] for behind in self.of(track).values()), default=track.end)
 
     def entry(self, address: str, key: bytes) -> Entry | None:
         """How the record for `address` under a due key is held back, None where it is not."""
-        behind = self._lanes[keys.lane_of(key)].get(address)
+        behind = self.of(self._lanes.of(key)).get(address)
         raw = self._db.meta.get(behind.place(key)) if behind else None
         return _decode(raw) if raw else None
 
-    def add(self, change: Change, lane: Lane, address: str, key: bytes, entry: Entry) -> None:
+    def add(self, change: Change, track: Track, address: str, key: bytes, entry: Entry) -> None:
         """Hold a record back; one that is held back already gets the new attempts and error."""
         if self.entry(address, key) is None:
-            change.held[lane, address] += 1
-        change.meta[keys.held_prefix(lane.number, address) + key[2:]] = _encode(entry)
-        change.then.append(lambda: self.back(lane, address, key))
+            change.held[track, address] += 1
+        change.meta[keys.held_prefix(track.number, address) + key[2:]] = _encode(entry)
+        change.then.append(lambda: self.back(track, address, key))
 
-    def remove(self, change: Change, lane: Lane, address: str, key: bytes) -> None:
+    def remove(self, change: Change, track: Track, address: str, key: bytes) -> None:
         """Hold a record back no longer, if it is held back."""
         if self.entry(address, key) is not None:
-            change.meta[self.of(lane)[address].place(key)] = None
-            change.held[lane, address] -= 1
+            change.meta[self.of(track)[address].place(key)] = None
+            change.held[track, address] -= 1
 
-    def back(self, lane: Lane, address: str, key: bytes) -> None:
+    def back(self, track: Track, address: str, key: bytes) -> None:
         """A held-back record may be handed out, for the first time or again."""
-        behind = self.of(lane)[address]
+        behind = self.of(track)[address]
         place = behind.place(key)
         behind.position = min(behind.position, place)
         behind.first = min(behind.first, place)
 
     def stage(self, change: Change) -> None:
         """Write how many each address holds back."""
-        for (lane, address), difference in change.held.items():
-            behind = self.of(lane).get(address)
+        for (track, address), difference in change.held.items():
+            behind = self.of(track).get(address)
             count = (behind.count if behind else 0) + difference
-            change.meta[keys.held_count_key(lane.number, address)] = keys.pack64(count) if count else None
+            change.meta[keys.held_count_key(track.number, address)] = keys.pack64(count) if count else None
             change.totals["held"] += difference
 
     def keep(self, change: Change) -> None:
         """The change is written: know how many each address holds back."""
-        for (lane, address), difference in change.held.items():
-            addresses = self.of(lane)
+        for (track, address), difference in change.held.items():
+            addresses = self._behind.setdefault(track, {})
             behind = addresses.get(address)
             if behind is None:
-                prefix = keys.held_prefix(lane.number, address)
+                prefix = keys.held_prefix(track.number, address)
                 behind = addresses[address] = Behind(prefix, 0, keys.after(prefix))
             behind.count += difference
             if not behind.count:
                 del addresses[address]
+            if not addresses:
+                del self._behind[track]
 
-    def waiting(self, lane: Lane, address: str) -> Iterator[tuple[bytes, int, str]]:
+    def waiting(self, track: Track, address: str) -> Iterator[tuple[bytes, int, str]]:
         """Due key, attempts and error of what waits behind an address, in order, from the position on."""
-        behind = self.of(lane).get(address)
+        behind = self.of(track).get(address)
         if behind is not None:
             for place, value in scan(self._db.meta, behind.position, behind.end):
-                yield lane.start + place[len(behind.prefix) :], *_decode(value)
+                yield track.start + place[len(behind.prefix) :], *_decode(value)
 
-    def handed_out(self, lane: Lane, address: str, key: bytes) -> Behind:
+    def handed_out(self, track: Track, address: str, key: bytes) -> Behind:
         """Everything behind an address up to this due key is in flight; returns what that one is counted in."""
-        behind = self.of(lane)[address]
+        behind = self.of(track)[address]
         behind.position = behind.place(key) + b"\0"
         behind.out += 1
         return behind
@@ -130,7 +140,8 @@ class HeldBack:
     def firsts(self, lane: Lane) -> dict[str, Entry]:
         """The addresses of a lane that hold any back, with the attempts and the error of the first record of each."""
         found = {}
-        for address, behind in self.of(lane).items():
-            behind.first, value = next(scan(self._db.meta, behind.first, behind.end))
-            found[address] = _decode(value)
+        for addresses in self.holding(lane):
+            for address, behind in addresses.items():
+                behind.first, value = next(scan(self._db.meta, behind.first, behind.end))
+                found[address] = _decode(value)
         return found

@@ -137,9 +137,10 @@ class TimeIndex:
         """What can be handed out while nobody waits for the lock, and whether somebody does who has the next turn."""
         delivery = self._delivery
         with self._writing(now) if delivery.may_write(place, held) else self._entered(now):
-            if held is not None:
-                return delivery.due_held(place, held, now, limit, max_bytes), False
-            return delivery.due(place, now, limit, max_bytes)
+            if held is None:
+                return delivery.due(place, now, limit, max_bytes)
+            track = self._state.lanes.find(place.name, held)
+            return delivery.due_held(track, held, now, limit, max_bytes) if track else [], False
 
     def next_due(self, lane: str) -> int | None:
         """See `Store.next_due`; costs nothing where nothing changed since the last call."""
@@ -151,7 +152,9 @@ class TimeIndex:
         """The lanes in which anything waits."""
         with self._entered() as state:
             return [
-                lane.name for lane in state.lanes.by_number.values() if self._delivery.next_due(lane) is not None or state.held.of(lane)
+                lane.name
+                for lane in state.lanes.by_name.values()
+                if self._delivery.next_due(lane) is not None or any(state.held.holding(lane))
             ]
 
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
@@ -284,7 +287,7 @@ class TimeIndex:
     def counts(self) -> Counts:
         """See `Store.counts`; `by_address` and `by_hour` hold the first 1,000 addresses and hours, the totals everything."""
         with self._entered() as state:
-            return state.counters.counts({number: lane.name for number, lane in state.lanes.by_number.items()})
+            return state.counters.counts({lane.number: lane.name for lane in state.lanes.by_name.values()})
 
     def carriers(self) -> int:
         """Dead letters on their way to a dead-letter destination; they are not pending in the ledger's sense."""
@@ -353,10 +356,10 @@ class TimeIndex:
         with self._entered(now) as state:
             if not self._space.worth(now):
                 return False
-            lanes, outbox = self._space.drained()
+            tracks, outbox = self._space.drained()
         with state.compacting, contextlib.suppress(StoreFull):  # the next write tells of a full disk, and deals with it
             if self._failure is None:
-                compact(self._db, lanes, outbox)
+                compact(self._db, tracks, outbox)
         return True
 
     def close(self) -> None:

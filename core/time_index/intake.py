@@ -68,20 +68,21 @@ class Intake:
     def _put_unnamed(self, change: Change, run: Iterable[tuple[Put, bytes]], now: int) -> None:
         """Records that get their id from the bridge: most of what comes, so this loop calls only what it must."""
         lanes, due_key, made_id = self._state.lanes, keys.due_key, keys.made_id
+        tracks = lanes.by_address
         due, rows, by_address, by_hour, arrived = change.due, change.rows, change.by_address, change.by_hour, change.arrived
         first = arrival = change.numbers.arrival
         for put, raw in run:
             record = put.record
-            name, at = record.lane, record.schedule.due
-            lane = lanes.by_name.get(name) or lanes.named_lane(name)
-            key = due_key(lane.base | (at if now <= at < keys.INSTANT_LIMIT else keys.checked(max(at, now))), arrival)
+            where, at = (record.lane, record.address), record.schedule.due
+            track = tracks.get(where) or lanes.track(*where)
+            key = due_key(track.base | (at if now <= at < keys.INSTANT_LIMIT else keys.checked(max(at, now))), arrival)
             arrival += 1
             due[key] = raw
             rows.append(ledger_row("scheduled", now, record, made_id(key)))
-            by_address[name, record.address] += 1
+            by_address[where] += 1
             by_hour[at // 3_600_000] += 1
-            if lane not in arrived or key < arrived[lane]:
-                arrived[lane] = key
+            if track not in arrived or key < arrived[track]:
+                arrived[track] = key
         change.numbers.arrival = arrival
         change.totals["scheduled"] += arrival - first
         change.totals["pending"] += arrival - first
@@ -125,8 +126,7 @@ class Intake:
 
     def _refuse(self, change: Change, refuse: Refuse, now: int) -> None:
         state = self._state
-        lane = state.lanes.named_lane(refuse.record.lane)
-        record_id = refuse.record.id or keys.made_id(keys.due_key(lane.base | now, change.numbers.arrival))
+        record_id = refuse.record.id or keys.made_id(keys.due_key(keys.track_base(keys.NO_TRACK) | now, change.numbers.arrival))
         change.numbers.arrival += 1
         record = replace(refuse.record, id=record_id, kind="refused", schedule=Schedule(due=now))
         change.event("scheduled", now, record, record_id)

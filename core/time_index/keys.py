@@ -2,16 +2,17 @@ r"""The keys: what stands where on disk. All numbers are big-endian, so that byt
 
     family  key                                              value
     ------  -----------------------------------------------  ------------------------------------------------------------
-    due     lane 2 | instant 6 | arrival 8                   Record (msgpack); its id is empty where the key implies it
+    due     track 2 | instant 6 | arrival 8                  Record (msgpack); its id is empty where the key implies it
     ids     'i' id                                           'p' due key | 'e' event at | 'w' at
     ids     'x' at 8 | id                                    nothing: when a remembered id was written, oldest first
     meta    'f'                                              format version
     meta    'n'                                              the numbers: write, arrival, row, intake batch, dead letter
     meta    'l' name                                         lane number
-    meta    'k' lane 2                                       cursor: what waits before this due key is held back, all of it
+    meta    'q' lane 2 | address                             track number: where that address's records wait
+    meta    'k' track 2                                      cursor: what waits before this due key is held back, all of it
     meta    'c' 't' name | 'a' lane 2 address | 'h' hour 4   counter; absent is zero
-    meta    'h' lane 2 | hash 8 | instant 6 | arrival 8      held back behind the address with this hash: attempts, error (msgpack)
-    meta    'b' lane 2 | address                             how many are held back behind this address
+    meta    'h' track 2 | hash 8 | instant 6 | arrival 8     held back behind the address with this hash: attempts, error (msgpack)
+    meta    'b' track 2 | address                            how many are held back behind this address
     meta    'z' due key                                      event with which a doomed record ends unless it is delivered
     meta    't' source \0 | batch 8                          tokens of one intake batch (msgpack)
     meta    's' number 8                                     dead letter: record, reason, detail, at, attempts (msgpack)
@@ -26,23 +27,27 @@ from __future__ import annotations
 import struct
 from hashlib import blake2b
 
-FORMAT = 1
+FORMAT = 2
 INSTANT_LIMIT = 1 << 48
 """Instants are 48 bits of milliseconds: the year 10889."""
 
 NUMBER_LIMIT = 1 << 64
 """What is numbered has less."""
 
+NO_TRACK = 0
+"""Stands in the made id of what was refused, and never waited."""
+
 due_key = struct.Struct(">QQ").pack
-"""A due key from `lane base | instant` and the arrival number."""
+"""A due key from `track base | instant` and the arrival number."""
+pack16 = struct.Struct(">H").pack
 pack64 = struct.Struct(">Q").pack
-_pack16 = struct.Struct(">H").pack
 _pack32 = struct.Struct(">I").pack
 
 FORMAT_KEY = b"f"
 NUMBERS_KEY = b"n"
 INTENT_KEY = b"w"
 LANES = b"l"
+TRACKS = b"q"
 COUNT_ADDRESS = b"ca"
 COUNT_HOUR = b"ch"
 COUNT_TOTAL = b"ct"
@@ -55,18 +60,18 @@ _MADE = "db"
 _MADE_LENGTH = len(_MADE) + 32
 
 
-def lane_base(number: int) -> int:
-    """What a lane adds to an instant to give the first half of its due keys."""
+def track_base(number: int) -> int:
+    """What a track adds to an instant to give the first half of its due keys."""
     return number << 48
 
 
-def lane_prefix(number: int) -> bytes:
-    """The first two bytes of all due keys of a lane."""
-    return _pack16(number)
+def track_prefix(number: int) -> bytes:
+    """The first two bytes of all due keys of a track."""
+    return pack16(number)
 
 
-def lane_of(key: bytes) -> int:
-    """The number of the lane that a due key belongs to."""
+def number_of(key: bytes) -> int:
+    """The number that a key begins with: of the track, in a due key."""
     return key[0] << 8 | key[1]
 
 
@@ -81,7 +86,7 @@ def arrival_of(key: bytes) -> int:
 
 
 def moved(key: bytes, instant: int) -> bytes:
-    """The due key of the same lane and arrival at another instant."""
+    """The due key of the same track and arrival at another instant."""
     return key[:2] + pack64(checked(instant))[2:] + key[8:]
 
 
@@ -108,14 +113,19 @@ def key_of_made(record_id: str) -> bytes | None:
     return key if made_id(key) == record_id else None
 
 
-def cursor_key(lane: int) -> bytes:
-    """Where a lane's cursor is kept."""
-    return b"k" + _pack16(lane)
+def cursor_key(track: int) -> bytes:
+    """Where a track's cursor is kept."""
+    return b"k" + pack16(track)
 
 
 def lane_key(name: str) -> bytes:
     """Where a lane's number is kept."""
     return LANES + name.encode()
+
+
+def track_key(lane: int, address: str) -> bytes:
+    """Where the number of an address's track is kept."""
+    return TRACKS + pack16(lane) + address.encode()
 
 
 def id_key(record_id: str) -> bytes:
@@ -128,14 +138,14 @@ def forget_key(at: int, record_id: str) -> bytes:
     return b"x" + pack64(at) + record_id.encode()
 
 
-def held_prefix(lane: int, address: str) -> bytes:
+def held_prefix(track: int, address: str) -> bytes:
     """The start of the keys of what is held back behind an address."""
-    return b"h" + _pack16(lane) + blake2b(address.encode(), digest_size=8).digest()
+    return b"h" + pack16(track) + blake2b(address.encode(), digest_size=8).digest()
 
 
-def held_count_key(lane: int, address: str) -> bytes:
+def held_count_key(track: int, address: str) -> bytes:
     """Where it is kept how many an address holds back."""
-    return HELD_COUNTS + _pack16(lane) + address.encode()
+    return HELD_COUNTS + pack16(track) + address.encode()
 
 
 def doomed_key(key: bytes) -> bytes:
@@ -160,7 +170,7 @@ def outbox_key(row: int) -> bytes:
 
 def address_count_key(lane: int, address: str) -> bytes:
     """Where the number of records that wait for an address is kept."""
-    return COUNT_ADDRESS + _pack16(lane) + address.encode()
+    return COUNT_ADDRESS + pack16(lane) + address.encode()
 
 
 def hour_count_key(hour: int) -> bytes:

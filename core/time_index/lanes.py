@@ -1,8 +1,9 @@
-"""Lanes: each destination broker's range of due keys, and how far into it records were handed out."""
+"""Lanes and their tracks: each address's range of due keys, and how far into it records were handed out."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from . import keys
 from .database import Database, scan_prefix
@@ -13,31 +14,41 @@ if TYPE_CHECKING:
     from ..store import Record
     from .held import Behind
 
+_TRACKS = 256
+"""So many addresses of a lane have a track to themselves; those that come later share these."""
 
-class Lane:
-    """One lane's place in its range.
+NEVER: Final = keys.INSTANT_LIMIT
+"""Later than any instant."""
 
-    `position`: no record that could be handed out lies before it; `exact` says that one lies right at it; at `end` there is none at all.
-    `cursor`: the same, as last written to disk, and there also for records in flight: reading begins there after a restart. `passed` counts what
-    it has not followed yet.
+
+class Track:
+    """The range of due keys of one address, and of few others where a lane has more addresses than tracks.
+
+    `position`: no record that could be handed out lies before it; `exact` says that one lies right at it; at `end` there is none at all. `at` is
+    its instant, `NEVER` at the end.
+    `cursor`: the same, as last written to disk, and there also for records in flight: reading begins there after a restart.
     """
 
-    __slots__ = ("base", "cursor", "end", "exact", "name", "number", "passed", "position", "start")
+    __slots__ = ("at", "base", "cursor", "end", "exact", "lane", "number", "position", "start")
 
-    def __init__(self, name: str, number: int, cursor: bytes | None) -> None:
-        self.name = name
+    def __init__(self, lane: Lane, number: int, cursor: bytes | None) -> None:
+        self.lane = lane
         self.number = number
-        self.base = keys.lane_base(number)
-        self.start = keys.lane_prefix(number)
-        self.end = keys.lane_prefix(number + 1)
-        self.cursor = self.position = cursor or self.start
-        self.exact = False
-        self.passed = 0
+        self.base = keys.track_base(number)
+        self.start = keys.track_prefix(number)
+        self.end = keys.track_prefix(number + 1)
+        self.cursor = cursor or self.start
+        self.stand(self.cursor, exact=False)
+
+    def stand(self, key: bytes, *, exact: bool) -> None:
+        """Go on from `key`."""
+        self.position, self.exact = key, exact
+        self.at = keys.instant_of(key) if key < self.end else NEVER
 
     def arrived(self, key: bytes) -> None:
         """A record was put at `key`."""
         if key < self.position:
-            self.position, self.exact = key, True
+            self.stand(key, exact=True)
 
     def gone(self, key: bytes) -> None:
         """The record at `key` is no longer one to hand out."""
@@ -47,14 +58,36 @@ class Lane:
     def back(self, key: bytes) -> None:
         """The record at `key` may be handed out again."""
         if key <= self.position:
-            self.position, self.exact = key, True
+            self.stand(key, exact=True)
+
+
+class Lane:
+    """One destination broker: its tracks in the order in which they were made, and which one handed out last."""
+
+    __slots__ = ("last", "name", "number", "tracks")
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.tracks: list[Track] = []
+        self.last = 0
+
+    def ready(self, now: int) -> list[Track]:
+        """The tracks in which something may be due, those first whose turn it is."""
+        found = [track for track in self.tracks if track.at <= now]
+        if len(found) > 1:
+            found.sort(key=self._had_its_turn)
+        return found
+
+    def _had_its_turn(self, track: Track) -> bool:
+        return track.number <= self.last
 
 
 class Lanes:
-    """All lanes by name and by number, and the records in flight.
+    """All lanes by name, their tracks by number and by address, and the records in flight.
 
     `claimed` holds what was handed out: as much as the delivery window, never the backlog. `named` are those among them that have an entry in
-    the index of ids, `from_held` those that are held back, and where each is counted.
+    the index of ids, `from_held` those that are held back, and where each is counted. `passed` counts what the cursors have not followed yet.
     """
 
     def __init__(self, db: Database) -> None:
@@ -62,29 +95,57 @@ class Lanes:
         self.claimed: dict[bytes, Record] = {}
         self.named: set[bytes] = set()
         self.from_held: dict[bytes, Behind] = {}
+        self.passed = 0
         self.by_name: dict[str, Lane] = {}
-        self.by_number: dict[int, Lane] = {}
+        self.tracks: dict[int, Track] = {}
+        self.by_address: dict[tuple[str, str], Track] = {}
         for key, value in scan_prefix(db.meta, keys.LANES):
-            number = int.from_bytes(value, "big")
-            self._add(Lane(key[len(keys.LANES) :].decode(), number, db.meta.get(keys.cursor_key(number))))
+            self._add_lane(key[len(keys.LANES) :].decode(), int.from_bytes(value, "big"))
+        names = {lane.number: lane.name for lane in self.by_name.values()}
+        found = [(int.from_bytes(value, "big"), key[len(keys.TRACKS) :]) for key, value in scan_prefix(db.meta, keys.TRACKS)]
+        for number, owner in sorted(found):
+            self._add_track(names[keys.number_of(owner)], owner[2:].decode(), number)
 
-    def _add(self, lane: Lane) -> Lane:
-        self.by_name[lane.name] = lane
-        self.by_number[lane.number] = lane
+    def _add_lane(self, name: str, number: int) -> Lane:
+        lane = self.by_name[name] = Lane(name, number)
         return lane
 
-    def named_lane(self, name: str) -> Lane:
+    def _add_track(self, name: str, address: str, number: int) -> Track:
+        lane = self.by_name[name]
+        track = Track(lane, number, self._db.meta.get(keys.cursor_key(number)))
+        lane.tracks.append(track)
+        self.tracks[number] = self.by_address[name, address] = track
+        return track
+
+    def lane(self, name: str) -> Lane:
         """The lane of this name; a new one is numbered, in a write of its own."""
         lane = self.by_name.get(name)
         if lane is None:
-            number = len(self.by_number) + 1
-            self._db.write({}, {}, {keys.lane_key(name): keys.lane_prefix(number)})
-            lane = self._add(Lane(name, number, None))
+            number = len(self.by_name) + 1
+            self._db.write({}, {}, {keys.lane_key(name): keys.pack16(number)})
+            lane = self._add_lane(name, number)
         return lane
 
-    def of(self, key: bytes) -> Lane:
-        """The lane of a due key."""
-        return self.by_number[key[0] << 8 | key[1]]
+    def find(self, name: str, address: str) -> Track | None:
+        """The track of an address; None where nothing was ever put for it."""
+        track = self.by_address.get((name, address))
+        if track is not None:
+            return track
+        lane = self.by_name.get(name)
+        return _shared(lane, address) if lane is not None and len(lane.tracks) >= _TRACKS else None
+
+    def track(self, name: str, address: str) -> Track:
+        """The same, but one that is needed is made, in a write of its own."""
+        track = self.find(name, address)
+        if track is None:
+            owner, number = self.lane(name), len(self.tracks) + 1
+            self._db.write({}, {}, {keys.track_key(owner.number, address): keys.pack16(number)})
+            track = self._add_track(name, address, number)
+        return track
+
+    def of(self, key: bytes) -> Track:
+        """The track of a due key."""
+        return self.tracks[key[0] << 8 | key[1]]
 
     def claim(self, key: bytes, record: Record, named: bool) -> None:
         """Mark a record as in flight."""
@@ -100,7 +161,15 @@ class Lanes:
         if behind is not None:
             behind.out -= 1
 
-    def floor(self, lane: Lane, leaving: AbstractSet[bytes] = frozenset()) -> bytes:
-        """Nothing of this lane waits or is in flight before this key, other than what is held back. Those `leaving` count as in flight no more."""
-        claimed = (key for key in self.claimed if lane.start <= key < lane.end and key not in self.from_held and key not in leaving)
-        return min(lane.position, min(claimed, default=lane.position))
+    def floors(self, leaving: AbstractSet[bytes] = frozenset()) -> dict[Track, bytes]:
+        """Nothing on a track waits or is in flight before this key, other than what is held back. Those `leaving` count as in flight no more."""
+        found = {track: track.position for track in self.tracks.values()}
+        for key in self.claimed.keys() - self.from_held.keys() - leaving:
+            track = self.of(key)
+            found[track] = min(found[track], key)
+        return found
+
+
+def _shared(lane: Lane, address: str) -> Track:
+    """The same one after each restart, so that what goes to an address stays in order."""
+    return lane.tracks[crc32(address.encode()) % _TRACKS]

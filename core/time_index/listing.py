@@ -14,7 +14,7 @@ from .locate import Found
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .lanes import Lane
+    from .lanes import Track
     from .state import State
 
 _EXAMINED = 5_000
@@ -46,14 +46,16 @@ class Listing:
         first = _instant(query.due_from or 0)
         end = _instant(query.due_to) if query.due_to is not None else None
         start = max(first, bytes.fromhex(cursor))
-        for place, key, raw in heapq.merge(*(self._lane(lane, start, end) for lane in wanted)):
+        floors = self._state.lanes.floors()
+        tracks = (track for lane in wanted for track in lane.tracks)
+        for place, key, raw in heapq.merge(*(self._track(track, floors[track], start, end) for track in tracks)):
             record, _ = self._state.decoded(key, raw)
             yield place.hex(), Found(key, record)
 
-    def _lane(self, lane: Lane, start: bytes, end: bytes | None) -> Iterator[Place]:
+    def _track(self, track: Track, floor: bytes, start: bytes, end: bytes | None) -> Iterator[Place]:
         state = self._state
-        floor = min(state.lanes.floor(lane), state.held.first(lane))
-        for key, raw in scan(state.db.due, max(floor, lane.start + start), lane.start + end if end is not None else lane.end):
+        first = max(min(floor, state.held.first(track)), track.start + start)
+        for key, raw in scan(state.db.due, first, track.start + end if end is not None else track.end):
             yield key[2:], key, raw
 
     def _by_id(self, query: Query, cursor: str) -> Iterator[tuple[str, Found | None]]:

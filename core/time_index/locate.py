@@ -44,5 +44,10 @@ def became(state: State, record_id: str, known: Known | None) -> Answer:
     if known is not None:
         return Answer("too_late", known.event, known.at) if known.event else Answer("unknown")
     key = keys.key_of_made(record_id)
-    gone = key is not None and keys.lane_of(key) in state.lanes.by_number and keys.arrival_of(key) < state.numbers.arrival
+    gone = key is not None and _is_number(state, keys.number_of(key)) and keys.arrival_of(key) < state.numbers.arrival
     return Answer("too_late" if gone else "unknown")
+
+
+def _is_number(state: State, number: int) -> bool:
+    """Whether a made id may begin with this."""
+    return number == keys.NO_TRACK or number in state.lanes.tracks

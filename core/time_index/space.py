@@ -8,11 +8,13 @@ from . import keys
 
 if TYPE_CHECKING:
     from .database import Database
+    from .lanes import Track
     from .state import State
 
 _WORTH_BYTES = 64 << 20
 _PACE_MS = 10_000
 _WORTH_WHEN_SLOWER = 1 << 20
+_FEW = 8
 
 Range = tuple[bytes, bytes]
 
@@ -28,6 +30,7 @@ class Space:
         self._state = state
         self._since = self._gone = 0
         self._pace = self._busiest = 0.0
+        self._done: dict[Track, bytes] = {}
 
     def worth(self, now: int) -> bool:
         """Whether a compaction would give back much."""
@@ -41,18 +44,24 @@ class Space:
         return gone >= max(_WORTH_BYTES, size // 8) or (slower and gone >= max(_WORTH_WHEN_SLOWER, size // 32))
 
     def drained(self) -> tuple[list[Range], Range]:
-        """The ranges that hold next to nothing any more: one for each lane, and the outbox's."""
+        """The ranges that hold next to nothing any more: those of the tracks on which something went since the last time, and the outbox's."""
         state = self._state
         state.gone_bytes = self._gone = 0
         self._pace = self._busiest = 0.0
-        lanes = [(lane.start, state.lanes.floor(lane)) for lane in state.lanes.by_number.values()]
-        return lanes, (keys.OUTBOX, keys.outbox_key(state.outbox.first))
+        return self._tracks(), (keys.OUTBOX, keys.outbox_key(state.outbox.first))
+
+    def _tracks(self) -> list[Range]:
+        """Of many tracks one range, whatever waits in between: each compaction copies the whole table files that its range touches."""
+        floors = self._state.lanes.floors()
+        ranges = [(track.start, floor) for track, floor in floors.items() if floor != self._done.get(track, track.start)]
+        self._done = floors
+        return ranges if len(ranges) <= _FEW else [(min(first for first, _ in ranges), max(end for _, end in ranges))]
 
 
-def compact(db: Database, lanes: list[Range], outbox: Range) -> None:
+def compact(db: Database, tracks: list[Range], outbox: Range) -> None:
     """Give the space of drained ranges back. Takes as long as the index is large, but keeps nobody from reading or writing meanwhile."""
     db.flush()
-    for first, end in lanes:
+    for first, end in tracks:
         db.compact(db.due, first, end)
     db.compact(db.meta, *outbox)
     for family in (db.due, db.meta):

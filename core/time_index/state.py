@@ -58,7 +58,7 @@ class State:
         if written is None:
             self.numbers.row = first_row()
         self.lanes = Lanes(db)
-        self.held = HeldBack(db)
+        self.held = HeldBack(db, self.lanes)
         self.ids = Ids(db, memory_ms)
         self.counters = Counters(db)
         self.outbox = Outbox(db, bridge, self.numbers)
@@ -76,7 +76,10 @@ class State:
         if found is None:
             self.db.write({}, {}, {keys.FORMAT_KEY: bytes((keys.FORMAT,))})
         elif found != bytes((keys.FORMAT,)):
-            raise StoreError(f"{self.db.path} has format {found[0]}; this version reads format {keys.FORMAT}")
+            raise StoreError(
+                f"{self.db.path} has format {found[0]}; this version reads format {keys.FORMAT}. "
+                "Let the version that wrote it deliver what waits, or begin with another store.path"
+            )
 
     def _stored_doomed(self) -> dict[bytes, Event]:
         return {key[1:]: CLOSING[value[0]] for key, value in scan_prefix(self.db.meta, keys.DOOMED)}
@@ -101,11 +104,11 @@ class State:
 
     def next_key(self, change: Change, record: Record, now: int) -> bytes:
         """Where `put` would place a record now. A past instant counts as now, so that nothing comes to lie behind what was handed out."""
-        lane = self.lanes.named_lane(record.lane)
-        return keys.due_key(lane.base | keys.checked(max(record.schedule.due, now)), change.numbers.arrival)
+        track = self.lanes.track(record.lane, record.address)
+        return keys.due_key(track.base | keys.checked(max(record.schedule.due, now)), change.numbers.arrival)
 
     def put(self, change: Change, record: Record, raw: bytes, now: int) -> bytes:
-        """Place a record in its lane; the caller counts it and tells the ledger."""
+        """Place a record on its track; the caller counts it and tells the ledger."""
         key = self.next_key(change, record, now)
         change.numbers.arrival += 1
         change.due[key] = raw
@@ -128,17 +131,17 @@ class State:
 
     def remove(self, change: Change, key: bytes, record: Record) -> None:
         """Take a record away; the caller says why."""
-        lane = self.lanes.of(key)
+        track = self.lanes.of(key)
         change.due[key] = None
         if is_carrier(record):
             change.totals["carriers"] -= 1
         else:
             change.count(record, -1)
-        self.held.remove(change, lane, record.address, key)
+        self.held.remove(change, track, record.address, key)
         if key in self.doomed:
             change.meta[keys.doomed_key(key)] = None
             change.then.append(lambda: self.doomed.__delitem__(key))
-        change.then.append(lambda: lane.gone(key))
+        change.then.append(lambda: track.gone(key))
 
     def cancel(self, change: Change, key: bytes, record: Record, now: int) -> None:
         """Withdraw a pending record."""
@@ -169,14 +172,13 @@ class State:
         self.held.stage(change)
         by_key = [(keys.hour_count_key(hour), count) for hour, count in change.by_hour.items()]
         by_key += [
-            (keys.address_count_key(self.lanes.named_lane(lane).number, address), count)
-            for (lane, address), count in change.by_address.items()
+            (keys.address_count_key(self.lanes.lane(lane).number, address), count) for (lane, address), count in change.by_address.items()
         ]
         counted = self.counters.staged(change.totals, by_key)
         change.meta.update(self.counters.stored(counted))
-        for lane, key in change.arrived.items():
-            change.cursors[lane] = min(change.cursors.get(lane, lane.cursor), key)
-        change.meta.update({keys.cursor_key(lane.number): key for lane, key in change.cursors.items() if key != lane.cursor})
+        for track, key in change.arrived.items():
+            change.cursors[track] = min(change.cursors.get(track, track.cursor), key)
+        change.meta.update({keys.cursor_key(track.number): key for track, key in change.cursors.items() if key != track.cursor})
         self.ids.forget(change)
         change.meta[keys.NUMBERS_KEY] = change.numbers.packed()
         self._write(change, spend_reserve=spend_reserve)
@@ -205,10 +207,10 @@ class State:
         self.gone_bytes += sum(row[SIZE] + _OVERHEAD for row in change.rows if row[0] != "scheduled")
         self.counters.keep(counted)
         self.held.keep(change)
-        for lane, key in change.arrived.items():
-            lane.arrived(key)
-        for lane, key in change.cursors.items():
-            lane.cursor = key
+        for track, key in change.arrived.items():
+            track.arrived(key)
+        for track, key in change.cursors.items():
+            track.cursor = key
         for effect in change.then:
             effect()
 

@@ -69,6 +69,22 @@ def test_no_more_than_the_limit_is_handed_out_at_once(store: Store) -> None:
     assert [bodies(take(store, limit=2)) for _ in range(3)] == [["0", "1"], ["2", "3"], ["4"]]
 
 
+def test_a_burst_for_one_address_lets_the_others_go_in_between(store: Store) -> None:
+    give(store, *(record(f"burst {number}", T0 + number, address="burst") for number in range(50)))
+    give(store, record("quiet 1", T0 + 51, address="quiet"), record("quiet 2", T0 + 52, address="quiet"))
+
+    found = [bodies(take(store, T0 + 60, limit=20)) for _ in range(4)]
+
+    assert [[body for body in part if body.startswith("quiet")] for part in found] == [["quiet 1", "quiet 2"], [], [], []]
+    assert [body for part in found for body in part if body.startswith("burst")] == [f"burst {number}" for number in range(50)]
+
+
+def test_addresses_take_turns_where_one_record_is_asked_for_at_a_time(store: Store) -> None:
+    give(store, *(record(address, T0, address=address) for address in "aaabbc"))
+
+    assert "".join(body for _ in range(6) for body in bodies(take(store, limit=1))) == "abcaba"
+
+
 def test_about_as_many_bytes_as_asked_for_are_handed_out_but_at_least_one_record(store: Store) -> None:
     give(store, *(record("x" * 10_000) for _ in range(4)))
 

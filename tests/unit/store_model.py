@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -41,7 +41,10 @@ class Item:
 
 @dataclass
 class Model:
-    """`known` tells of each id: the item that bears it, or how it ended and when; a withdrawal before its record has no event."""
+    """`known` tells of each id: the item that bears it, or how it ended and when; a withdrawal before its record has no event.
+
+    `addresses` are those of each lane in the order in which they came up, `last` the one that was handed out from last.
+    """
 
     memory: int
     latest: int = 0
@@ -51,6 +54,8 @@ class Model:
     made: set[str] = field(default_factory=set)
     events: Counter[Event] = field(default_factory=Counter)
     shelf: list[Record] = field(default_factory=list)
+    addresses: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    last: dict[str, str] = field(default_factory=dict)
 
     def told(self, now: int) -> None:
         self.latest = max(self.latest, now)
@@ -62,6 +67,8 @@ class Model:
         self.arrival += 1
         item = Item(record, max(record.schedule.due, now), self.arrival)
         self.items.append(item)
+        if record.address not in self.addresses[record.lane]:
+            self.addresses[record.lane].append(record.address)
         return item
 
     def schedule(self, record: Record, now: int) -> None:
@@ -133,29 +140,37 @@ class Model:
         found = (item for item in self.items if item.record.lane == lane and not item.flying and item.held is None)
         return sorted(found, key=lambda item: item.place)
 
-    def walked(self, lane: str) -> list[Item]:
+    def turns(self, lane: str) -> list[str]:
+        """The addresses, beginning behind the one that was handed out from last."""
+        addresses = self.addresses[lane]
+        start = addresses.index(self.last[lane]) + 1 if lane in self.last else 0
+        return addresses[start:] + addresses[:start]
+
+    def walked(self, lane: str, address: str) -> list[Item]:
         """What handing out comes by: all from the first that waits on, what is held back already among it."""
-        waiting = self.waiting(lane)
-        found = (item for item in self.items if item.record.lane == lane and not item.flying and waiting and item.place >= waiting[0].place)
-        return sorted(found, key=lambda item: item.place)
+        idle = [item for item in self.items if (item.record.lane, item.record.address) == (lane, address) and not item.flying]
+        first = min((item.place for item in idle if item.held is None), default=None)
+        return sorted((item for item in idle if first is not None and item.place >= first), key=lambda item: item.place)
 
     def due(self, lane: str, now: int, limit: int) -> list[Item]:
         behind = {item.record.address for item in self.held(lane) if not item.flying}
         found, aside = list[Item](), 0
-        for item in self.walked(lane):
-            if item.instant > now or len(found) == limit or aside == (limit + 1) // 2:
-                break
-            if item.doomed:
-                self.end(item, item.doomed, now)
-                aside += 1
-            elif item.held is not None:
-                aside += 1
-            elif item.record.address in behind:
-                item.held = 0, ""
-                aside += 1
-            else:
-                item.flying = True
-                found.append(item)
+        for address in self.turns(lane):
+            for item in self.walked(lane, address):
+                if item.instant > now or len(found) == limit or aside == (limit + 1) // 2:
+                    break
+                if item.doomed:
+                    self.end(item, item.doomed, now)
+                    aside += 1
+                elif item.held is not None:
+                    aside += 1
+                elif address in behind:
+                    item.held = 0, ""
+                    aside += 1
+                else:
+                    item.flying = True
+                    found.append(item)
+                    self.last[lane] = address
         return found
 
     def due_held(self, lane: str, address: str, now: int, limit: int) -> list[Item]:
@@ -197,6 +212,7 @@ class Model:
     def restart(self) -> None:
         for item in self.items:
             item.flying = False
+        self.last.clear()
 
     def _idle(self, chosen: str) -> Item | Answer:
         known = self.known.get(chosen)

@@ -82,6 +82,20 @@ def test_a_stuck_destination_of_large_messages_leaves_half_of_the_bytes_to_the_o
     assert len(bench.wire) > 5
 
 
+def test_a_slow_destination_with_much_that_is_overdue_delays_no_message_for_another(bench: Bench) -> None:
+    """It confirms one message every 50 ms: too fast to be stuck, and the window is full of it all the time."""
+    _fill(bench, "slow", 100)
+    _tick_until_idle(bench, T0)
+    bench.put("quick", T0 + 10, address="quick")
+
+    _confirm(bench, 1)
+    _tick_until_idle(bench, T0 + 50)
+    _confirm(bench, 1)
+    _tick_until_idle(bench, T0 + 100)
+
+    assert "quick" in bodies(bench.wire)
+
+
 def test_a_full_window_is_looked_at_again_when_its_oldest_message_becomes_slow(bench: Bench) -> None:
     _fill(bench, "stuck")
 

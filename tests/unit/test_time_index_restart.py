@@ -8,7 +8,7 @@ import pytest
 from contract.stores import HOUR, T0, bodies, delivered, give, record, take
 
 from delaybridge.core.store import Held, Withdraw
-from delaybridge.core.time_index import TimeIndex, database, delivery, keys
+from delaybridge.core.time_index import TimeIndex, database, delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,8 +21,8 @@ def test_a_restart_begins_near_the_first_record_that_waits_and_finds_what_came_b
     index = open_index()
     give(index, record("1"), record("2"), record("last", T0 + HOUR))
     delivered(index, take(index))
-    lane = index._state.lanes.by_name["rabbit"]
-    assert lane.cursor > index._state.lanes.by_name["rabbit"].start
+    (track,) = index._state.lanes.by_name["rabbit"].tracks
+    assert track.cursor > track.start
     give(index, record("between", T0 + 5))
 
     index = open_index()
@@ -41,7 +41,7 @@ def test_a_restart_begins_near_the_first_record_that_waits_also_where_messages_c
 
     index = open_index()
 
-    assert keys.instant_of(index._state.lanes.by_name["rabbit"].position) > T0 + 15
+    assert index._state.lanes.by_name["rabbit"].tracks[0].at > T0 + 15
 
 
 @pytest.mark.parametrize("addresses", [1, 200])

@@ -1,0 +1,71 @@
+"""Each address of a lane has a track of its own, as long as there are any."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from contract.stores import T0, bodies, give, record, take
+
+from delaybridge.core.store import Held, StoreError
+from delaybridge.core.time_index import TimeIndex, keys, lanes
+from delaybridge.core.time_index.database import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def _tracks(index: TimeIndex) -> dict[str, int]:
+    return {address: track.number for (_, address), track in index._state.lanes.by_address.items()}
+
+
+def test_more_addresses_than_tracks_share_them_in_the_same_way_after_a_restart(
+    open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_TRACKS", 3)
+    addresses = [f"address {number}" for number in range(20)]
+    index = open_index()
+    give(index, *(record(f"{address} 1", T0 + 1, address=address) for address in addresses))
+
+    index = open_index()
+    give(index, *(record(f"{address} 2", T0 + 1, address=address) for address in addresses))
+    found = bodies(take(index, T0 + 1))
+
+    assert len(_tracks(index)) == 3
+    assert [[body for body in found if body.startswith(f"{address} ")] for address in addresses] == [
+        [f"{address} 1", f"{address} 2"] for address in addresses
+    ]
+
+
+def test_an_address_that_shares_its_track_is_held_back_alone(open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "_TRACKS", 1)
+    index = open_index()
+    give(index, record("1", T0, address="down"), record("2", T0 + 1, address="up"))
+    index.hold([Held(take(index)[0].key, 1, "refused")], T0)
+    give(index, record("3", T0 + 2, address="down"), record("4", T0 + 3, address="up"))
+
+    assert bodies(take(index, T0 + 5)) == ["2", "4"]
+    assert bodies(take(index, T0 + 5, held="down")) == ["1", "3"]
+
+
+def test_a_track_keeps_its_address_across_restarts_whatever_the_addresses_are_called(open_index: Callable[[], TimeIndex]) -> None:
+    index = open_index()
+    give(index, *(record(address, address=address) for address in ("z", "a", "ä/ö", "")))
+    before = _tracks(index)
+
+    index = open_index()
+
+    assert _tracks(index) == before == {"z": 1, "a": 2, "ä/ö": 3, "": 4}
+    assert bodies(take(index)) == ["z", "a", "ä/ö", ""]
+
+
+@pytest.mark.parametrize("other", [1, 3])
+def test_a_store_of_another_format_is_refused_and_not_touched(tmp_path: Path, other: int) -> None:
+    TimeIndex(tmp_path, bridge="b1", min_free_disk=0, reserve_bytes=0).close()
+    db = Database(tmp_path / "db")
+    db.write({}, {}, {keys.FORMAT_KEY: bytes((other,))})
+    db.close()
+
+    with pytest.raises(StoreError, match=f"has format {other}; this version reads format 2"):
+        TimeIndex(tmp_path, bridge="b1", min_free_disk=0, reserve_bytes=0)
