@@ -23,7 +23,7 @@ def waiting() -> Waiting:
 def _add(waiting: Waiting, *names: str, due: int = T0, address: str = "orders") -> None:
     origin = Taken()
     for name in names:
-        waiting.add(record(name, due, address=address), 0, origin, lambda: None)
+        waiting.add(record(name, due, address=address), 0, origin, lambda *_: None)
 
 
 def _take(waiting: Waiting, now: int = T0, limit: int = 100, held: str | None = None) -> list[Due]:
