@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.stores import T0, bodies, record
 
-from delaybridge.bridge.level_queues.passage import Taken
+from delaybridge.adapters.base import Batch
+from delaybridge.bridge.level_queues.passage import Batched, Finish, Taken
 from delaybridge.bridge.level_queues.waiting import Waiting
 from delaybridge.core.store import Held
 
@@ -23,7 +24,8 @@ def waiting() -> Waiting:
 def _add(waiting: Waiting, *names: str, due: int = T0, address: str = "orders") -> None:
     origin = Taken()
     for name in names:
-        waiting.add(record(name, due, address=address), 0, origin, lambda *_: None)
+        batch = Batched(Batch((), lambda: None), origin, lambda: 0)
+        waiting.add(record(name, due, address=address), 0, origin, Finish(batch, 0, b""))
 
 
 def _take(waiting: Waiting, now: int = T0, limit: int = 100, held: str | None = None) -> list[Due]:
