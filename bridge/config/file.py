@@ -52,6 +52,10 @@ def load(path: Path | None = None) -> Config:
     file = find(path)
     document = _document(file)
     config = _validated(Config, document, document.problems + unknown_variables(os.environ), file)
+    if file is not None and not document.data and config.embedded:
+        raise ConfigError(
+            [f"{file}: is empty: name brokers and routes in it; to try the bridge out on the in-process broker, give it no file"]
+        )
     return config.read_from(file)
 
 

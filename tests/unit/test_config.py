@@ -40,6 +40,15 @@ def test_the_file_in_the_working_directory_is_read_and_remembered(file: Path) ->
     assert config.file.resolve() == file
 
 
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}"])
+def test_a_file_in_which_nothing_stands_is_no_wish_for_the_in_process_broker(file: Path, text: str) -> None:
+    """A template that came out empty must not end in a bridge that runs beside no broker."""
+    file.write_text(text)
+
+    with pytest.raises(ConfigError, match="is empty: name brokers and routes in it"):
+        load(file)
+
+
 def test_durations_are_text_or_milliseconds_and_sizes_have_units(file: Path) -> None:
     file.write_text(
         SMALL
