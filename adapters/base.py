@@ -56,6 +56,9 @@ class Received(msgspec.Struct, frozen=True):
     `address` is where its producer sent it, as this broker writes addresses. `token` identifies it at its source, so that a redelivery is
     recognised; `redelivered` says that it may be one. `sent` is when the broker received it (epoch ms), where it says so. `defect`
     is set where the adapter could not carry the message faithfully: it is dead-lettered with that reason.
+
+    `log` is for a source that is a log, where all is kept in an order that never changes: it begins the token and names the log; the rest of the token is a
+    position, of always the same length, that grows, as bytes, from each message of the log to the next. Of such a source the bridge remembers how far it came.
     """
 
     message: Message
@@ -64,6 +67,7 @@ class Received(msgspec.Struct, frozen=True):
     redelivered: bool = False
     sent: int | None = None
     defect: Rejected | None = None
+    log: bytes = b""
 
 
 class Batch(msgspec.Struct, frozen=True):

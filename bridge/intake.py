@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ..core.store import Change, Put, Refuse, Store
+from ..core.store import Came, Change, Put, Refuse, Store
 
 if TYPE_CHECKING:
     from ..adapters.base import Batch, Received, Source
@@ -25,8 +25,7 @@ Wake = Callable[[str, int], None]
 SEARCH = 10_000
 """For how many new messages after connecting redeliveries are looked for: more than any prefetch window, because new ones may come between them.
 
-What may be a redelivery does not count. On Kafka that is any message: its tokens are exact, and after a crash a partition may be read again after
-any number of messages of another one.
+What may be a redelivery does not count.
 """
 
 
@@ -55,6 +54,7 @@ class Intake:
         self._batch = batch
         self._exact = exact
         self._known: set[bytes] = set()
+        self._reached: dict[bytes, bytes] = {}
 
     @property
     def name(self) -> str:
@@ -67,9 +67,11 @@ class Intake:
         A token that was taken more than once names nothing, and where tokens are not exact, no other one does either: producers send messages here that cannot
         be told apart, and it is better to deliver one of those twice than to lose one.
         """
-        taken = Counter(self._store.taken(self.name))
+        came = self._store.came(self.name)
+        taken = Counter(came.tokens)
         known = {token for token, times in taken.items() if times == 1}
         self._known = known if self._exact or len(known) == len(taken) else set()
+        self._reached = dict(came.reached)
         self._search = SEARCH
         self._source.connect()
 
@@ -83,18 +85,37 @@ class Intake:
 
     def _take(self, batch: Batch) -> None:
         now = self._clock()
-        fresh = self._fresh(batch.messages) if self._known else batch.messages
+        fresh = self._fresh(batch.messages)
         plan = self.planner.plan
         changes = [plan(received, now) for received in fresh]
         if changes:
+            came = self._came(fresh)
             began = time.perf_counter()
-            self._store.put(changes, now, self.name, [received.token for received in fresh])
+            self._store.put(changes, now, came)
             self._metrics.fsync(time.perf_counter() - began)
+            self._reached |= came.reached
         batch.ack()
         self._tell(changes, len(batch.messages), now)
 
+    def _came(self, fresh: Sequence[Received]) -> Came:
+        """What is to be remembered of these messages."""
+        reached = {received.log: received.token for received in fresh}
+        return Came(self.name, [received.token for received in fresh], {} if b"" in reached else reached)
+
     def _fresh(self, messages: Sequence[Received]) -> Sequence[Received]:
-        """Leave out what is stored already: a message that the broker sends again because the acknowledgement did not reach it.
+        """Leave out what is stored already: a message that the broker sends again because the acknowledgement did not reach it."""
+        fresh = messages
+        if self._reached:
+            behind = self._reached
+            fresh = [received for received in fresh if received.token > behind.get(received.log, b"")]
+        if self._known:
+            fresh = self._not_known(fresh)
+        if len(fresh) < len(messages):
+            self._metrics.suppressed_duplicates(len(messages) - len(fresh))
+        return fresh
+
+    def _not_known(self, messages: Sequence[Received]) -> Sequence[Received]:
+        """Leave out those that are among the latest.
 
         What is stored was given first, and a queue gives it first again. So where tokens are not exact, a redelivery that is not stored ends the search: what
         comes behind it and looks like something stored is a message of its own.
@@ -110,8 +131,6 @@ class Intake:
                 if received.redelivered and not self._exact:
                     self._known.clear()
                 fresh.append(received)
-        if len(fresh) < len(messages):
-            self._metrics.suppressed_duplicates(len(messages) - len(fresh))
         return fresh
 
     def _tell(self, changes: Sequence[Change], received: int, now: int) -> None:

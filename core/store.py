@@ -13,6 +13,7 @@ Errors:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -23,7 +24,6 @@ from .schedule import Schedule
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Sequence
 
 
 class StoreError(Exception):
@@ -134,6 +134,17 @@ class Told(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Came(msgspec.Struct, frozen=True):
+    """What came from a source, as `adapters.base.Received` names it, so that what the broker delivers again after a crash is recognised.
+
+    Where all messages of a batch come from logs, `reached` has the last token of each log, and `tokens` need not be remembered.
+    """
+
+    source: str
+    tokens: Sequence[bytes] = ()
+    reached: Mapping[bytes, bytes] = {}
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What became of a request to cancel, reschedule or release.
 
@@ -210,15 +221,15 @@ class Store(Protocol):
         """Whether what waits can be looked for; where not, `reschedule`, `find`, `list` and those of dead letters raise Unsupported."""
         ...
 
-    def put(self, changes: Sequence[Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
+    def put(self, changes: Sequence[Change], now: int, came: Came | None = None) -> list[Answer]:
         """Apply one intake batch, whole and in order, in one fsynced write; `answers` are those of its Withdraws, in order.
 
-        `tokens` identify the batch's messages at `source`, so that a redelivery can be recognised by `taken` after a crash.
+        What `came` says of its messages is remembered by the same write.
         """
         ...
 
-    def taken(self, source: str) -> list[bytes]:
-        """The tokens of this source's latest batches, oldest first: at least as many as the bridge ever leaves unacknowledged."""
+    def came(self, source: str) -> Came:
+        """What came from a source: the tokens of its latest batches, oldest first, at least as many as the bridge leaves unacknowledged; and all its logs."""
         ...
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:

@@ -1,7 +1,9 @@
 """Record batches from Kafka, read exactly: what kafka-python cannot read (names of headers that are not UTF-8) and what it spends its time on.
 
-A record's token is the topic's id (which a topic that was deleted and created again has not), its partition and its offset. Brokers before 2.8 have no
-topic ids: there the token holds a digest of the topic's name and the record's time instead.
+A record's token is its log, which is the topic's id (which a topic that was deleted and created again has not) and the partition, and its position
+there: the epoch of the leader that took it, and its offset. Both only grow; what takes the offset of a record that an unclean election has thrown away
+is of a later epoch. What cannot be told so is in no log: its token has no epoch, and where the broker has no topic ids (before 2.8), a digest of the
+topic's name and the record's time instead.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from kafka.record.legacy_records import LegacyRecordBatch
 
 _LENGTH = struct.Struct(">I")
-_POSITION = struct.Struct(">iq")
+_PARTITION = struct.Struct(">i")
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">I")
 _LONGEST = 255  # a property of AMQP, and a header's name
 _prefixes: dict[bytes, bytes] = {}
 
@@ -39,10 +43,15 @@ class Origin(NamedTuple):
     address: str
     keeps_partition: bool
 
+    @property
+    def log(self) -> bytes:
+        """See the module; empty where the topic has no id."""
+        return self.identity and self.identity + _PARTITION.pack(self.partition)
+
     def token(self, offset: int, timestamp: int) -> bytes:
-        """See the module."""
+        """Of a record that is in no log. See the module."""
         identity = self.identity or blake2b(f"{self.topic}\0{timestamp}".encode(), digest_size=16).digest()
-        return identity + _POSITION.pack(self.partition, offset)
+        return identity + _PARTITION.pack(self.partition) + _OFFSET.pack(offset)
 
 
 def offset_of(token: bytes) -> int:
@@ -59,13 +68,15 @@ def records(batch: DefaultRecordBatch, origin: Origin) -> Iterator[Received]:
     _uncompress(batch)
     data = bytes(batch._buffer)  # noqa: SLF001 - slices of bytes are bytes
     at = batch._pos  # noqa: SLF001
+    log = origin.log
+    epoch = log + _EPOCH.pack(max(0, batch.leader_epoch))
     try:
         for _ in range(batch.records_count):
             length, start = read_varint(data, at)
             at = start + length
             if length < 0 or at > len(data):
                 raise Damaged(f"a record of {length} bytes, where {len(data) - start} are left")
-            yield _record(data, start, at, batch, origin)
+            yield _record(data, start, at, batch, origin, log, epoch)
     except (IndexError, ValueError, struct.error) as error:
         raise Damaged(str(error)) from error
 
@@ -79,7 +90,7 @@ def _uncompress(batch: DefaultRecordBatch) -> None:
         raise Damaged(f"it cannot be decompressed: {error}") from error
 
 
-def _record(data: bytes, at: int, end: int, batch: Any, origin: Origin) -> Received:
+def _record(data: bytes, at: int, end: int, batch: Any, origin: Origin, log: bytes, epoch: bytes) -> Received:
     delta, at = read_varint(data, at + 1)
     number, at = read_varint(data, at)
     key, at = _sized(data, at)
@@ -121,7 +132,9 @@ def _record(data: bytes, at: int, end: int, batch: Any, origin: Origin) -> Recei
     partition = origin.partition if origin.keeps_partition else None
     properties = Properties(timestamp_ms=sent, partition=partition) if found is None else _properties(found, sent, partition)
     message = Message(value, b"".join(pieces), properties, key)
-    return Received(message, origin.address, origin.token(header[0] + number, timestamp), True, sent, defect)
+    offset = header[0] + number
+    token = epoch + _OFFSET.pack(offset) if log else origin.token(offset, timestamp)
+    return Received(message, origin.address, token, True, sent, defect, log)
 
 
 def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ...adapters.exchange import Joined
     from ...core.message import Message
-    from ...core.store import Told
+    from ...core.store import Came, Told
     from ...core.time_index import TimeIndex
 
 GRACE = 3.0
@@ -53,19 +53,20 @@ class Doors:
         """The bridge is stopping: what still waits for its confirmation waits for moments only. Any thread."""
         self._shut = time.monotonic()
 
-    def enter(self, items: Sequence[tuple[str, Message]], told: Sequence[Told], now: int, route: str, tokens: Sequence[bytes]) -> None:
+    def enter(self, items: Sequence[tuple[str, Message]], told: Sequence[Told], now: int, came: Came | None) -> None:
         """Durable on return. Raises NotConnected when the bridge stops before the broker has confirmed all, and some of it may be there then.
 
         Nothing else ends the wait: of a batch that is given up for one message, the source gives all again.
         Rows come after that. Exact tokens are remembered beside them: what comes again is recognised by this bridge, unless it was killed in between. Of a
         route that is joined nothing comes again that has entered; where it was killed in between, rows are missing.
         """
+        route = came.source if came else ""
         joined = self._joined.get(route)
         if joined is not None and items:
             joined.publish(items, lambda: self._journal.tell(told, now))
         else:
             self._published(items)
-            self._journal.tell(told, now, route, tokens if joined is None and self.exact(route) else ())
+            self._journal.tell(told, now, came if joined is None and self.exact(route) else None)
 
     def _published(self, items: Sequence[tuple[str, Message]]) -> None:
         """Publish and wait; what is refused is tried again meanwhile. Raises NotConnected when the bridge stops before all is confirmed."""

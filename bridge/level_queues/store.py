@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ...adapters.log import Log
     from ...core.levels import Levels
     from ...core.message import Message
-    from ...core.store import Change, Due, Held, Settled
+    from ...core.store import Came, Change, Due, Held, Settled
     from ...core.time_index import TimeIndex
     from .doors import Publishing
     from .ids import Claim, Fate
@@ -110,14 +110,15 @@ class LevelQueues(Unindexed):
 
     # What comes in.
 
-    def put(self, changes: Sequence[Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
+    def put(self, changes: Sequence[Change], now: int, came: Came | None = None) -> list[Answer]:
         """See `core.store.Store.put`. Durable is what the broker confirmed; raises NotConnected where it did not, and some of it may be there then.
 
         What comes again is recognised as `Doors` says; what is not is delivered again, under the same id where tokens are exact.
         """
         items: list[tuple[str, Message]] = []
         told: list[Told] = []
-        exact = tokens if self.doors.exact(source) else [b""] * len(changes)
+        source = came.source if came else ""
+        exact = came.tokens if came and self.doors.exact(source) else [b""] * len(changes)
         bearing = [named(change, source, token) for change, token in zip(changes, exact, strict=True)]
         chosen = [not isinstance(change, Withdraw) and bool(change.record.id) for change in changes]
         claims, answers = self.claims.enter(bearing, chosen, [token and mark_of(source, token) for token in exact], now)
@@ -125,7 +126,7 @@ class LevelQueues(Unindexed):
             if not isinstance(change, Withdraw) and claim is not ENDED:
                 self._change(change, claim, now, items, told)
         try:
-            self.doors.enter(items, told, now, source, tokens)
+            self.doors.enter(items, told, now, came)
         except NotConnected:
             self.claims.doubt()
             raise
@@ -345,9 +346,9 @@ class LevelQueues(Unindexed):
         """When the first of what is in memory is due."""
         return self._waiting.first_due()
 
-    def taken(self, source: str) -> builtins.list[bytes]:
-        """Those that are exact, of what this bridge took in itself."""
-        return self.journal.taken(source)
+    def came(self, source: str) -> Came:
+        """See `core.store.Store.came`: of what this bridge took in itself, where its tokens are exact."""
+        return self.journal.came(source)
 
     def counts(self) -> Counts:
         """See `core.store.Store.counts`. `pending` is of all bridges, as the broker counted last; `held` and `events` are this bridge's."""

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..store import Answer, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreError, StoreFull
+from ..store import Answer, Came, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreError, StoreFull
 from .control import Control
 from .database import Database, told
 from .delivery import Delivery
@@ -104,26 +104,27 @@ class TimeIndex:
             self._failure = error
             raise StoreError(f"the disk did not take what was written: {error}") from error
 
-    def put(self, changes: Sequence[store.Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list[Answer]:
+    def put(self, changes: Sequence[store.Change], now: int, came: Came | None = None) -> list[Answer]:
         """See `Store.put`. StoreFull is raised before the disk is full: at `min_free_disk`."""
         items = encoded(changes)
         with self._writing(now):
             if not self._disk.room():
                 raise StoreFull(f"{self.path}: less free space than min_free_disk")
-            answers = self._intake.put(items, now, source, tokens)
+            answers = self._intake.put(items, now, came)
         self._sync()
         return answers
 
-    def taken(self, source: str) -> list[bytes]:
-        """See `Store.taken`."""
+    def came(self, source: str) -> Came:
+        """See `Store.came`."""
         with self._entered() as state:
-            return state.recent.tokens(source)
+            return state.recent.came(source)
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
         """See `Store.due`."""
         place = self._state.lanes.by_name.get(lane)
         if place is None:
-            return []
+            with self._entered(now):
+                return []
         found, more = self._hand_out(place, now, limit, max_bytes, held)
         while more:
             space = max_bytes - sum(due.record.message.size for due in found)
@@ -174,8 +175,8 @@ class TimeIndex:
         first = self.list(Query(), 1).items
         return first[0].record.schedule.due if first else None
 
-    def tell(self, told: Sequence[store.Told], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> None:
-        """Write ledger rows and what was taken in, for a store that keeps its messages elsewhere.
+    def tell(self, told: Sequence[store.Told], now: int, came: Came | None = None) -> None:
+        """Write ledger rows and what came in, for a store that keeps its messages elsewhere.
 
         They survive a killed process at once, the machine after `sync`.
         """
@@ -183,8 +184,8 @@ class TimeIndex:
             change = state.change()
             for one in told:
                 change.event(one.event, one.at, one.record, one.record.id, one.lateness, one.attempts, one.reason)
-            if tokens:
-                state.recent.stage(change, source, tokens)
+            if came:
+                state.recent.stage(change, came)
             state.commit(change)
 
     def leaving(self, limit: int, cursor: str, now: int) -> tuple[builtins.list[Due], str]:

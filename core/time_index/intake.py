@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from .. import store
 from ..schedule import Schedule
-from ..store import Answer, Put, Record, Refuse, Withdraw
+from ..store import Answer, Came, Put, Record, Refuse, Withdraw
 from . import keys
 from .change import Change, ledger_row
 from .ids import Known
@@ -44,7 +44,7 @@ class Intake:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def put(self, items: list[Encoded], now: int, source: str, tokens: Sequence[bytes]) -> list[Answer]:
+    def put(self, items: list[Encoded], now: int, came: Came | None) -> list[Answer]:
         """See `Store.put`."""
         change = self._state.change()
         self._state.ids.read_ahead(change, [one.record.id for one, _ in items if type(one) is Put and one.record.id])
@@ -60,8 +60,8 @@ class Intake:
                     answers.append(self._withdraw(change, one.id, now))
                 else:
                     self._refuse(change, one, now)
-        if tokens:
-            self._state.recent.stage(change, source, tokens)
+        if came:
+            self._state.recent.stage(change, came)
         self._state.commit(change, spend_reserve=False)
         return answers
 

@@ -15,6 +15,7 @@ r"""The keys: what stands where on disk. All numbers are big-endian, so that byt
     meta    'b' track 2 | address                            how many are held back behind this address
     meta    'z' due key                                      event with which a doomed record ends unless it is delivered
     meta    't' source \0 | batch 8                          tokens of one intake batch (msgpack)
+    meta    'r' source \0 | log                              the last token that came from that log
     meta    's' number 8                                     dead letter: record, reason, detail, at, attempts (msgpack)
     meta    'o' row number 8                                 ledger rows of one write (msgpack), the first has that number
     meta    'w'                                              the range of rows that the ledger writer is writing
@@ -156,6 +157,11 @@ def doomed_key(key: bytes) -> bytes:
 def tokens_prefix(source: str) -> bytes:
     """The start of the keys of a source's tokens."""
     return b"t" + source.encode() + b"\0"
+
+
+def reached_prefix(source: str) -> bytes:
+    """The start of the keys of how far each log of a source was taken in."""
+    return b"r" + source.encode() + b"\0"
 
 
 def shelf_key(number: int) -> bytes:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from ..store import Record
+    from .database import Puts
     from .held import Behind
 
 _TRACKS = 256
@@ -87,7 +88,8 @@ class Lanes:
     """All lanes by name, their tracks by number and by address, and the records in flight.
 
     `claimed` holds what was handed out: as much as the delivery window, never the backlog. `named` are those among them that have an entry in
-    the index of ids, `from_held` those that are held back, and where each is counted. `passed` counts what the cursors have not followed yet.
+    the index of ids, `from_held` those that are held back, and where each is counted. `passed` counts what the cursors have not followed yet. `unwritten` are
+    the numbers of new lanes and tracks: part of the next write.
     """
 
     def __init__(self, db: Database) -> None:
@@ -96,6 +98,7 @@ class Lanes:
         self.named: set[bytes] = set()
         self.from_held: dict[bytes, Behind] = {}
         self.passed = 0
+        self.unwritten: Puts = {}
         self.by_name: dict[str, Lane] = {}
         self.tracks: dict[int, Track] = {}
         self.by_address: dict[tuple[str, str], Track] = {}
@@ -118,11 +121,11 @@ class Lanes:
         return track
 
     def lane(self, name: str) -> Lane:
-        """The lane of this name; a new one is numbered, in a write of its own."""
+        """The lane of this name; a new one is numbered."""
         lane = self.by_name.get(name)
         if lane is None:
             number = len(self.by_name) + 1
-            self._db.write({}, {}, {keys.lane_key(name): keys.pack16(number)})
+            self.unwritten[keys.lane_key(name)] = keys.pack16(number)
             lane = self._add_lane(name, number)
         return lane
 
@@ -135,11 +138,11 @@ class Lanes:
         return _shared(lane, address) if lane is not None and len(lane.tracks) >= _TRACKS else None
 
     def track(self, name: str, address: str) -> Track:
-        """The same, but one that is needed is made, in a write of its own."""
+        """The same, but one that is needed is made."""
         track = self.find(name, address)
         if track is None:
             owner, number = self.lane(name), len(self.tracks) + 1
-            self._db.write({}, {}, {keys.track_key(owner.number, address): keys.pack16(number)})
+            self.unwritten[keys.track_key(owner.number, address)] = keys.pack16(number)
             track = self._add_track(name, address, number)
         return track
 

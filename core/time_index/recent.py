@@ -1,4 +1,4 @@
-"""The tokens of each source's latest batches, so that what the broker delivers again after a crash is recognised."""
+"""What came last: the tokens of each source's latest batches, and how far each log came, so that what the broker delivers again is recognised."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..store import Came
 from . import keys
 from .database import Database, scan_prefix
 
@@ -32,7 +33,16 @@ class Recent:
         prefix = keys.tokens_prefix(source)
         return [(int.from_bytes(key[-8:], "big"), _decode(value)) for key, value in scan_prefix(self._db.meta, prefix)]
 
-    def stage(self, change: Change, source: str, tokens: Sequence[bytes]) -> None:
+    def stage(self, change: Change, came: Came) -> None:
+        """Keep what is to be remembered of one batch."""
+        if came.reached:
+            prefix = keys.reached_prefix(came.source)
+            for log, token in came.reached.items():
+                change.meta[prefix + log] = token
+        elif came.tokens:
+            self._keep_tokens(change, came.source, came.tokens)
+
+    def _keep_tokens(self, change: Change, source: str, tokens: Sequence[bytes]) -> None:
         """Keep one batch's tokens, and drop what they make superfluous."""
         if source not in self._sizes:
             self._sizes[source] = deque((batch, len(stored)) for batch, stored in self._stored(source))
@@ -56,6 +66,8 @@ class Recent:
             sizes.popleft()
         self._totals[source] = total
 
-    def tokens(self, source: str) -> list[bytes]:
-        """All tokens that are kept, oldest first."""
-        return [token for _, tokens in self._stored(source) for token in tokens]
+    def came(self, source: str) -> Came:
+        """See `Store.came`."""
+        prefix = keys.reached_prefix(source)
+        tokens = [token for _, tokens in self._stored(source) for token in tokens]
+        return Came(source, tokens, {key[len(prefix) :]: token for key, token in scan_prefix(self._db.meta, prefix)})

@@ -180,6 +180,7 @@ class State:
             change.cursors[track] = min(change.cursors.get(track, track.cursor), key)
         change.meta.update({keys.cursor_key(track.number): key for track, key in change.cursors.items() if key != track.cursor})
         self.ids.forget(change)
+        change.meta.update(self.lanes.unwritten)
         change.meta[keys.NUMBERS_KEY] = change.numbers.packed()
         self._write(change, spend_reserve=spend_reserve)
         self._learn(change, counted)
@@ -204,6 +205,7 @@ class State:
 
     def _learn(self, change: Change, counted: dict[bytes, int]) -> None:
         self.numbers = change.numbers
+        self.lanes.unwritten.clear()
         self.gone_bytes += sum(row[SIZE] + _OVERHEAD for row in change.rows if row[0] != "scheduled")
         self.counters.keep(counted)
         self.held.keep(change)

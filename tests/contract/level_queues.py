@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from delaybridge.adapters.base import Outcome
     from delaybridge.adapters.log import Log
     from delaybridge.bridge.level_queues.publisher import Item
-    from delaybridge.core.store import Change, Due, Settled
+    from delaybridge.core.store import Came, Change, Due, Settled
 
 TABLE = Levels(parse_levels(DEFAULT_LEVELS))
 
@@ -86,9 +86,9 @@ class Stepped(LevelQueues):
             self.now = max(self.now, min(leaving))
         self.now = now
 
-    def put(self, changes: Sequence[Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> list:  # type: ignore[type-arg]
+    def put(self, changes: Sequence[Change], now: int, came: Came | None = None) -> list:  # type: ignore[type-arg]
         self.now = now
-        return super().put(changes, now, source, tokens)
+        return super().put(changes, now, came)
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
         self.move_on(now)

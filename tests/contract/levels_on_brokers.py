@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from delaybridge.core.store import Answer, Change, Counts, DeadLetter, Due, Held, Page, Pending, Query
+    from delaybridge.core.store import Answer, Came, Change, Counts, DeadLetter, Due, Held, Page, Pending, Query
 
 PACE = 50
 LEVELS = "50ms 200ms"
@@ -131,19 +131,19 @@ class OnBroker:
 
     # What comes in.
 
-    def put(self, changes: Sequence[Change], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> builtins.list[Answer]:
+    def put(self, changes: Sequence[Change], now: int, came: Came | None = None) -> builtins.list[Answer]:
         records = [self._setting.into(each.record) for each in changes if isinstance(each, Put)]
         assert len(records) == len(changes), "nothing else is said of level queues"
         self._added(*records)
-        return self._store.put([Put(each) for each in records], self._setting.real(now), source, tokens)
+        return self._store.put([Put(each) for each in records], self._setting.real(now), came)
 
     def _added(self, *records: Record) -> None:
         for each in records:
             self._setting.open[_place(each)] += 1
             self._expected[_place(each)] += 1
 
-    def taken(self, source: str) -> builtins.list[bytes]:
-        return self._store.taken(source)
+    def came(self, source: str) -> Came:
+        return self._store.came(source)
 
     # What goes out.
 

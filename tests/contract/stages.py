@@ -23,11 +23,13 @@ class Stage:
     """One broker, a queue of its own on it (`address`), and the sources and sinks that a test opens there.
 
     `cumulative` says that this broker can only acknowledge all messages up to one, `exact` that its tokens name messages, not contents: then
-    any message may be called a redelivery. `form` is what a message becomes when it passes through this broker, after docs/across-brokers.md.
+    any message may be called a redelivery. `log` says that it is a log: see `Received.log`. `form` is what a message becomes when it passes through
+    this broker, after docs/across-brokers.md.
     """
 
     cumulative = False
     exact = False
+    log = False
 
     def __init__(self, adapter: Any, options: Any, endpoint: Any, address: str) -> None:
         self.adapter = adapter
@@ -92,6 +94,7 @@ class KafkaStage(Stage):
 
     cumulative = True
     exact = True
+    log = True
 
     PROPERTIES = (
         "content_type",

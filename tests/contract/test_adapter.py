@@ -165,6 +165,17 @@ def test_messages_that_differ_have_different_tokens(stage: Stage) -> None:
     assert len({one.token for one in received(stage.source(), 23)}) == 23
 
 
+def test_tokens_of_a_log_begin_with_its_name_and_rise(stage: Stage) -> None:
+    stage.send(*numbered(20))
+    came = received(stage.source(), 20)
+    assert {bool(one.log) for one in came} == {stage.log}
+    assert all(one.token.startswith(one.log) for one in came)
+    for log in {one.log for one in came if one.log}:
+        tokens = [one.token for one in came if one.log == log]
+        assert tokens == sorted(tokens)
+        assert len({len(token) for token in tokens}) == 1
+
+
 def test_another_source_gets_what_a_closed_one_left(stage: Stage) -> None:
     stage.send(*numbered(5))
     source = stage.source()

@@ -12,7 +12,7 @@ from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.planner import Planner, Route
 from delaybridge.core.message import message
 from delaybridge.core.schedule import Limits
-from delaybridge.core.store import StoreFull
+from delaybridge.core.store import Came, StoreFull
 from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
@@ -232,6 +232,52 @@ def test_the_search_goes_on_where_any_message_may_be_a_redelivery(store: TimeInd
     intake.step(0)
 
     assert _bodies(store, T0 + 5000) == [b"a", b"b", b"c"]
+
+
+def _of_log(log: str, *positions: int) -> list[Received]:
+    return [
+        Received(message(name, {"x-delay": 5000}), "/queues/a", name, True, log=log.encode())
+        for name in (f"{log}{position:03}".encode() for position in positions)
+    ]
+
+
+def test_of_a_log_nothing_is_taken_twice_however_much_came_of_another_one_meanwhile(store: TimeIndex) -> None:
+    """Kafka gives one partition's backlog before another partition's redeliveries, and a bridge that is killed again and again gets no further."""
+    source = Script()
+    source.batches = [_of_log("a", 1, 2), *(_of_log("b", number) for number in range(20))]
+    intake = _intake(source, store, exact=True)
+    while source.batches:
+        intake.step(0)
+    before = len(_bodies(store, T0 + 5000))
+    source.batches = [[*_of_log("b", 20), *_of_log("a", 1, 2, 3)]]
+
+    _intake(source, store, exact=True).step(0)
+
+    assert (before, _bodies(store, T0 + 5000)) == (22, [b"b020", b"a003"])
+    assert store.came("orders") == Came("orders", [], {b"a": b"a003", b"b": b"b020"})
+
+
+def test_what_comes_again_of_a_log_is_recognised_without_a_new_connection(store: TimeIndex) -> None:
+    source = Script()
+    source.batches = [_of_log("a", 1, 2), _of_log("a", 2, 3)]
+    intake = _intake(source, store, exact=True)
+
+    intake.step(0)
+    intake.step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a001", b"a002", b"a003"]
+
+
+def test_what_is_in_no_log_is_recognised_among_what_is(store: TimeIndex) -> None:
+    """A batch that cannot be read has no position that can be trusted."""
+    source = Script()
+    source.batches = [[*_of_log("a", 1), _delayed("damaged"), *_of_log("a", 2)]]
+    _intake(source, store, exact=True).step(0)
+    source.batches = [[*_of_log("a", 1), _delayed("damaged", redelivered=True), *_of_log("a", 2, 3)]]
+
+    _intake(source, store, exact=True).step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a001", b"damaged", b"a002", b"a003"]
 
 
 def test_lanes_are_told_the_earliest_due_time_of_the_batch(store: TimeIndex) -> None:

@@ -96,6 +96,33 @@ def test_headers_give_the_properties_that_kafka_has_not_where_they_can_be_read_a
     assert third.message.properties == Properties(timestamp_ms=1002, partition=3)
 
 
+def of_epoch(epoch: int, base: int) -> list[Any]:
+    """Two records as the leader of that epoch has written them."""
+    raw = bytearray(written(Message(b"a"), Message(b"b")))
+    raw[0:8], raw[12:16] = base.to_bytes(8, "big"), epoch.to_bytes(4, "big", signed=True)
+    return read(bytes(raw))
+
+
+def test_a_record_is_in_the_log_of_its_partition_behind_all_that_came_before() -> None:
+    """Also where it takes the offset of one that an unclean election has thrown away."""
+    came = [*of_epoch(-1, 0), *of_epoch(1, 2), *of_epoch(1, 254), *of_epoch(2, 256), *of_epoch(300, 255)]
+    tokens = [one.token for one in came]
+    assert {one.log for one in came} == {ORIGIN.log}
+    assert all(token.startswith(ORIGIN.log) for token in tokens)
+    assert tokens == sorted(set(tokens))
+    others = {ORIGIN._replace(partition=4).log, ORIGIN._replace(identity=b"j" * 16).log}
+    assert len({ORIGIN.log, *others}) == 3
+
+
+def test_what_has_no_position_that_can_be_trusted_is_in_no_log() -> None:
+    first, _ = of_epoch(1, 0)
+    nameless = ORIGIN._replace(identity=b"")
+    (unnamed,) = records(DefaultRecordBatch(written(Message(b"a"))), nameless)
+    damaged = unreadable(b"raw", ORIGIN, (0, 0), "bad checksum")
+    assert [one.log for one in (first, unnamed, damaged)] == [ORIGIN.log, b"", b""]
+    assert damaged.token != first.token
+
+
 def test_a_record_of_a_topic_that_was_made_again_is_another_one() -> None:
     """By the topic's id; where the broker gives none, by the record's time."""
     again = ORIGIN._replace(identity=b"j" * 16)

@@ -16,12 +16,14 @@ from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import Message
 from delaybridge.core.reasons import Reason
+from delaybridge.core.store import Came
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from delaybridge.bridge.level_queues.publisher import Item
 
+CAME = Came("exact", [b"t"])
 ITEMS = [("level.1s", Message(b"a")), ("level.5s", Message(b"b"))]
 
 
@@ -29,8 +31,8 @@ class Journal:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
 
-    def tell(self, told: Sequence[Any], now: int, source: str = "", tokens: Sequence[bytes] = ()) -> None:
-        self.told.append((list(told), now, source, list(tokens)))
+    def tell(self, told: Sequence[Any], now: int, came: Came | None = None) -> None:
+        self.told.append((list(told), now, came))
 
 
 class Levels:
@@ -76,40 +78,39 @@ def doors(journal: Journal, topic: Topic | None = None) -> tuple[Doors, Levels]:
     return made, levels
 
 
-@pytest.mark.parametrize(("route", "tokens"), [("exact", [b"1", b"2"]), ("alike", [])])
-def test_rows_are_told_and_exact_tokens_remembered_once_the_levels_have_confirmed(
-    journal: Journal, route: str, tokens: list[bytes]
-) -> None:
+@pytest.mark.parametrize(("route", "remembered"), [("exact", True), ("alike", False)])
+def test_rows_are_told_and_exact_tokens_remembered_once_the_levels_have_confirmed(journal: Journal, route: str, remembered: bool) -> None:
     made, levels = doors(journal)
-    made.enter(ITEMS, ["row"], 7, route, [b"1", b"2"])  # type: ignore[list-item]
+    came = Came(route, [b"1", b"2"])
+    made.enter(ITEMS, ["row"], 7, came)  # type: ignore[list-item]
     assert levels.taken == ["level.1s", "level.5s"]
-    assert journal.told == [(["row"], 7, route, tokens)]
+    assert journal.told == [(["row"], 7, came if remembered else None)]
 
 
 def test_a_joined_batch_enters_through_its_source_and_its_tokens_are_not_needed(journal: Journal) -> None:
     topic = Topic()
     made, levels = doors(journal, topic)
-    made.enter(ITEMS, ["row"], 7, "joined", [b"1", b"2"])  # type: ignore[list-item]
+    made.enter(ITEMS, ["row"], 7, Came("joined", [b"1", b"2"]))  # type: ignore[list-item]
     assert (topic.published, levels.taken) == (["level.1s", "level.5s"], [])
-    assert journal.told == [(["row"], 7, "", [])]
+    assert journal.told == [(["row"], 7, None)]
 
 
 def test_of_a_joined_batch_nothing_is_told_while_it_is_in_doubt(journal: Journal) -> None:
     topic = Topic(works=False)
     made, _ = doors(journal, topic)
     with pytest.raises(NotConnected):
-        made.enter(ITEMS, ["row"], 7, "joined", [b"1", b"2"])  # type: ignore[list-item]
+        made.enter(ITEMS, ["row"], 7, Came("joined", [b"1", b"2"]))  # type: ignore[list-item]
     assert journal.told == []
     assert topic.in_doubt is not None
     topic.in_doubt()  # as the next connection finds
-    assert journal.told == [(["row"], 7, "", [])]
+    assert journal.told == [(["row"], 7, None)]
 
 
 def test_of_a_joined_batch_that_becomes_nothing_rows_are_told_at_once(journal: Journal) -> None:
     topic = Topic()
     made, _ = doors(journal, topic)
-    made.enter([], ["row"], 7, "joined", [b"1"])  # type: ignore[list-item]
-    assert (topic.published, journal.told) == ([], [(["row"], 7, "joined", [])])
+    made.enter([], ["row"], 7, Came("joined", [b"1"]))  # type: ignore[list-item]
+    assert (topic.published, journal.told) == ([], [(["row"], 7, None)])
 
 
 class Picky:
@@ -161,7 +162,7 @@ class Entering:
     def _run(self) -> None:
         batch = [("level.1h", Message(b"%d" % number)) for number in range(500)]
         try:
-            self._doors.enter(batch, ["row"], 7, "exact", [b"t"])  # type: ignore[list-item]
+            self._doors.enter(batch, ["row"], 7, CAME)  # type: ignore[list-item]
         except NotConnected as error:
             self.ended.append(error)
         else:
@@ -182,7 +183,7 @@ def test_what_is_refused_for_long_keeps_its_batch_waiting_and_nothing_of_that_en
 
     assert entering.wait() is None
     assert picky.taken == Counter({b"%d" % number: 1 for number in range(500)})
-    assert journal.told == [(["row"], 7, "exact", [b"t"])]
+    assert journal.told == [(["row"], 7, CAME)]
 
 
 def test_a_stop_ends_the_wait_and_nothing_is_told(

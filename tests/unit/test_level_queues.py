@@ -13,7 +13,7 @@ from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
-from delaybridge.core.store import Held, Put, Query, Refuse, Settled, Unsupported
+from delaybridge.core.store import Came, Held, Put, Query, Refuse, Settled, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,12 +131,12 @@ def test_what_was_held_and_is_delivered_or_waits_at_the_broker_again_counts_as_h
 
 def test_what_was_taken_in_is_remembered_where_its_tokens_name_one_message_each(store: Stepped, place: Path) -> None:
     for source in ("exact", "other"):
-        store.put([Put(record()), Put(record())], T0, source, [b"1", b"2"])
+        store.put([Put(record()), Put(record())], T0, Came(source, [b"1", b"2"]))
 
     store.die()
     again = Stepped(place)
 
-    assert (again.taken("exact"), again.taken("other")) == ([b"1", b"2"], [])
+    assert (again.came("exact").tokens, again.came("other").tokens) == ([b"1", b"2"], [])
     again.close()
 
 
@@ -146,8 +146,8 @@ def test_what_the_broker_did_not_take_is_not_remembered(store: Stepped, monkeypa
 
     monkeypatch.setattr(store.doors, "_published", away)
     with pytest.raises(NotConnected):
-        store.put([Put(record())], T0, "exact", [b"1"])
-    assert store.taken("exact") == []
+        store.put([Put(record())], T0, Came("exact", [b"1"]))
+    assert store.came("exact").tokens == []
 
 
 def test_the_next_occurrence_is_at_its_level_before_this_one_is_forgotten(store: Stepped, place: Path) -> None:

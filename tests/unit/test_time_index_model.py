@@ -18,7 +18,7 @@ from unit.store_model import Change, Item, Model
 from delaybridge.core.ledger import CLOSING
 from delaybridge.core.message import Message
 from delaybridge.core.schedule import Recurrence, Schedule
-from delaybridge.core.store import Due, Held, Pending, Put, Query, Record, Refuse, Settled, Withdraw
+from delaybridge.core.store import Came, Due, Held, Pending, Put, Query, Record, Refuse, Settled, Withdraw
 from delaybridge.core.time_index import TimeIndex, counters, delivery, ids
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class TimeIndexMachine(RuleBasedStateMachine):
                 given.append(replace(one, record=self.absolute(one.record, now), forward=forward))
             else:
                 given.append(one)
-        answers = self.store.put(given, now, "in", [b"token"] * len(given))
+        answers = self.store.put(given, now, Came("in", [b"token"] * len(given)))
         made = [row.id for row in self.new_rows() if row.event == "scheduled" and row.id not in CHOSEN]
         self.model.made.update(made)
         assert answers == self.model.put(given, made, now)
@@ -130,7 +130,16 @@ class TimeIndexMachine(RuleBasedStateMachine):
     def due(self, limit: int, stale: bool) -> None:
         now = self.tell(stale)
         for lane in LANES:
+            if limit < len(self.model.items):
+                self.read_on(lane)
             self.taken(self.store.due(lane, now, limit, 1 << 30), self.model.due(lane, now, limit))
+
+    def read_on(self, lane: str) -> None:
+        """Let each track stand where something waits: what it comes by before that counts as set aside, and how much that is the model does not know."""
+        place = self.store._state.lanes.by_name.get(lane)
+        for track in place.tracks if place else ():
+            if not track.exact:
+                self.store._delivery._peek(track)
 
     @rule(limit=limits)
     def due_held(self, limit: int) -> None:

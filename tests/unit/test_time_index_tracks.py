@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.stores import T0, bodies, give, record, take
 
-from delaybridge.core.store import Held, StoreError
+from delaybridge.core.store import Held, StoreError, StoreFull
 from delaybridge.core.time_index import TimeIndex, keys, lanes
 from delaybridge.core.time_index.database import Database
 
@@ -69,3 +69,23 @@ def test_a_store_of_another_format_is_refused_and_not_touched(tmp_path: Path, ot
 
     with pytest.raises(StoreError, match=f"has format {other}; this version reads format 2"):
         TimeIndex(tmp_path, bridge="b1", min_free_disk=0, reserve_bytes=0)
+
+
+def test_a_track_of_which_the_first_write_failed_is_kept_with_the_next_one(
+    open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreFull("no room")
+
+    index = open_index()
+    with monkeypatch.context() as failing:
+        failing.setattr(Database, "write", full)
+        with pytest.raises(StoreFull):
+            give(index, record("lost", address="new"))
+    give(index, record("1", address="other"), record("2", T0 + 1, address="new"))
+    before = _tracks(index)
+
+    index = open_index()
+
+    assert _tracks(index) == before == {"new": 1, "other": 2}
+    assert bodies(take(index, T0 + 1)) == ["2", "1"]
