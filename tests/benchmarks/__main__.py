@@ -18,6 +18,7 @@ from .active_queues import ActiveQueues
 from .audit import audit
 from .burst import burst
 from .figures import Figure, beside, plain, table_of
+from .isolation import isolation
 from .kafka_topics import Topics
 from .lateness import lateness
 from .levels import levels
@@ -67,6 +68,15 @@ def on_activemq(directory: Path) -> list[Figure]:
         return both(ActiveQueues(url), directory, RELAYED_BY_ACTIVEMQ)
 
 
+def isolated(directory: Path) -> list[Figure]:
+    """On each broker."""
+    figures = on_rabbitmq(lambda url: isolation(Queues(url), directory / "rabbitmq", AT_ONCE))
+    with kafka.start() as running:
+        figures += isolation(Topics(running.url), directory / "kafka", AT_ONCE)
+    with broker(scheduler=False) as url:
+        return figures + isolation(ActiveQueues(url), directory / "activemq", AT_ONCE // 2)
+
+
 def levels_on_kafka(directory: Path) -> list[Figure]:
     with kafka.start() as running:
         return levels(Topics(running.url), directory, AT_LEVELS, STEADY)
@@ -83,6 +93,7 @@ GROUPS: dict[str, Callable[[Path], list[Figure]]] = {
     "lateness": lambda directory: on_rabbitmq(lambda url: lateness(Queues(url), directory, STEADY)),
     "pending": lambda directory: on_rabbitmq(lambda url: pending(url, directory, PENDING)),
     "burst": lambda directory: on_rabbitmq(lambda url: burst(url, directory, AT_ONCE)),
+    "isolation": isolated,
     "kafka": on_kafka,
     "activemq": on_activemq,
     "levels": lambda directory: on_rabbitmq(lambda url: levels(Queues(url), directory, AT_LEVELS, STEADY)),
