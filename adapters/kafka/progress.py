@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 MOST = 9000
-"""Records that are given out and not committed, at most: after a crash they come again, and the bridge recognises its latest 10,000."""
+"""Records that are given out and not committed, at most: they come again to whoever has the partition next, and if that is another bridge, or the broker
+has no topic ids (then the latest 10,000 are recognised), some of them may be delivered twice."""
 
 
 class Given:
