@@ -121,6 +121,10 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
                     del self._batches[partition]
         return super().ready(cluster, now)
 
+    def overdue(self, before: float) -> bool:
+        """Whether something that came before then (`time.monotonic`) has no outcome yet. Any thread."""
+        return any(flight.created < before for flight in self._incomplete.all())
+
     def waiting(self) -> set[str]:
         """The topics that have batches waiting."""
         return {partition.topic for partition, queue in list(self._batches.items()) if queue}

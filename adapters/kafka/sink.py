@@ -41,6 +41,7 @@ log = structlog.get_logger()
 _LARGEST = 96 << 20  # a broker closes the connection of a request of 100 MiB
 _REQUEST = 16 << 20  # batches for one broker that share a request
 _VERDICT = 2  # metadata answers without a topic, until it counts as missing: the first one may have been asked for before
+_LOOK = 1.0  # seconds between two looks for what has no outcome
 _IDLE = 300.0  # seconds without a message, until the cluster is not asked about a topic any more
 
 
@@ -67,7 +68,9 @@ class Publisher:
         self._unknown: dict[str, _Unknown] = {}
         self._used: dict[str, float] = {}
         self._failed: NotConnected | None = None
-        self._idle = max(_IDLE, 2 * delivery_timeout)  # by then nothing is under way
+        self._longest = 2 * delivery_timeout  # by then nothing is under way
+        self._idle = max(_IDLE, self._longest)
+        self._looked = time.monotonic()
         caught = Caught(lost)
         with caught.opening():
             self._open(caught, configs, timeout, delivery_timeout)
@@ -107,6 +110,16 @@ class Publisher:
         if self._numbers.has_fatal_error():
             raise NotConnected(f"Kafka lets this producer send no more: {self._numbers.last_error!r}")
         self._pulse.check()
+        self._look()
+
+    def _look(self) -> None:
+        """The sender ends what is under way after `delivery_timeout`. What it dropped, with an error that it only logged, has no end but by `close`."""
+        now = time.monotonic()
+        if now - self._looked >= _LOOK:
+            self._looked = now
+            if self._accumulator.overdue(now - self._longest):
+                self._failed = NotConnected(f"the sender has left messages without an answer for {self._longest:g} s")
+                raise self._failed
 
     def submit(self, messages: Sequence[Outgoing]) -> None:
         """Hand messages to the sender; those for unknown topics wait until it has asked."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kafka import TopicPartition
 
 from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing
 from delaybridge.adapters.kafka import sink as module
@@ -16,8 +18,6 @@ from delaybridge.adapters.kafka.sink import Publisher
 from delaybridge.core.message import message
 
 if TYPE_CHECKING:
-    from kafka import TopicPartition
-
     from delaybridge.adapters.kafka.batches import Prepared
 
 
@@ -103,3 +103,21 @@ def test_what_nobody_foresaw_leaves_no_message_without_its_outcome(stage: Stage,
         stage.publisher.check()
     stage.publisher.close()
     assert stage.outcomes == Counter(["early", "missing", *"abc"])
+
+
+def test_what_the_sender_has_dropped_is_due_again_over_a_new_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    stage, partition = Stage(), TopicPartition("orders", 0)
+    accumulator = stage.publisher._accumulator
+    accumulator.enqueue(partition, [(b"a", b"\x01\x01\0", 0)])
+    accumulator._batches[partition].popleft()  # as kafka-python does before it fails with an error that it only logs
+    now += 2
+    stage.publisher.check()
+    now += 1
+    for _ in range(2):
+        with pytest.raises(NotConnected, match="without an answer for 2 s"):
+            stage.publisher.check()
+    assert not stage.heard
+    stage.publisher.close()
+    assert [(tag, type(error)) for tag, error in stage.heard] == [(b"a", NotConnected)]
