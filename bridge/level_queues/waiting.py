@@ -90,9 +90,10 @@ class _Lane:
             heapq.heappush(self.ready.setdefault(head.record.address, []), heapq.heappop(self.waiting))
 
     def back(self, entry: Entry) -> None:
-        """To where it was handed out from."""
+        """To where it waits: behind its address, among what is due there, or for its time."""
         address = entry.record.address
-        heapq.heappush(self.held[address] if entry.held else self.ready.get(address, self.waiting), entry)
+        due = self.ready.get(address, self.waiting) if entry.place[0] <= self.seen else self.waiting
+        heapq.heappush(self.held[address] if entry.held else due, entry)
 
     def heads(self) -> Iterator[Entry]:
         """The first of all heaps of what is not held."""

@@ -42,6 +42,30 @@ def test_what_was_due_and_not_handed_out_is_due_no_more_when_the_clock_was_set_b
     assert bodies(_take(waiting, T0 + 9)) == ["2"]
 
 
+def test_what_comes_while_more_is_due_for_its_address_than_can_go_out_is_not_early(waiting: Waiting) -> None:
+    _add(waiting, "1", "2")
+    assert bodies(_take(waiting, limit=1)) == ["1"]
+    _add(waiting, "later", due=T0 + 500)
+
+    assert bodies(_take(waiting)) == ["2"]
+    assert waiting.next_due("rabbit") == T0 + 500
+    assert bodies(_take(waiting, T0 + 500)) == ["later"]
+
+
+def test_what_is_put_back_after_the_clock_was_set_back_is_not_early(waiting: Waiting) -> None:
+    _add(waiting, "1", due=T0 - 5)
+    _add(waiting, "2", "3", "4")
+    first, second = _take(waiting, limit=2)
+    waiting.put_back([first.key])
+    assert bodies(_take(waiting, T0 - 5, limit=0)) == []
+
+    _add(waiting, "5", "6", due=T0 - 5)
+    assert bodies(_take(waiting, T0 - 5, limit=1)) == ["1"]
+    waiting.put_back([second.key])
+
+    assert bodies(_take(waiting, T0 - 5)) == ["5", "6"]
+
+
 def test_what_is_put_back_goes_out_before_what_is_due_later(waiting: Waiting) -> None:
     _add(waiting, "1", "2", "3")
     first, _second = _take(waiting, limit=2)
