@@ -68,8 +68,9 @@ class HeldBack:
         return (addresses for track, addresses in self._behind.items() if track.lane is lane)
 
     def waits(self, lane: Lane) -> bool:
-        """Whether anything of a lane is held back and not in flight."""
-        return any(behind.waits for addresses in self.holding(lane) for behind in addresses.values())
+        """Whether anything of a lane is held back and not in flight. Asked without the lock: of copies, while other threads change what is held."""
+        held = (addresses for track, addresses in list(self._behind.items()) if track.lane is lane)
+        return any(behind.waits for addresses in held for behind in list(addresses.values()))
 
     def first(self, track: Track) -> bytes:
         """No record of this track before this due key is held back."""

@@ -10,6 +10,7 @@ from contract.stores import T0, bodies, give, record, take
 from delaybridge.core.store import Held, StoreError, StoreFull
 from delaybridge.core.time_index import TimeIndex, keys, lanes
 from delaybridge.core.time_index.database import Database
+from delaybridge.core.time_index.held import Behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,3 +90,43 @@ def test_a_track_of_which_the_first_write_failed_is_kept_with_the_next_one(
 
     assert _tracks(index) == before == {"new": 1, "other": 2}
     assert bodies(take(index, T0 + 1)) == ["2", "1"]
+
+
+def test_what_another_lane_holds_back_meanwhile_does_not_disturb_a_lane(
+    open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = open_index()
+    give(index, *(record("1", lane=lane, address=address) for lane in ("rabbit", "kafka") for address in ("x", "y")))
+    mine, others = take(index, lane="rabbit"), take(index, lane="kafka")
+    index.hold([Held(due.key, 1, "refused") for due in mine], T0)
+    flying = [due for address in ("x", "y") for due in take(index, lane="rabbit", held=address)]
+
+    def meanwhile(behind: Behind) -> bool:
+        index.hold([Held(due.key, 1, "refused") for due in others], T0)
+        others.clear()
+        return behind.count > behind.out
+
+    with monkeypatch.context() as another_thread:
+        another_thread.setattr(Behind, "waits", property(meanwhile))
+        assert not index._delivery.may_write(index._state.lanes.by_name["rabbit"], None)
+
+    assert len(flying) == 2
+    assert set(index.held("kafka")) == {"x", "y"}
+
+
+def test_what_is_held_back_where_it_is_asked_whether_any_is_may_end_meanwhile(
+    open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_TRACKS", 1)
+    index = open_index()
+    give(index, *(record("1", address=address, chosen_id=address) for address in ("x", "y")))
+    index.hold([Held(due.key, 1, "refused") for due in take(index)], T0)
+    assert len(take(index, held="x")) == 1
+
+    def meanwhile(behind: Behind) -> bool:
+        index.cancel("y", T0)
+        return behind.count > behind.out
+
+    with monkeypatch.context() as another_thread:
+        another_thread.setattr(Behind, "waits", property(meanwhile))
+        assert not index._delivery.may_write(index._state.lanes.by_name["rabbit"], None)
