@@ -73,6 +73,11 @@ class Batched:
             self._taken.begun.append(self)
 
     @property
+    def lost(self) -> bool:
+        """Whether the broker gives them again."""
+        return self._taken.lost
+
+    @property
     def pinned(self) -> int:
         """How many are passed on and wait for the others."""
         return len(self._passed_on)
@@ -99,18 +104,29 @@ class Batched:
 
 
 class Finish:
-    """Called once a message is confirmed at its next place, on any thread. `token` names it at its source, `place` in its batch."""
+    """Called once a message is confirmed at its next place, on any thread. `token` names it at its source, `place` in its batch.
 
-    __slots__ = ("_batch", "_place", "token")
+    `again` says that its broker may have given it before.
+    """
 
-    def __init__(self, batch: Batched, place: int, token: bytes) -> None:
+    __slots__ = ("__weakref__", "_batch", "_called", "_place", "again", "token")
+
+    def __init__(self, batch: Batched, place: int, token: bytes, *, again: bool = False) -> None:
         self._batch = batch
         self._place = place
+        self._called = False
+        self.again = again
         self.token = token
 
     def __call__(self) -> None:
         """It need not come again."""
+        self._called = True
         self._batch.one(self._place)
+
+    @property
+    def open(self) -> bool:
+        """Whether its message is still on its way here, and nobody else has it."""
+        return not (self._called or self._batch.lost)
 
 
 class Stay:
@@ -235,7 +251,8 @@ class Passage:
         taken.unfinished += len(batch.messages)
         now = self._clock()
         for place, received in enumerate(batch.messages):
-            heapq.heappush(taken.staying, self._stay(received.message, batched, Finish(batched, place, received.token), now))
+            done = Finish(batched, place, received.token, again=received.redelivered)
+            heapq.heappush(taken.staying, self._stay(received.message, batched, done, now))
 
     def _stay(self, message: Message, batched: Batched, done: Finish, now: int) -> Stay:
         try:

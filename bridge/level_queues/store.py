@@ -8,7 +8,9 @@ bridge is its ledger alone: rows that are in no file yet.
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import structlog
 from msgspec.structs import replace
@@ -100,6 +102,8 @@ class LevelQueues(Unindexed):
         self._waiting = Waiting()
         self.claims = Claims(log, self._waiting, self._withdraw, wake, clock, memory)
         self._told_of: set[str] = set()
+        self._lock = threading.Lock()
+        self._series: WeakValueDictionary[Record, Finish] = WeakValueDictionary()
         self._orders = itertools.count()
         self.doors = Doors(publisher, journal, exact)
 
@@ -168,9 +172,25 @@ class LevelQueues(Unindexed):
         elif record.lane not in self._lanes:
             self._unknown(record.lane)
             self._insist([(self._addresses[1], pack(_hop(envelope, now)))], taken, done)
+        elif self._is_copy(record, done):
+            self._insist((), taken, done)
         else:
             self._waiting.add(record, envelope.order, taken, done, envelope.claim)
             self._wake(record.lane, record.schedule.due)
+
+    def _is_copy(self, record: Record, done: Finish) -> bool:
+        """Whether the same occurrence of a series is here already: a bridge was killed when the next was confirmed and this one not acknowledged.
+
+        Else the series would be delivered twice for ever. What the broker gives again is no copy; one with a log does not say so.
+        """
+        if record.schedule.recurrence is None or self.cancels:
+            return False
+        with self._lock:
+            first = self._series.get(record)
+            if first is not None and first.open and not done.again:
+                return True
+            self._series[record] = done
+            return False
 
     def _unknown(self, lane: str) -> None:
         """Another bridge put it here, and may know where it goes: it stays at the first level for as long as none does."""

@@ -9,15 +9,21 @@ from contract.level_queues import Stepped
 from contract.stores import MINUTE, T0, bodies, delivered, give, record, take
 from msgspec.structs import replace
 
-from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.base import Batch, NotConnected, Received
 from delaybridge.adapters.memory import Memory, broker
+from delaybridge.bridge.level_queues.envelope import Envelope, pack
+from delaybridge.bridge.level_queues.passage import Batched, Finish
+from delaybridge.bridge.level_queues.store import LevelQueues
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
+from delaybridge.core.recurrence import following
 from delaybridge.core.store import Came, Held, Put, Query, Refuse, Settled, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from delaybridge.core.store import Due
 
 SECOND = 1_000
 
@@ -252,3 +258,45 @@ def test_a_lane_hears_of_what_has_come_into_memory(store: Stepped) -> None:
     store.move_on(T0 + 2_100)
 
     assert store.woken == [("rabbit", T0 + 2_300)]
+
+
+def due_next(due: Due) -> Settled:
+    """It is delivered when it is due, and the following occurrence goes to its level."""
+    now = due.record.schedule.due
+    upcoming = following(due.record.schedule, now, now)
+    return Settled(due.key, "delivered", now, next=replace(due.record, schedule=upcoming) if upcoming else None)
+
+
+def occurrences(found: list[Due]) -> list[int]:
+    return [due.record.schedule.occurrence for due in found]
+
+
+def test_a_series_that_a_killed_bridge_left_twice_is_one_again_with_its_next_occurrence(store: Stepped, place: Path) -> None:
+    give(store, record("tick", T0 + MINUTE, every=MINUTE))
+    (first,) = take(store, T0 + MINUTE)
+    LevelQueues.settle(store, [due_next(first)], T0 + MINUTE)  # the second is confirmed at its level, the first not acknowledged
+    store.die()
+
+    again = Stepped(place)
+    seen = []
+    for number in range(1, 4):
+        found = take(again, T0 + number * MINUTE)
+        again.settle([due_next(due) for due in found], T0 + number * MINUTE)
+        seen.append(occurrences(found))
+
+    assert seen == [[1], [2], [3]]
+    again.close()
+
+
+@pytest.mark.parametrize("other", ["tock", "again"])
+def test_what_merely_looks_like_a_copy_of_a_series_is_none(store: Stepped, other: str) -> None:
+    give(store, record("tick", every=MINUTE, chosen_id="1"))
+    (first,) = take(store)
+    if other == "tock":
+        give(store, record("tock", every=MINUTE, chosen_id="1"))
+    else:  # while its connection lasts
+        passage = store.passages[0]
+        again = Received(pack(Envelope(first.record, T0)), "", b"", redelivered=True)
+        batch = Batched(Batch([again], lambda: None), passage._taken, lambda: T0)
+        store.leave(Envelope(first.record, T0), passage._taken, T0, Finish(batch, 0, b"", again=again.redelivered))
+    assert len(take(store)) == 1
