@@ -72,8 +72,11 @@ class Delivery:
             share = max(_SHARE, room.records // len(ready))
             for track in ready:
                 before = len(found)
-                self._claim(track, now, share, room, found)
-                if len(found) > before:
+                aside = self._claim(track, now, share, room, found)
+                if aside:
+                    room.aside -= len(aside)
+                    self._set_aside(track, aside, now)
+                if aside or len(found) > before:
                     lane.last = track.number
                 if not room.left():
                     break
@@ -85,8 +88,8 @@ class Delivery:
     def _gives_way(self, found: list[Due]) -> bool:
         return self._state.lock.wanted and len(found) >= _BEFORE_GIVING_WAY
 
-    def _claim(self, track: Track, now: int, share: int, room: Room, found: list[Due]) -> None:
-        """Walk on from the track's position and hand out its share. What is doomed, or for an address that holds others back, is set aside.
+    def _claim(self, track: Track, now: int, share: int, room: Room, found: list[Due]) -> list[tuple[bytes, Record]]:
+        """Walk on from the track's position and hand out its share; returns what is to be set aside: doomed, or for an address that holds others back.
 
         Ends early where another thread waits for the lock.
         """
@@ -125,12 +128,10 @@ class Delivery:
             at = end
         records.status()
         track.stand(at, exact=at < end and not behind and at not in claimed)
-        if aside:
-            room.aside -= len(aside)
-            self._set_aside(track, aside, now)
+        return aside
 
     def _set_aside(self, track: Track, aside: list[tuple[bytes, Record]], now: int) -> None:
-        """Hold records back that the track's position has passed."""
+        """Hold records back that the track's position has passed. Nobody may be reading: on a full disk the store could not be opened again."""
         held = self._state.held
         change = self._state.change()
         for key, record in aside:
@@ -159,6 +160,7 @@ class Delivery:
                 lanes.from_held[key] = state.held.handed_out(track, address, key)
                 found.append(Due(key, record, attempts, error))
                 max_bytes -= len(raw)
+        waiting.close()
         if doomed:
             self._set_aside(track, doomed, now)
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -43,7 +44,8 @@ class Item:
 class Model:
     """`known` tells of each id: the item that bears it, or how it ended and when; a withdrawal before its record has no event.
 
-    `addresses` are those of each lane in the order in which they came up, `last` the one that was handed out from last.
+    `owners` are the addresses of each lane that have a track, `tracks` at most, in the order in which they came up; the others share one with one of these.
+    `last` is the owner whose turn it was last.
     """
 
     memory: int
@@ -54,8 +56,9 @@ class Model:
     made: set[str] = field(default_factory=set)
     events: Counter[Event] = field(default_factory=Counter)
     shelf: list[Record] = field(default_factory=list)
-    addresses: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    owners: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     last: dict[str, str] = field(default_factory=dict)
+    tracks: int = 256
 
     def told(self, now: int) -> None:
         self.latest = max(self.latest, now)
@@ -67,9 +70,15 @@ class Model:
         self.arrival += 1
         item = Item(record, max(record.schedule.due, now), self.arrival)
         self.items.append(item)
-        if record.address not in self.addresses[record.lane]:
-            self.addresses[record.lane].append(record.address)
+        owners = self.owners[record.lane]
+        if record.address not in owners and len(owners) < self.tracks:
+            owners.append(record.address)
         return item
+
+    def owner(self, record: Record) -> str:
+        """Whose track a record waits on."""
+        owners = self.owners[record.lane]
+        return record.address if record.address in owners else owners[crc32(record.address.encode()) % self.tracks]
 
     def schedule(self, record: Record, now: int) -> None:
         self.events["scheduled"] += 1
@@ -141,36 +150,36 @@ class Model:
         return sorted(found, key=lambda item: item.place)
 
     def turns(self, lane: str) -> list[str]:
-        """The addresses, beginning behind the one that was handed out from last."""
-        addresses = self.addresses[lane]
-        start = addresses.index(self.last[lane]) + 1 if lane in self.last else 0
-        return addresses[start:] + addresses[:start]
+        """The owners of tracks, beginning behind the one whose turn it was last."""
+        owners = self.owners[lane]
+        start = owners.index(self.last[lane]) + 1 if lane in self.last else 0
+        return owners[start:] + owners[:start]
 
-    def walked(self, lane: str, address: str) -> list[Item]:
+    def walked(self, lane: str, owner: str) -> list[Item]:
         """What handing out comes by: all from the first that waits on, what is held back already among it."""
-        idle = [item for item in self.items if (item.record.lane, item.record.address) == (lane, address) and not item.flying]
+        idle = [item for item in self.items if item.record.lane == lane and self.owner(item.record) == owner and not item.flying]
         first = min((item.place for item in idle if item.held is None), default=None)
         return sorted((item for item in idle if first is not None and item.place >= first), key=lambda item: item.place)
 
     def due(self, lane: str, now: int, limit: int) -> list[Item]:
         behind = {item.record.address for item in self.held(lane) if not item.flying}
         found, aside = list[Item](), 0
-        for address in self.turns(lane):
-            for item in self.walked(lane, address):
+        for owner in self.turns(lane):
+            for item in self.walked(lane, owner):
                 if item.instant > now or len(found) == limit or aside == (limit + 1) // 2:
                     break
+                self.last[lane] = owner
                 if item.doomed:
                     self.end(item, item.doomed, now)
                     aside += 1
                 elif item.held is not None:
                     aside += 1
-                elif address in behind:
+                elif item.record.address in behind:
                     item.held = 0, ""
                     aside += 1
                 else:
                     item.flying = True
                     found.append(item)
-                    self.last[lane] = address
         return found
 
     def due_held(self, lane: str, address: str, now: int, limit: int) -> list[Item]:

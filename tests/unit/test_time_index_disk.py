@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
 from contract.stores import HOUR, T0, adds_up, bodies, delivered, give, record, take
 
-from delaybridge.core.store import StoreError, StoreFull, StoreLocked
+from delaybridge.core.store import Answer, Held, StoreError, StoreFull, StoreLocked, Withdraw
 from delaybridge.core.time_index import TimeIndex, database
 from delaybridge.core.time_index.disk import Disk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 MIB = 1 << 20
@@ -201,6 +201,54 @@ def test_a_store_that_a_full_disk_lets_nobody_open_again_says_so_until_it_is_clo
 
     index = opened(tmp_path)
     assert [due.record.message.body for due in take(index)] == [b"a"]
+    index.close()
+
+
+@pytest.fixture
+def full_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Lets the next write find no room."""
+    write = database.Database.write
+
+    def full() -> None:
+        outcomes = [StoreFull("no space left")]
+
+        def written(self: database.Database, *puts: Any) -> None:
+            if outcomes:
+                raise outcomes.pop()
+            write(self, *puts)
+
+        monkeypatch.setattr(database.Database, "write", written)
+
+    return full
+
+
+def test_the_reserve_is_spent_when_there_is_no_room_to_set_a_record_aside(tmp_path: Path, full_once: Callable[[], None]) -> None:
+    index = opened(tmp_path)
+    give(index, record("1", address="down"), record("2", address="up"))
+    index.hold([Held(take(index, limit=1)[0].key, 1, "refused")], T0)
+    give(index, record("3", address="down"))
+
+    full_once()
+
+    assert bodies(take(index)) == ["2"]
+    assert bodies(take(index, held="down")) == ["1", "3"]
+    index.close()
+
+
+def test_the_reserve_is_spent_when_there_is_no_room_to_end_what_was_withdrawn(tmp_path: Path, full_once: Callable[[], None]) -> None:
+    index = opened(tmp_path)
+    give(index, record("1", chosen_id="a"), record("2"))
+    index.hold([Held(due.key, 1, "refused") for due in take(index)], T0)
+    assert bodies(take(index, held="orders")) == ["1", "2"]
+    index.put([Withdraw("a")], T0)
+    index.close()
+    index = opened(tmp_path)
+
+    full_once()
+
+    assert bodies(take(index, held="orders", limit=1)) == ["2"]
+    assert index.find("a") == Answer("too_late", "cancelled", T0)
+    assert adds_up(index)
     index.close()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 from unit.store_model import Change, Item, Model
 
@@ -20,6 +20,7 @@ from delaybridge.core.message import Message
 from delaybridge.core.schedule import Recurrence, Schedule
 from delaybridge.core.store import Came, Due, Held, Pending, Put, Query, Record, Refuse, Settled, Withdraw
 from delaybridge.core.time_index import TimeIndex, counters, delivery, ids
+from delaybridge.core.time_index import lanes as index_lanes
 
 if TYPE_CHECKING:
     from delaybridge.core.ledger import Row
@@ -78,12 +79,19 @@ class TimeIndexMachine(RuleBasedStateMachine):
         self.flying: dict[bytes, Item] = {}
         self.rows: list[Row] = []
         self.forgotten = 0
+        self.patched = pytest.MonkeyPatch()
         self.open()
+
+    @initialize(tracks=st.sampled_from([256, 2, 1]))
+    def addresses_share_tracks(self, tracks: int) -> None:
+        self.patched.setattr(index_lanes, "_TRACKS", tracks)
+        self.model.tracks = tracks
 
     def open(self) -> None:
         self.store = TimeIndex(self.folder, bridge="test", memory_ms=MEMORY, recent_tokens=5, min_free_disk=0, reserve_bytes=0)
 
     def teardown(self) -> None:
+        self.patched.undo()
         self.store.close()
         shutil.rmtree(self.folder)
 
@@ -130,9 +138,12 @@ class TimeIndexMachine(RuleBasedStateMachine):
     def due(self, limit: int, stale: bool) -> None:
         now = self.tell(stale)
         for lane in LANES:
-            if limit < len(self.model.items):
+            exact = limit < len(self.model.items)
+            if exact:
                 self.read_on(lane)
             self.taken(self.store.due(lane, now, limit, 1 << 30), self.model.due(lane, now, limit))
+            if not exact:
+                self.learn_the_turn(lane)
 
     def read_on(self, lane: str) -> None:
         """Let each track stand where something waits: what it comes by before that counts as set aside, and how much that is the model does not know."""
@@ -140,6 +151,14 @@ class TimeIndexMachine(RuleBasedStateMachine):
         for track in place.tracks if place else ():
             if not track.exact:
                 self.store._delivery._peek(track)
+
+    def learn_the_turn(self, lane: str) -> None:
+        """Whose it was, where that may have been one who set aside again what is held back already."""
+        place = self.store._state.lanes.by_name.get(lane)
+        if place is not None and place.last:
+            self.model.last[lane] = next(
+                owner for (name, owner), track in self.store._state.lanes.by_address.items() if (name, track.number) == (lane, place.last)
+            )
 
     @rule(limit=limits)
     def due_held(self, limit: int) -> None:

@@ -92,6 +92,21 @@ def test_a_track_of_which_the_first_write_failed_is_kept_with_the_next_one(
     assert bodies(take(index, T0 + 1)) == ["2", "1"]
 
 
+def test_a_burst_for_an_address_that_is_held_back_keeps_no_other_waiting(open_index: Callable[[], TimeIndex]) -> None:
+    index = open_index()
+    give(index, record("0", address="down"), record("other", T0 + 1, address="up"))
+    index.hold([Held(due.key, 1, "refused") for due in take(index)], T0)
+    give(index, *(record("burst", address="down") for _ in range(500)))
+    index = open_index()
+
+    first, second = (bodies(take(index, T0 + 1, limit=100)) for _ in range(2))
+
+    assert first + second == ["other"]
+    for _ in range(10):
+        take(index, T0 + 1, limit=100)
+    assert len(take(index, held="down")) == 501
+
+
 def test_what_another_lane_holds_back_meanwhile_does_not_disturb_a_lane(
     open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
