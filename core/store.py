@@ -243,7 +243,10 @@ class Store(Protocol):
         ...
 
     def next_due(self, lane: str) -> int | None:
-        """When the next record that `due` would hand out falls due, None where nothing waits. Held records do not count."""
+        """When the next record that `due` would hand out falls due, None where nothing waits. Held records do not count.
+
+        Where very many of these lie before it, the answer may be the time of one of them: `due` has nothing then, and it is to be asked again.
+        """
         ...
 
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:

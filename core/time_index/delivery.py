@@ -31,6 +31,8 @@ _ASIDE_AT_ONCE = 100
 
 And at most half as many as it may hand out: else a destination that catches up in the midst of a burst would have more behind it all the time.
 """
+_PASSED_AT_ONCE = 1_000
+"""Records held back that one look for what is due next comes by at most: all lanes wait meanwhile."""
 _CURSOR_EVERY = 1_000
 """A restart walks over about so many deleted keys, and reads so many held-back records, at most."""
 
@@ -166,25 +168,31 @@ class Delivery:
         return found
 
     def next_due(self, lane: Lane) -> int | None:
-        """See `Store.next_due`; looks on disk only where the answer is not known already."""
+        """See `Store.next_due`; looks on disk only where the answer is not known already. Behind very many held-back records, the time of one of these."""
         while lane.tracks:
             track = min(lane.tracks, key=_instant)
             if track.at == NEVER:
                 break
-            if track.exact:
+            if track.exact or not self._peek(track):
                 return track.at
-            self._peek(track)
         return None
 
-    def _peek(self, track: Track) -> None:
-        """Find the first record that is neither in flight nor held back."""
-        state, behind = self._state, self._state.held.of(track)
+    def _peek(self, track: Track) -> bool:
+        """Go on to the first record that is neither in flight nor held back. False where that is far: ask again."""
+        state, behind, passed = self._state, self._state.held.of(track), 0
         for key, raw in scan(state.db.due, track.position, track.end, values=bool(behind)):
-            if key in state.lanes.claimed or (behind and state.held.entry(state.decoded(key, raw)[0].address, key) is not None):
+            if key in state.lanes.claimed:
+                continue
+            if passed == _PASSED_AT_ONCE:
+                track.stand(key, exact=False)
+                return False
+            if behind and state.held.entry(state.decoded(key, raw)[0].address, key) is not None:
+                passed += 1
                 continue
             track.stand(key, exact=True)
-            return
+            return True
         track.stand(track.end, exact=False)
+        return True
 
     def settle(self, outcomes: Sequence[Settled], now: int) -> None:
         """See `Store.settle`. What is not in flight is settled too if it still waits, and passed over if it is gone."""

@@ -8,7 +8,7 @@ import pytest
 from contract.stores import T0, bodies, give, record, take
 
 from delaybridge.core.store import Held, StoreError, StoreFull
-from delaybridge.core.time_index import TimeIndex, keys, lanes
+from delaybridge.core.time_index import TimeIndex, delivery, keys, lanes
 from delaybridge.core.time_index.database import Database
 from delaybridge.core.time_index.held import Behind
 
@@ -105,6 +105,20 @@ def test_a_burst_for_an_address_that_is_held_back_keeps_no_other_waiting(open_in
     for _ in range(10):
         take(index, T0 + 1, limit=100)
     assert len(take(index, held="down")) == 501
+
+
+def test_what_is_due_next_is_found_in_several_looks_behind_very_many_records_that_are_held_back(
+    open_index: Callable[[], TimeIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_PASSED_AT_ONCE", 10)
+    index = open_index()
+    give(index, *(record("held", T0 + number) for number in range(25)), record("next", T0 + 100))
+    first, *others = take(index, T0 + 50)
+    index.hold([Held(due.key, 1, "refused") for due in others], T0)
+    index.put_back([first.key])
+    assert bodies(take(index, T0 + 50, limit=1)) == []
+
+    assert [index.next_due("rabbit") for _ in range(4)] == [T0 + 11, T0 + 21, T0 + 100, T0 + 100]
 
 
 def test_what_another_lane_holds_back_meanwhile_does_not_disturb_a_lane(
