@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ..store import Due, Query
 from . import keys
 from .database import scan_prefix
@@ -13,7 +15,6 @@ from .state import State, encode, is_carrier
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..schedule import Schedule
     from ..store import Record
     from .change import Change
     from .listing import Listing
@@ -64,7 +65,7 @@ class Moving:
             state.commit(change)
 
     def take_in(self, records: Sequence[Record], now: int) -> int:
-        """Keep records that bear their ids; returns how many are new here. One that is here already, of that occurrence, is passed over."""
+        """Keep records that bear their ids; returns how many are new here. One that is here already is passed over, another one with its id is not."""
         state = self._state
         change = state.change()
         fresh = sum(self._put(change, record, now) for record in records)
@@ -78,7 +79,7 @@ class Moving:
             state.carry(change, record, now)
             return True
         found = locate(state, record.id, change)
-        if isinstance(found, Found) and _same(found.record.schedule, record.schedule):
+        if isinstance(found, Found) and _same(found.record, record):
             return False
         key = state.put(change, record, encode(record), now)
         change.count(record, 1)
@@ -92,5 +93,6 @@ class Moving:
         return sum(one is not None and one.key is None and one.event is None for one in known)
 
 
-def _same(one: Schedule, other: Schedule) -> bool:
-    return (one.due, one.occurrence) == (other.due, other.occurrence)
+def _same(one: Record, other: Record) -> bool:
+    """Whether it is the same message, perhaps taken in twice: in level queues that cannot cancel, several messages may bear one id."""
+    return replace(one, taken=0) == replace(other, taken=0)
