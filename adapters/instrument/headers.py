@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ...core.dialects.rabbitmq import HEADER
@@ -9,6 +10,7 @@ from ...core.headers import DELAY_NAMES, TO
 
 _NAMES = frozenset[Any](DELAY_NAMES | {name.decode() for name in DELAY_NAMES})
 _PLUGIN = (HEADER.decode(), HEADER)
+_NEGATIVE = re.compile("-[0-9]{1,19}")
 _TO = frozenset[Any](name for raw in (TO, TO.replace(b"-", b"_")) for name in (raw, raw.decode()))
 
 
@@ -24,8 +26,13 @@ def delayed(headers: Any) -> bool:
 
 
 def _negated(name: Any, value: Any) -> bool:
-    """Whether this is what a delivered message bears: sent on with its headers copied, it asks for no delay."""
-    return name in _PLUGIN and isinstance(value, str | bytes) and value[:1] in ("-", b"-")
+    """Whether this is what a delivered message bears: sent on with its headers copied, it asks for no delay.
+
+    All digits are looked at: the first byte of a binary number (some nine days) can be a minus as well.
+    """
+    if name not in _PLUGIN or not isinstance(value, str | bytes):
+        return False
+    return _NEGATIVE.fullmatch(value if isinstance(value, str) else value.decode("latin-1")) is not None
 
 
 def addressed(headers: Any, topic: str) -> Any:

@@ -20,7 +20,11 @@ def replace(owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
 
 
 def restore(owner: type, name: str) -> None:
-    """Put the method back. One that somebody else wrapped meanwhile stays: without a rule it diverts nothing."""
+    """Put the method back. One that somebody else wrapped meanwhile stays: without a rule it diverts nothing.
+
+    `functools.wraps` copies our mark into theirs, but what theirs wraps is ours.
+    """
     method = owner.__dict__[name]
-    if _MARK in vars(method):
-        setattr(owner, name, vars(method)[_MARK])
+    replaced = getattr(method, _MARK, None)
+    if replaced is not None and method.__wrapped__ is replaced:
+        setattr(owner, name, replaced)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import subprocess
 import sys
 import threading
@@ -92,6 +94,11 @@ def test_what_is_no_list_of_headers_is_left_to_the_client_to_refuse(headers: Any
     assert not delayed(headers)
 
 
+@pytest.mark.parametrize("value", [b"-L\xae\0", (0x2D << 56).to_bytes(8), b"-5s", b"-tomorrow", b"-"])
+def test_what_merely_begins_like_a_negative_number_is_the_bridges_to_read(value: bytes) -> None:
+    assert delayed([("x-delay", value)])
+
+
 def test_only_the_topic_changes() -> None:
     assert sent(SUFFIX, "orders", b"v", b"k", LATE, 3) == ("orders.delayed", (b"v", b"k", LATE, 3), {})
     assert sent(SUFFIX, "orders", headers=LATE, key=b"k", partition=3) == (
@@ -180,19 +187,26 @@ def test_a_second_call_wraps_nothing_twice_and_its_arguments_hold() -> None:
     assert divert.Current.rule.topic("orders") == "orders.later"
 
 
-def test_a_method_that_somebody_wrapped_meanwhile_keeps_that_wrapper() -> None:
+@pytest.mark.parametrize("copied", [functools.wraps, lambda _: lambda wrapper: wrapper], ids=["functools.wraps", "plain"])
+def test_a_method_that_somebody_wrapped_meanwhile_keeps_that_wrapper(copied: Any) -> None:
     delaybridge.instrument()
     inner = kafka.KafkaProducer.send
 
-    def traced(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def passing(self: Any, *args: Any, **kwargs: Any) -> Any:
         return inner(self, *args, **kwargs)
 
-    kafka.KafkaProducer.send = traced
+    traced = kafka.KafkaProducer.send = copied(inner)(passing)
     try:
         delaybridge.uninstrument()
         assert kafka.KafkaProducer.send is traced
     finally:
         kafka.KafkaProducer.send = ORIGINAL[0]
+
+
+def test_what_was_a_coroutine_function_is_one_still() -> None:
+    delaybridge.instrument()
+    assert inspect.iscoroutinefunction(aiokafka.AIOKafkaProducer.send)
+    assert inspect.iscoroutinefunction(aiokafka.AIOKafkaProducer.send_batch)
 
 
 def test_many_threads_may_instrument_at_once() -> None:
