@@ -24,6 +24,8 @@ _ALIASES = {
     "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }  # fmt: skip
 _ALPHABET = re.compile(r"[0-9A-Za-z*?/,\-# \t]+")
+_RANGE_OF_ONE = re.compile(r"\b([0-9A-Z]+)-\1/[0-9]*[1-9][0-9]*(?=,|$)", re.IGNORECASE)
+"""`5-5/2` is 5; cronsim takes it for `5/2`, which is 5 and every second one after it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,6 +47,23 @@ class _Cron(CronSim):
             self._leave_gap()
         return moved
 
+    def advance_hour(self) -> bool:
+        """Forward by real time. Cronsim turns the minute to 0: where clocks go back by 45 minutes within an hour (Chatham), it would do so for ever."""
+        if self.dt.tzinfo in (None, UTC) or self.dt.hour in self.hours:
+            return super().advance_hour()
+        day = self.dt.date()
+        while self.dt.hour not in self.hours and self.dt.date() == day:
+            self._next_hour()
+        return True
+
+    def _next_hour(self) -> None:
+        begun = self.dt
+        self.tick(3600 - begun.minute * 60 - begun.second)
+        if self.dt.utcoffset() != begun.utcoffset():
+            self.dt = begun.replace(second=0)
+            while self.dt.hour == begun.hour and self.dt.date() == begun.date():
+                self.tick(60)
+
     def _leave_gap(self) -> None:
         if self.dt.tzinfo not in (None, UTC):
             self.dt = self.dt.astimezone(UTC).astimezone(self.dt.tzinfo)
@@ -61,7 +80,7 @@ def parse_cron(text: str) -> str:
     expanded = _ALIASES.get(text.strip().lower(), text)
     if not _ALPHABET.fullmatch(expanded):
         raise ValueError(f"{text!r} is not a cron expression")
-    parts = ["*" if part == "?" else part for part in expanded.split()]
+    parts = ["*" if part == "?" else _RANGE_OF_ONE.sub(r"\1", part) for part in expanded.split()]
     if len(parts) != 5:
         raise ValueError(f"{text!r} has {len(parts)} fields; a cron expression has 5: minute, hour, day, month, weekday")
     if any(part.count(",") >= MOST_ITEMS for part in parts):

@@ -88,6 +88,11 @@ def test_with_both_day_fields_set_either_is_enough() -> None:
     ]
 
 
+@pytest.mark.parametrize("minutes", ["30-30/2", "30-30/1,30", "30"])
+def test_a_range_of_one_has_one_item_whatever_its_step(minutes: str) -> None:
+    assert fires(f"{minutes} 9-9/3 * * *", "UTC", "2027-01-01T00:00:00Z", 2) == ["2027-01-01T09:30+00:00", "2027-01-02T09:30+00:00"]
+
+
 def test_leap_days_are_waited_for() -> None:
     assert fires("0 0 29 2 *", "UTC", "2027-01-01T00:00:00Z", 1) == ["2028-02-29T00:00+00:00"]
 
@@ -147,3 +152,14 @@ class TestClocksGoBack:
     @pytest.mark.parametrize(("zone", "after"), [("Europe/Berlin", "2027-10-30T23:30:00Z"), ("America/New_York", "2027-11-07T04:30:00Z")])
     def test_a_wildcard_runs_every_real_half_hour(self, zone: str, after: str) -> None:
         assert list(islice(matches("*/30 * * * *", zone, at(after)), 6)) == [at(after) + n * 1_800_000 for n in range(1, 7)]
+
+    def test_where_they_go_back_by_less_than_an_hour_a_wildcard_goes_on_behind_the_change(self) -> None:
+        """It never came out of Chatham's second quarter to three, and began in the middle of the hour on Lord Howe."""
+        assert fires("*/44 */3 * * *", "Pacific/Chatham", "2027-04-04T03:40:00+13:45", 2) == [
+            "2027-04-04T03:44+13:45",
+            "2027-04-04T03:00+12:45",
+        ]
+        assert fires("*/20 */2 * * *", "Australia/Lord_Howe", "2027-04-04T01:50:00+11:00", 2) == [
+            "2027-04-04T02:00+10:30",
+            "2027-04-04T02:20+10:30",
+        ]
