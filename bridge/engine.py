@@ -227,6 +227,7 @@ def open_journal(config: configuration.Config) -> TimeIndex:
         bridge=config.bridge,
         memory_ms=config.store.memory,
         min_free_disk=config.store.min_free_disk,
+        max_bytes=config.store.max_size,
         recent_tokens=RECENT_TOKENS,
         first_row=lambda: _first_row(config),
     )

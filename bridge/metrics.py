@@ -57,7 +57,9 @@ TABLE: tuple[Metric, ...] = (
     Metric("delay_requested_seconds", "histogram", (), "How far ahead producers schedule, on arrival.", _DELAYS),
     Metric("store_fsync_seconds", "histogram", (), "Time of one durable write of the store.", _FSYNC),
     Metric("store_bytes", "gauge", (), "Bytes of the store on disk."),
-    Metric("store_free_bytes", "gauge", (), "Free bytes on the store's file system."),
+    Metric(
+        "store_free_bytes", "gauge", (), "Free bytes on the store's file system; or what is left of store.max_size, where that is less."
+    ),
     Metric("store_room", "gauge", (), "1 while the store takes messages in, 0 while intake has stopped for lack of disk space."),
     Metric("ledger_backlog_rows", "gauge", (), "Rows of the ledger that are in no ledger file yet; they wait in the store."),
     Metric("ingest_batch_size", "histogram", (), "Messages in one intake batch.", _BATCH),

@@ -184,6 +184,7 @@ def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) ->
             tell(moved.records)
             more = bool(cursor)
         moved.dead_letters = _move_shelf(index, there, outlet, clock)
+    index.maintain(clock())  # later nobody knows that much has gone
     return moved
 
 

@@ -103,7 +103,10 @@ class LevelStatus(msgspec.Struct, frozen=True):
 
 
 class StoreStatus(msgspec.Struct, frozen=True):
-    """`room` is False where free disk is below the limit: intake stands still, delivery goes on. `path` is absolute."""
+    """`free_bytes`: on the disk, or left of the store's largest size. `room` is False where they are too few: intake stands still, delivery goes on.
+
+    `path` is absolute.
+    """
 
     free_bytes: int
     room: bool

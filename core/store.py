@@ -318,7 +318,7 @@ class Store(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """What is free on the store's disk."""
+        """What is free on the store's disk, or left of what it may take of that."""
         ...
 
     def size_bytes(self) -> int:

@@ -17,6 +17,8 @@ from .checks import refuse, with_secret_files
 _SECOND = 1_000
 _HOUR = 3_600_000
 _YEAR = 366 * 24 * _HOUR
+_SMALLEST_STORE = 512 * 1024**2
+"""Bytes: its reserve and its log take up to 112 MiB, and what was delivered and not given back yet a part of the rest."""
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -88,6 +90,8 @@ class Section(BaseModel):
 class Store(Section):
     """Where messages wait. `memory`: how long an ended id can still be asked about, and a cancel waits for its schedule.
 
+    `max_size`: the store is as on a disk of that size; None: as large as its disk lets it be.
+
     In `level_queues` they wait on `broker`, in queues whose names begin with `prefix`, one for each of `levels`, which are those of Limits, said here;
     then `path` holds ledger rows that are in no file yet.
     """
@@ -95,10 +99,19 @@ class Store(Section):
     kind: Literal["time_index", "level_queues"] = "time_index"
     path: Directory = Path("delaybridge-data")
     min_free_disk: ByteSize = ByteSize(256 * 1024**2)
+    max_size: ByteSize | None = None
     memory: Duration = 24 * _HOUR
     broker: Name | None = None
     prefix: Name = "delaybridge.level"
     levels: Annotated[Table | None, NoDecode] = None
+
+    @model_validator(mode="after")
+    def _large_enough(self) -> Self:
+        least = max(_SMALLEST_STORE, 2 * self.min_free_disk)
+        if self.max_size is not None and self.max_size < least:
+            wanted = ByteSize(least).human_readable(separator=" ")
+            refuse(("max_size",), f"must be at least {wanted}: twice min_free_disk, and what the store needs for itself")
+        return self
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:

@@ -22,6 +22,9 @@ Row = tuple[str, int, str, int, int, str, str, str, str, str, str, str, int | No
 SIZE: Final = 15
 """Where its `size_bytes` stands."""
 
+OVERHEAD: Final = 300
+"""About what a record takes on disk beside its body and headers: its fields, its key and its two ledger rows."""
+
 
 def ledger_row(
     event: Event, at: int, record: Record, record_id: str, lateness: int | None = None, attempts: int = 0, reason: str = ""
@@ -37,7 +40,7 @@ class Change:
     """Collects one write. Readers inside the same change look into `ids`, `meta` and `fresh` before they look on disk.
 
     `dropped` are whole ranges of `meta`, each from its first key to before the second. `numbers` go on from the store's; `fresh` are records
-    with a producer's id that this change puts; `then` is done once it is written.
+    with a producer's id that this change puts; `gone` are bytes that go without a row that closes; `then` is done once it is written.
     """
 
     __slots__ = (
@@ -48,6 +51,7 @@ class Change:
         "dropped",
         "due",
         "fresh",
+        "gone",
         "held",
         "ids",
         "meta",
@@ -66,6 +70,7 @@ class Change:
         self.dropped: list[tuple[bytes, bytes]] = []
         self.seen: Puts = {}
         self.fresh: dict[bytes, Record] = {}
+        self.gone = 0
         self.rows: list[Row] = []
         self.totals: defaultdict[str, int] = defaultdict(int)
         self.by_address: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -80,6 +85,10 @@ class Change:
         low = self.arrived.get(track)
         if low is None or key < low:
             self.arrived[track] = key
+
+    def goes(self, record: Record) -> None:
+        """A record goes, and no row tells that it was closed."""
+        self.gone += record.message.size + OVERHEAD
 
     def count(self, record: Record, difference: int) -> None:
         """One more or one less pending."""

@@ -79,7 +79,7 @@ class Control:
         if letter is None:
             return False
         change = state.change()
-        state.shelf.remove(change, number)
+        state.shelf.remove(change, letter)
         old = letter.record
         kind: Kind = "once" if old.kind == "refused" else old.kind
         record = replace(old, kind=kind, schedule=Schedule(due=now, occurrence=old.schedule.occurrence))
@@ -93,10 +93,11 @@ class Control:
     def drop(self, number: int) -> bool:
         """See `Store.drop_dead_letter`."""
         state = self._state
-        if state.shelf.get(number) is None:
+        letter = state.shelf.get(number)
+        if letter is None:
             return False
         change = state.change()
-        state.shelf.remove(change, number)
+        state.shelf.remove(change, letter)
         state.commit(change)
         return True
 

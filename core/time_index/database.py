@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     BottommostLevelCompaction,
     Cache,
@@ -39,10 +40,13 @@ _MIB = 1 << 20
 _BLOCK_CACHE = 32 * _MIB
 _LOG_LIMIT = 48 * _MIB
 """Bounds the write-ahead log, and with it the time that a restart takes."""
+ROOM_TO_OPEN = _LOG_LIMIT
+"""Opening writes tables of what the log holds."""
 _OPEN_FILES = 512
 _STALL_SECONDS = 0.002
 _WORTH_COLLECTING = 64 * _MIB
 _COLLECTED_AT_ONCE = 512 * _MIB
+_BLOB_FILE = 64 * _MIB
 _FAMILIES = {"due": 16 * _MIB, "ids": 8 * _MIB, "meta": 8 * _MIB}
 _BLOB_FROM = {"due": 512, "ids": 0, "meta": 4096}
 """Values from this size on live in blob files, which compaction does not copy; 0 for none. Measured: see docs/store.md."""
@@ -77,6 +81,10 @@ def _family(name: str, cache: Cache) -> Options:
     table.set_block_cache(cache)
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    # In pieces: a large table's whole index or filter is larger than a share of the cache, and was read anew for each key (measured: see docs/store.md).
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
+    table.set_pin_top_level_index_and_filter(True)
     table.set_format_version(5)
     if name == "ids":
         table.set_bloom_filter(10, False)
@@ -84,7 +92,7 @@ def _family(name: str, cache: Cache) -> Options:
     if _BLOB_FROM[name]:
         options.set_enable_blob_files(True)
         options.set_min_blob_size(_BLOB_FROM[name])
-        options.set_blob_file_size(64 * _MIB)
+        options.set_blob_file_size(_BLOB_FILE)
         options.set_enable_blob_gc(False)  # every compaction would copy the oldest quarter of all bodies: see `collect`
     return options
 
@@ -198,16 +206,26 @@ class Database:
         with told():
             family.compact_range(first, end, _compaction())
 
-    def collect(self, family: Rdict) -> None:
-        """Where a third of the blob files is garbage, copy what is left in them elsewhere.
+    def collected(self, family: Rdict, room: int) -> float:
+        """Which share of the blob files, the oldest, `collect` would copy; 0 unless a third of them is known to be garbage, and the copies fit in `room`.
 
-        In a large store the oldest quarter of the files each time: the copies need room.
+        In a large store a quarter at most: the copies need room.
         """
+        size, garbage = (self._number(family, f"live-blob-file-{what}") for what in ("size", "garbage-size"))
+        if garbage < max(_WORTH_COLLECTING, size // 3):
+            return 0.0
+        share = 1.0 if size <= _COLLECTED_AT_ONCE else 0.25
+        if size - garbage <= room:
+            return share
+        share = min(share, room / size)
+        return share if share * size >= _BLOB_FILE else 0.0
+
+    def collect(self, family: Rdict, room: int) -> None:
+        """Copy what is left in the oldest blob files elsewhere, where that is worth it."""
         with told():
-            size, garbage = (self._number(family, f"live-blob-file-{what}") for what in ("size", "garbage-size"))
-            if garbage < max(_WORTH_COLLECTING, size // 3):
+            share = self.collected(family, room)
+            if not share:
                 return
-            share = 1.0 if size <= _COLLECTED_AT_ONCE else 0.25
             options = _compaction()
             options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
             family.set_options({"enable_blob_garbage_collection": "true", "blob_garbage_collection_age_cutoff": str(share)})
@@ -218,17 +236,14 @@ class Database:
 
     def reopen(self) -> None:
         """Close and open: the only way out of RocksDB's read-only state after a failed write."""
-        self._handles.clear()  # a handle keeps the database open
-        for family in (self.due, self.ids, self.meta, self._root):
-            with contextlib.suppress(Exception):  # closing tells once more of the failed write
-                family.close()
+        self.close()
         self._open()
 
     def close(self) -> None:
-        """Release the files and the lock. Idempotent."""
-        self._handles.clear()
-        with told(), contextlib.suppress(DbClosedError):
-            for family in (self.due, self.ids, self.meta, self._root):
+        """Release the files and the lock. Idempotent. What is synced is in the log, whatever closing has to say of a write that failed before."""
+        self._handles.clear()  # a handle keeps the database open
+        for family in (self.due, self.ids, self.meta, self._root):
+            with contextlib.suppress(Exception):
                 family.close()
 
 

@@ -1,13 +1,58 @@
-"""Room on the disk: when intake must stop, and the reserve that lets settling go on when there is none left."""
+"""Room on the disk: what the store may take of it, when intake must stop, and the reserve that lets settling go on when there is none left."""
 
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+_MEASURED_EVERY = 1.0  # s: a look at all of a large store's files takes milliseconds, 20 for 5,000 of them
+_BLOCK = 512  # what `st_blocks` counts, whatever the file system
+
+
+def files(folder: Path) -> Iterator[os.stat_result]:
+    """What is known of each file there, if anything is there. Compaction deletes files at any time."""
+    for file in folder.iterdir() if folder.is_dir() else ():
+        with suppress(FileNotFoundError):
+            yield file.stat()
+
+
+def taken(folder: Path) -> int:
+    """Bytes of the disk that the store in `folder` takes, its reserve with them, and not the ledger where that is inside."""
+    return sum(each.st_blocks * _BLOCK for place in (folder, folder / "db") for each in files(place))
+
+
+class Quota:
+    """The store in `folder` as on a disk of `max_bytes`, or on its own where that has less room left, as told by `free_bytes`.
+
+    It is measured again when a second has passed, so that nobody who asks often pays for it. Any thread.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int, free_bytes: Callable[[], int], elapsed: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self._max = max_bytes
+        self._free = free_bytes
+        self._elapsed = elapsed
+        self._measure()
+
+    def look(self) -> None:
+        """Measure if it is time: before a lock is taken, so that nobody waits for it."""
+        if self._elapsed() >= self._again:
+            self._measure()
+
+    def free_bytes(self) -> int:
+        """What is left, negative where the store has grown beyond it."""
+        self.look()
+        return min(self._free(), self._max - self._taken)
+
+    def _measure(self) -> None:
+        self._again = self._elapsed() + _MEASURED_EVERY
+        self._taken = taken(self._folder)
 
 
 class Disk:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..store import Answer, Came, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreError, StoreFull
 from .control import Control
-from .database import Database, told
+from .database import ROOM_TO_OPEN, Database, told
 from .delivery import Delivery
-from .disk import Disk
+from .disk import Disk, Quota, files
 from .intake import Intake, encoded
 from .listing import Listing
 from .moving import Moving
@@ -36,8 +35,9 @@ class TimeIndex:
 
     `bridge` is the name in the ledger rows. Ids that producers chose are remembered for `memory_ms` after their end, early withdrawals as long;
     `recent_tokens` is how many of a source's latest tokens are kept at least. Below `min_free_disk` bytes of free space, as `free_bytes` tells
-    it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. `first_row` is asked for the number of the first ledger row of
-    a store that was never written to. Raises StoreLocked where another process is at work there.
+    it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. With `max_bytes` both are as on a disk of that size.
+    `first_row` is asked for the number of the first ledger row of a store that was never written to. Raises StoreLocked where another process is
+    at work there.
     """
 
     cancels = indexed = True
@@ -50,6 +50,7 @@ class TimeIndex:
         min_free_disk: int,
         memory_ms: int = 86_400_000,
         recent_tokens: int = 10_000,
+        max_bytes: int | None = None,
         reserve_bytes: int = 64 * _MIB,
         free_bytes: Callable[[], int] | None = None,
         first_row: Callable[[], int] = lambda: 1,
@@ -59,7 +60,9 @@ class TimeIndex:
         self._failure: StoreError | None = None
         self._closed = False
         self._db = Database(self.path / "db")
-        self._disk = Disk(self.path / "reserve", reserve_bytes, min_free_disk, free_bytes or (lambda: shutil.disk_usage(self.path).free))
+        free = free_bytes or (lambda: shutil.disk_usage(self.path).free)
+        self._quota = Quota(self.path, max_bytes, free) if max_bytes is not None else None
+        self._disk = Disk(self.path / "reserve", reserve_bytes, min_free_disk, self._quota.free_bytes if self._quota else free)
         try:
             with told():
                 self._state = State(
@@ -107,9 +110,11 @@ class TimeIndex:
     def put(self, changes: Sequence[store.Change], now: int, came: Came | None = None) -> list[Answer]:
         """See `Store.put`. StoreFull is raised before the disk is full: at `min_free_disk`."""
         items = encoded(changes)
+        if self._quota:
+            self._quota.look()
         with self._writing(now):
             if not self._disk.room():
-                raise StoreFull(f"{self.path}: less free space than min_free_disk")
+                raise StoreFull(f"{self.path}: less room than min_free_disk is left")
             answers = self._intake.put(items, now, came)
         self._sync()
         return answers
@@ -208,7 +213,7 @@ class TimeIndex:
         """
         with self._writing(now):
             if not self._disk.room():
-                raise StoreFull(f"{self.path}: less free space than min_free_disk")
+                raise StoreFull(f"{self.path}: less room than min_free_disk is left")
             fresh = self._moving.take_in(records, now)
         self._sync()
         return fresh
@@ -337,31 +342,42 @@ class TimeIndex:
 
     def room(self) -> bool:
         """See `Store.room`; cheap enough to ask before each batch."""
+        if self._quota:
+            self._quota.look()
         with self._entered():
             return self._disk.room()
 
     def free_bytes(self) -> int:
         """See `Store.free_bytes`."""
-        return self._disk.free_bytes()
+        return max(0, self._disk.free_bytes())
 
     def size_bytes(self) -> int:
         """See `Store.size_bytes`; without the reserve."""
-        total = 0
-        for file in os.scandir(self.path / "db"):
-            with contextlib.suppress(FileNotFoundError):  # compaction deletes files at any time
-                total += file.stat().st_size
-        return total
+        return sum(file.st_size for file in files(self.path / "db"))
 
     def maintain(self, now: int) -> bool:
         """Give disk space back if it is worth it, and tell whether it was. Call it about every second, from a thread that may wait."""
         with self._entered(now) as state:
             if not self._space.worth(now):
                 return False
-            tracks, outbox = self._space.drained()
-        with state.compacting, contextlib.suppress(StoreFull):  # the next write tells of a full disk, and deals with it
-            if self._failure is None:
-                compact(self._db, tracks, outbox)
+            failed = self._space.owed
+            due, meta = self._space.drained()
+            room = self._space.room()
+        if failed:
+            self._write_again()
+        with state.compacting:
+            try:
+                if self._failure is None:
+                    compact(self._db, due, meta, room)
+            except StoreFull:
+                self._space.failed(due, meta)
         return True
+
+    def _write_again(self) -> None:
+        """Where the disk was full RocksDB reads only, until it is opened again. The next write would see to that; where nothing waits there is none."""
+        with self._writing() as state, contextlib.suppress(StoreFull):
+            if self._disk.free_bytes() >= ROOM_TO_OPEN:
+                state.reopen()
 
     def close(self) -> None:
         """See `Store.close`. Idempotent."""

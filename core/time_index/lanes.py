@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from ..store import Record
+    from .behind import Behind
     from .database import Puts
-    from .held import Behind
 
 _TRACKS = 256
 """So many addresses of a lane have a track to themselves; those that come later share these."""
@@ -28,9 +28,11 @@ class Track:
     `position`: no record that could be handed out lies before it; `exact` says that one lies right at it; at `end` there is none at all. `at` is
     its instant, `NEVER` at the end.
     `cursor`: the same, as last written to disk, and there also for records in flight: reading begins there after a restart.
+    `went_on`: the position has passed something; whoever has given its space back unsets this, and `gone_to`: the last key from behind the position
+    that was cancelled, replaced or moved away.
     """
 
-    __slots__ = ("at", "base", "cursor", "end", "exact", "lane", "number", "position", "start")
+    __slots__ = ("at", "base", "cursor", "end", "exact", "gone_to", "lane", "number", "position", "start", "went_on")
 
     def __init__(self, lane: Lane, number: int, cursor: bytes | None) -> None:
         self.lane = lane
@@ -38,11 +40,15 @@ class Track:
         self.base = keys.track_base(number)
         self.start = keys.track_prefix(number)
         self.end = keys.track_prefix(number + 1)
+        self.position = self.start
+        self.went_on = False
+        self.gone_to = b""
         self.cursor = cursor or self.start
         self.stand(self.cursor, exact=False)
 
     def stand(self, key: bytes, *, exact: bool) -> None:
         """Go on from `key`."""
+        self.went_on |= key > self.position
         self.position, self.exact = key, exact
         self.at = keys.instant_of(key) if key < self.end else NEVER
 
@@ -55,6 +61,8 @@ class Track:
         """The record at `key` is no longer one to hand out."""
         if key == self.position:
             self.exact = False
+        if key >= self.position:
+            self.gone_to = max(self.gone_to, key)
 
     def back(self, key: bytes) -> None:
         """The record at `key` may be handed out again."""

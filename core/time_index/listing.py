@@ -45,7 +45,7 @@ class Listing:
         wanted = [lanes[query.lane]] if query.lane in lanes else [] if query.lane else list(lanes.values())
         first = _instant(query.due_from or 0)
         end = _instant(query.due_to) if query.due_to is not None else None
-        start = max(first, bytes.fromhex(cursor))
+        start = max(first, _begins(cursor))
         floors = self._state.lanes.floors()
         tracks = (track for lane in wanted for track in lane.tracks)
         for place, key, raw in heapq.merge(*(self._track(track, floors[track], start, end) for track in tracks)):
@@ -61,10 +61,17 @@ class Listing:
     def _by_id(self, query: Query, cursor: str) -> Iterator[tuple[str, Found | None]]:
         state = self._state
         prefix = keys.id_key(query.id_prefix)
-        for key, value in scan(state.db.ids, max(prefix, bytes.fromhex(cursor)), keys.after(prefix)):
+        for key, value in scan(state.db.ids, max(prefix, _begins(cursor)), keys.after(prefix)):
             due_key = state.ids.pending_key(value)
             found = state.read(due_key) if due_key else None
             yield key.hex(), Found(due_key, found[0]) if due_key and found else None
+
+
+def _begins(cursor: str) -> bytes:
+    try:
+        return bytes.fromhex(cursor)
+    except ValueError:
+        raise ValueError("the cursor is none that a page ended with") from None
 
 
 def _instant(at: int) -> bytes:

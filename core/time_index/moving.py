@@ -58,6 +58,7 @@ class Moving:
                 continue
             record = read[0]
             state.remove(change, key, record)
+            change.goes(record)
             known = state.ids.get(change, record.id)
             if known is not None and known.key == key:
                 change.ids[keys.id_key(record.id)] = None

@@ -22,6 +22,7 @@ class Shelf:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._went: tuple[int, int] | None = None
 
     def add(self, change: Change, record: Record, reason: str, detail: str, at: int, attempts: int) -> None:
         """Put one on the shelf."""
@@ -34,10 +35,21 @@ class Shelf:
         raw = self._db.meta.get(keys.shelf_key(number)) if 0 <= number < keys.NUMBER_LIMIT else None
         return DeadLetter(number, *_decode(raw)) if raw else None
 
-    def remove(self, change: Change, number: int) -> None:
+    def remove(self, change: Change, letter: DeadLetter) -> None:
         """Take one that is there off the shelf."""
-        change.meta[keys.shelf_key(number)] = None
+        change.meta[keys.shelf_key(letter.number)] = None
         change.totals["shelved"] -= 1
+        change.goes(letter.record)
+        change.then.append(lambda: self._gone(letter.number))
+
+    def _gone(self, number: int) -> None:
+        first, last = self._went or (number, number)
+        self._went = min(first, number), max(last, number)
+
+    def drained(self) -> list[tuple[bytes, bytes]]:
+        """The range of those taken off since the last time, if any were."""
+        went, self._went = self._went, None
+        return [(keys.shelf_key(went[0]), keys.shelf_key(went[1] + 1))] if went else []
 
     def page(self, limit: int, after: int) -> list[DeadLetter]:
         """At most `limit`, oldest first, from behind number `after`."""

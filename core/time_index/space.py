@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from . import keys
 
 if TYPE_CHECKING:
+    from rocksdict import Rdict
+
     from .database import Database
     from .lanes import Track
     from .state import State
@@ -20,8 +22,9 @@ Range = tuple[bytes, bytes]
 
 
 class Space:
-    """Compacts what lies behind the cursors: when an eighth of the store has gone, or a thirty-second has and it goes much slower now.
+    """Compacts what lies behind the cursors, or was cancelled before: when an eighth of the store has gone, or a thirty-second has and it goes much slower now.
 
+    And again while a third of the bodies' files is garbage, for one compaction copies what is left in a part of them only.
     In parts of the store, because a compaction reads the index of all that waits: its cost for each delivered message stays the same. Slower:
     ten seconds take not a quarter of what the busiest ten did since the last compaction. So a burst gives its space back beside light traffic.
     """
@@ -31,6 +34,12 @@ class Space:
         self._since = self._gone = 0
         self._pace = self._busiest = 0.0
         self._done: dict[Track, bytes] = {}
+        self._owed: tuple[list[Range], list[Range]] = [], []
+
+    @property
+    def owed(self) -> bool:
+        """Whether the last compaction failed."""
+        return any(self._owed)
 
     def worth(self, now: int) -> bool:
         """Whether a compaction would give back much."""
@@ -41,28 +50,64 @@ class Space:
             self._busiest = max(self._busiest, self._pace)
             self._since, self._gone = now, gone
         slower = self._pace < self._busiest / 4
-        return gone >= max(_WORTH_BYTES, size // 8) or (slower and gone >= max(_WORTH_WHEN_SLOWER, size // 32))
+        return (
+            self.owed
+            or gone >= max(_WORTH_BYTES, size // 8)
+            or (slower and gone >= max(_WORTH_WHEN_SLOWER, size // 32))
+            or any(self._state.db.collected(family, self.room()) for family in _with_bodies(self._state.db))
+        )
 
-    def drained(self) -> tuple[list[Range], Range]:
-        """The ranges that hold next to nothing any more: those of the tracks on which something went since the last time, and the outbox's."""
+    def room(self) -> int:
+        """How many bytes copies may take: half of what is free, for what waits goes on going out, and the index is copied, too."""
+        return max(0, self._state.disk.free_bytes()) // 2
+
+    def drained(self) -> tuple[list[Range], list[Range]]:
+        """The ranges that hold next to nothing any more: those of the tracks on which something went since the last time; the outbox's, and the shelf's."""
         state = self._state
         state.gone_bytes = self._gone = 0
         self._pace = self._busiest = 0.0
-        return self._tracks(), (keys.OUTBOX, keys.outbox_key(state.outbox.first))
+        (due, meta), self._owed = self._owed, ([], [])
+        outbox = keys.OUTBOX, keys.outbox_key(state.outbox.first)
+        return _joined([*due, *self._tracks()]), _joined([*meta, outbox, *state.shelf.drained()])
+
+    def failed(self, due: list[Range], meta: list[Range]) -> None:
+        """These could not be compacted, for the disk was full: it is worth trying again, whatever goes meanwhile."""
+        self._owed = due, meta
 
     def _tracks(self) -> list[Range]:
-        """Of many tracks one range, whatever waits in between: each compaction copies the whole table files that its range touches."""
+        """Of many tracks one range, whatever waits in between: each compaction copies the whole table files that its range touches.
+
+        A track may stand where it stood the last time, at its end or at what is due another day, and have gone back and on since.
+        """
         floors = self._state.lanes.floors()
-        ranges = [(track.start, floor) for track, floor in floors.items() if floor != self._done.get(track, track.start)]
+        ranges = [
+            (track.start, max(floor, track.gone_to))
+            for track, floor in floors.items()
+            if track.went_on or track.gone_to or floor != self._done.get(track, track.start)
+        ]
+        for track in floors:
+            track.went_on, track.gone_to = False, b""
         self._done = floors
         return ranges if len(ranges) <= _FEW else [(min(first for first, _ in ranges), max(end for _, end in ranges))]
 
 
-def compact(db: Database, tracks: list[Range], outbox: Range) -> None:
+def compact(db: Database, due: list[Range], meta: list[Range], room: int) -> None:
     """Give the space of drained ranges back. Takes as long as the index is large, but keeps nobody from reading or writing meanwhile."""
     db.flush()
-    for first, end in tracks:
-        db.compact(db.due, first, end)
-    db.compact(db.meta, *outbox)
-    for family in (db.due, db.meta):
-        db.collect(family)
+    for family, ranges in ((db.due, due), (db.meta, meta)):
+        for first, end in ranges:
+            db.compact(family, first, end)
+    for family in _with_bodies(db):
+        db.collect(family, room)
+
+
+def _joined(ranges: list[Range]) -> list[Range]:
+    """One of those that begin alike."""
+    found: dict[bytes, bytes] = {}
+    for first, end in ranges:
+        found[first] = max(end, found.get(first, end))
+    return list(found.items())
+
+
+def _with_bodies(db: Database) -> tuple[Rdict, Rdict]:
+    return db.due, db.meta

@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from ..ledger import CLOSING, Event
 from ..store import Due, Record, StoreError, StoreFull
 from . import keys
-from .change import SIZE, Change
+from .change import OVERHEAD, SIZE, Change
 from .counters import Counters
 from .database import Database, scan_prefix
 from .held import HeldBack
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .disk import Disk
-
-_OVERHEAD = 300
-"""About what a record takes on disk beside its body and headers: its fields, its key and its two ledger rows."""
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Record).decode
@@ -189,13 +186,13 @@ class State:
         try:
             self.db.write(change.due, change.ids, change.meta, change.dropped)
         except StoreFull:
-            if self._reopen() == change.numbers.write:
+            if self.reopen() == change.numbers.write:
                 return
             if not spend_reserve:
                 raise
             self.db.write(change.due, change.ids, change.meta, change.dropped)
 
-    def _reopen(self) -> int:
+    def reopen(self) -> int:
         """After a failed write or sync, with both locks held: make room and open again. What was written is durable then; returns how many writes."""
         self.disk.release()
         with self.compacting:
@@ -206,7 +203,7 @@ class State:
     def _learn(self, change: Change, counted: dict[bytes, int]) -> None:
         self.numbers = change.numbers
         self.lanes.unwritten.clear()
-        self.gone_bytes += sum(row[SIZE] + _OVERHEAD for row in change.rows if row[0] != "scheduled")
+        self.gone_bytes += change.gone + sum(row[SIZE] + OVERHEAD for row in change.rows if row[0] != "scheduled")
         self.counters.keep(counted)
         self.held.keep(change)
         for track, key in change.arrived.items():
@@ -241,7 +238,7 @@ class State:
                 self._durable = reached
                 return
             with self.lock:
-                if self._reopen() < aim:
+                if self.reopen() < aim:
                     raise StoreError("the disk lost what was written and not synced yet")
 
     def close(self) -> None:

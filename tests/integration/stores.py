@@ -6,13 +6,10 @@ The fixture `waiting` (conftest.py) is one of STORES. A test that is about somet
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from brokers.level_queues import remove
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STORES = ("time_index", "rabbitmq", "kafka", "activemq")
 """The time index, and the brokers that hold level queues."""
@@ -28,9 +25,9 @@ def in_time_index(why: str, *others: str) -> pytest.MarkDecorator:
 
 
 class Waiting:
-    """One of STORES. `broker` gives the section of a broker of that type, for a daemon that has none; `close` takes the level queues away."""
+    """One of STORES. `broker` is the section of a broker of that type, for a daemon that has none; `close` takes the level queues away."""
 
-    def __init__(self, kind: str, broker: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, kind: str, broker: dict[str, Any]) -> None:
         self.kind = kind
         self._broker = broker
         self._used: list[tuple[dict[str, Any], str]] = []
@@ -41,7 +38,7 @@ class Waiting:
             return config
         brokers = dict(config["brokers"])
         name = next((name for name, broker in brokers.items() if broker["type"] == self.kind), "levels")
-        brokers[name] = _lasting(brokers.get(name) or self._broker())
+        brokers[name] = _lasting(brokers.get(name) or self._broker)
         prefix = f"levels-{secrets.token_hex(4)}"
         self._used.append((brokers[name], prefix))
         store = {"kind": "level_queues", "broker": name, "prefix": prefix}

@@ -52,13 +52,13 @@ def test_a_file_in_which_nothing_stands_is_no_wish_for_the_in_process_broker(fil
 def test_durations_are_text_or_milliseconds_and_sizes_have_units(file: Path) -> None:
     file.write_text(
         SMALL
-        + "shutdown_timeout: 10s\nretry: {first: 250, cap: PT2M}\nstore: {min_free_disk: 1GiB}\nlimits: {max_delay: 1d12h, levels: 1s 2m}"
+        + "shutdown_timeout: 10s\nretry: {first: 250, cap: PT2M}\nstore: {min_free_disk: 1GiB, max_size: 2 GiB}\nlimits: {max_delay: 1d12h, levels: 1s 2m}"
     )
 
     config = load(file)
 
     assert (config.shutdown_timeout, config.retry.first, config.retry.cap) == (10_000, 250, 120_000)
-    assert config.store.min_free_disk == 1024**3
+    assert (config.store.min_free_disk, config.store.max_size) == (1024**3, 2 * 1024**3)
     assert config.limits.core() == Limits(max_delay=129_600_000, levels=(1_000, 120_000))
 
 
@@ -120,6 +120,14 @@ logs: {level: loud}
         ("brokers: {here: {type: memory}}\nroutes: []", "2: routes: is empty: add a route"),
         ("store: {memory: 5x}", "1: store.memory: '5x' is not a duration such as 90s, 1d12h or PT15M"),
         ("limits: {max_delay: 999999w}", "1: limits.max_delay: must be at most 1000 years"),
+        (
+            "store: {max_size: 511MiB}",
+            "1: store.max_size: must be at least 512.0 MiB: twice min_free_disk, and what the store needs for itself",
+        ),
+        (
+            "store: {max_size: 2GiB, min_free_disk: 2GiB}",
+            "1: store.max_size: must be at least 4.0 GiB: twice min_free_disk, and what the store needs for itself",
+        ),
         ("shutdown_timeout: 6000w", "1: shutdown_timeout: must be at most 100 years"),
         ("limits: {max_delay: -1}", "1: limits.max_delay: must be at least 0"),
         ("- 1", "1: must be a mapping of `key: value` lines"),
@@ -289,7 +297,11 @@ def test_a_problem_in_the_environment_is_told_by_the_variable(file: Path, monkey
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
-        ("STORE__PTH", "/x", "unknown key; did you mean `path`? known keys: kind, path, min_free_disk, memory, broker, prefix, levels"),
+        (
+            "STORE__PTH",
+            "/x",
+            "unknown key; did you mean `path`? known keys: kind, path, min_free_disk, max_size, memory, broker, prefix, levels",
+        ),
         ("HTTP__PROT", "1", "unknown key; did you mean `port`? known keys: bind, port, token"),
         ("HTTP", '{"prot": 1}', "prot: unknown key; did you mean `port`? known keys: bind, port, token"),
         ("BROKERS__THERE__NMAE", "1", "unknown key; did you mean `name`? known keys: name, create_queues, capacity"),

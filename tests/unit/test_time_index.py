@@ -137,8 +137,9 @@ def test_a_page_of_a_listing_looks_at_a_bounded_number_of_records(index: TimeInd
 
 
 def test_a_cursor_that_is_none_is_a_value_error(index: TimeIndex) -> None:
-    with pytest.raises(ValueError, match="hex"):
-        index.list(Query(), 5, "page two")
+    for query in (Query(), Query(id_prefix="a")):
+        with pytest.raises(ValueError, match="the cursor is none that a page ended with"):
+            index.list(query, 5, "page two")
 
 
 def test_an_instant_beyond_the_keys_is_refused_and_changes_nothing(index: TimeIndex) -> None:
@@ -192,7 +193,7 @@ def _fail() -> None:
 
 def test_a_store_whose_disk_lost_a_write_refuses_everything_from_then_on(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index._state.db, "sync", _fail)
-    monkeypatch.setattr(index._state, "_reopen", lambda: 0)
+    monkeypatch.setattr(index._state, "reopen", lambda: 0)
 
     with pytest.raises(StoreError, match="did not take"):
         give(index, record("a"))

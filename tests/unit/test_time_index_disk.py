@@ -1,4 +1,4 @@
-"""The time index and its disk: crashes, damage, two processes, no room, and space given back."""
+"""The time index and its disk: crashes, damage, two processes, and no room."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from contract.stores import HOUR, T0, adds_up, bodies, delivered, give, record, take
 
 from delaybridge.core.store import Answer, Held, StoreError, StoreFull, StoreLocked, Withdraw
-from delaybridge.core.time_index import TimeIndex, database
-from delaybridge.core.time_index.disk import Disk
+from delaybridge.core.time_index import TimeIndex, database, disk
+from delaybridge.core.time_index.disk import Disk, Quota
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,18 +122,74 @@ def test_intake_stops_below_the_limit_and_begins_again_a_quarter_above_it(tmp_pa
 def test_the_reserve_holds_real_blocks_and_is_given_up_when_space_runs_out(tmp_path: Path) -> None:
     free = 10 * MIB
     reserve = tmp_path / "reserve"
-    disk = Disk(reserve, MIB, 2 * MIB, lambda: free)
+    space = Disk(reserve, MIB, 2 * MIB, lambda: free)
     assert reserve.stat().st_blocks * 512 >= MIB
 
     free = MIB - 1
-    assert not disk.room()
+    assert not space.room()
     assert not reserve.exists()
     free = 2 * MIB + MIB // 2
-    assert disk.room()
+    assert space.room()
     assert not reserve.exists()
     free = 3 * MIB
-    assert disk.room()
+    assert space.room()
     assert reserve.exists()
+
+
+def test_what_a_store_may_take_is_measured_again_after_a_second_and_is_never_more_than_the_disk_has(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
+    (tmp_path / "ledger").mkdir()
+    at, free = 0.0, 5 * MIB
+    quota = Quota(tmp_path, 2 * MIB, lambda: free, lambda: at)
+    assert quota.free_bytes() > 1.9 * MIB
+
+    for name in ("reserve", "db/1.sst", "db/2.log", "ledger/rows"):
+        (tmp_path / name).write_bytes(bytes(MIB))
+    at = 0.9
+    assert quota.free_bytes() > 1.9 * MIB
+    at = 1.0
+    assert -1.1 * MIB < quota.free_bytes() <= -MIB, "three of four: the ledger's does not count"
+    free = -2 * MIB
+    assert quota.free_bytes() == free
+
+
+def test_a_store_of_its_largest_size_refuses_puts_and_fills_again_when_it_is_drained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_MEASURED_EVERY", 0)
+    largest = 200 * MIB
+    index = opened(tmp_path, min_free_disk=32 * MIB, max_bytes=largest)
+    for _ in range(2):
+        assert fill(index) > 5_000
+        assert largest - 32 * MIB < disk.taken(tmp_path) < largest
+        assert 0 < index.free_bytes() < 32 * MIB
+        while dues := take(index, limit=100):
+            delivered(index, dues)
+        index.forget_outbox(1 << 40)
+        index.maintain(T0)
+        index.maintain(T0 + HOUR)
+    assert index.room()
+    assert adds_up(index)
+    index.close()
+
+
+def test_nobody_waits_while_what_the_store_takes_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one has thousands of files."""
+    index = opened(tmp_path, max_bytes=200 * MIB)
+    assert index._quota is not None
+    free: list[bool] = []
+
+    def taken(_: Path) -> int:
+        free.append(index._state.lock.acquire(blocking=False))
+        index._state.lock.release()
+        return 0
+
+    monkeypatch.setattr(disk, "taken", taken)
+    for ask in (index.room, lambda: give(index, record("a"))):
+        index._quota._again = 0.0
+        ask()
+    assert free == [True, True]
+    index.close()
 
 
 @pytest.fixture
@@ -179,7 +235,38 @@ def test_a_full_disk_refuses_puts_keeps_all_that_it_took_drains_and_fills_again(
     index.maintain(T0)
     index.maintain(T0 + HOUR)
     assert index.room()
-    assert fill(index) > taken * 0.8
+    assert index.size_bytes() < MIB
+    assert fill(index) > taken / 2  # how much fits depends on how much of the log is just waiting for its tables to be written
+    index.close()
+
+
+def test_a_store_whose_disk_is_full_is_closed_without_complaint_and_gives_its_space_back_when_there_is_room_to_open_it(
+    small_disk: Path,
+) -> None:
+    """The disk was full only when space should have come back, and nobody writes: nothing waits, and intake stands still."""
+    index = opened(small_disk / "store")
+    for number in range(60):
+        give(index, *(record(os.urandom(5_000).hex(), chosen_id=f"{number}-{each}") for each in range(100)))
+    while dues := take(index, limit=100):
+        delivered(index, dues)
+    index.forget_outbox(1 << 40)
+    with (small_disk / "other").open("wb", 0) as other:
+        os.posix_fallocate(other.fileno(), 0, index._disk.free_bytes())
+
+        assert [index.maintain(T0 + quiet * HOUR) for quiet in range(3)] == [False, True, True]
+        assert index.size_bytes() > 60 * MIB
+        other.truncate(os.fstat(other.fileno()).st_size - 60 * MIB)
+        assert [index.maintain(T0 + quiet * HOUR) for quiet in range(3, 5)] == [True, False]
+        assert index.size_bytes() < MIB
+
+        give(index, record("a", T0 + HOUR))
+        os.posix_fallocate(other.fileno(), 0, os.fstat(other.fileno()).st_size + index._disk.free_bytes())
+        index._state.gone_bytes = 1 << 30
+        index.maintain(T0 + 5 * HOUR)
+        index.close()
+    (small_disk / "other").unlink()
+    index = opened(small_disk / "store")
+    assert bodies(take(index, T0 + HOUR)) == ["a"]
     index.close()
 
 
@@ -249,78 +336,4 @@ def test_the_reserve_is_spent_when_there_is_no_room_to_end_what_was_withdrawn(tm
     assert bodies(take(index, held="orders", limit=1)) == ["2"]
     assert index.find("a") == Answer("too_late", "cancelled", T0)
     assert adds_up(index)
-    index.close()
-
-
-def test_disk_space_comes_back_although_what_waits_on_lay_between_what_was_delivered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database, "_WORTH_COLLECTING", MIB)
-    index = opened(tmp_path)
-    for _ in range(150):
-        give(index, *(record(os.urandom(1_000).hex(), T0 if number % 10 else T0 + HOUR) for number in range(100)))
-    full = index.size_bytes()
-    while dues := take(index):
-        delivered(index, dues)
-    index.forget_outbox(1 << 40)
-
-    for quiet in range(6):
-        index.maintain(T0 + quiet * HOUR)
-        index._state.gone_bytes = 1 << 30
-
-    assert index.counts().pending == 1_500
-    assert index.size_bytes() < full / 3
-    assert len(take(index, T0 + HOUR, limit=2_000)) == 1_500
-    index.close()
-
-
-def test_disk_space_comes_back_when_the_backlog_is_drained(tmp_path: Path) -> None:
-    index = opened(tmp_path)
-    for _ in range(150):
-        give(index, *(record(os.urandom(1_000).hex(), T0 + HOUR) for _ in range(100)))
-    full = index.size_bytes()
-    while dues := take(index, T0 + HOUR):
-        delivered(index, dues, T0 + HOUR)
-    index.forget_outbox(1 << 40)
-
-    assert not index.maintain(T0)
-    assert index.maintain(T0 + HOUR)
-
-    assert index.size_bytes() < full / 10
-    index.close()
-
-
-def second_by_second(index: TimeIndex, seconds: int, start: int, each: int) -> list[int]:
-    """Traffic that goes on, `each` messages of 1 KB a second; returns the seconds in which space was given back."""
-    given = []
-    for second in range(seconds):
-        now = start + second * 1_000
-        give(index, *(record(os.urandom(1_000).hex(), now) for _ in range(each)))
-        delivered(index, take(index, now), now)
-        index.forget_outbox(1 << 40)
-        if index.maintain(now):
-            given.append(second)
-    return given
-
-
-def test_disk_space_of_a_burst_comes_back_beside_light_traffic(tmp_path: Path) -> None:
-    index = opened(tmp_path)
-    for _ in range(150):
-        give(index, *(record(os.urandom(1_000).hex(), T0) for _ in range(100)))
-    full = index.size_bytes()
-    assert not index.maintain(T0 - 10_000)
-    while dues := take(index):
-        delivered(index, dues)
-    index.forget_outbox(1 << 40)
-
-    assert second_by_second(index, 40, T0, each=2)
-
-    assert index.size_bytes() < full / 10
-    index.close()
-
-
-def test_steady_traffic_is_compacted_in_large_parts_only(tmp_path: Path) -> None:
-    index = opened(tmp_path)
-
-    assert second_by_second(index, 60, T0, each=100) == []
     index.close()

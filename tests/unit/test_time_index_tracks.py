@@ -9,8 +9,8 @@ from contract.stores import T0, bodies, give, record, take
 
 from delaybridge.core.store import Held, StoreError, StoreFull
 from delaybridge.core.time_index import TimeIndex, delivery, keys, lanes
+from delaybridge.core.time_index.behind import Behind
 from delaybridge.core.time_index.database import Database
-from delaybridge.core.time_index.held import Behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,30 @@
+"""How far what is held back behind one address was handed out."""
+
+from __future__ import annotations
+
+from . import keys
+
+
+class Behind:
+    """What is held back behind one address: `count` in all, `out` of that in flight.
+
+    None of it lies before `first`, and none that could be handed out before `position`.
+    """
+
+    __slots__ = ("count", "end", "first", "out", "position", "prefix")
+
+    def __init__(self, prefix: bytes, count: int, position: bytes) -> None:
+        self.prefix = prefix
+        self.end = keys.after(prefix)
+        self.count = count
+        self.out = 0
+        self.first = self.position = position
+
+    @property
+    def waits(self) -> bool:
+        """Whether any of it is not in flight. Where all of it is, what falls due for the address may follow."""
+        return self.count > self.out
+
+    def place(self, key: bytes) -> bytes:
+        """Where the record under this due key stands in the index."""
+        return self.prefix + key[2:]
