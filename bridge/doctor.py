@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ByteSize
 
 from ..adapters.base import AdapterError, Examinable, Finding, Intercepting, NotConnected
+from ..core.time_index.disk import taken
 from . import plugins
 from .client import ApiError, UnreachableError
 from .config.file import origin
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..adapters.base import Interception, LevelDeclaration, Outcome
     from .client import Client
     from .config import Config, Route
+    from .config.sections import Store
 
 _SYNCS = 20
 _SLOW_SYNC_MS = 50
@@ -89,11 +91,19 @@ def _machine(config: Config) -> Iterator[Finding]:
             False, f"{folder} is no directory: the store cannot be there", "set store.path to a directory, or to one that is to be made"
         )
         return
-    free = shutil.disk_usage(folder).free
-    room = free > config.store.min_free_disk
-    text = f"{ByteSize(free).human_readable(separator=' ')} are free for the store in {folder}"
-    yield Finding(room, text, f"free some: intake stands still below {config.store.min_free_disk.human_readable(separator=' ')}")
+    yield from _room(config.store, folder)
     yield _sync(folder)
+
+
+def _room(store: Store, folder: Path) -> Iterator[Finding]:
+    below = f"intake stands still below {store.min_free_disk.human_readable(separator=' ')}"
+    free = shutil.disk_usage(folder).free
+    text = f"{ByteSize(free).human_readable(separator=' ')} are free for the store in {folder}"
+    yield Finding(free > store.min_free_disk, text, f"free some: {below}")
+    if store.max_size is not None:
+        left = store.max_size - taken(store.path)
+        text = f"{ByteSize(max(0, left)).human_readable(separator=' ')} of store.max_size ({store.max_size.human_readable(separator=' ')}) are left"
+        yield Finding(left > store.min_free_disk, text, f"raise it, or wait until messages are delivered: {below}")
 
 
 def _sync(folder: Path) -> Finding:

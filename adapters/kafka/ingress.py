@@ -151,13 +151,11 @@ class KafkaIngress:
 
     def _step(self, topics: Mapping[str, Topic], one: Ingress) -> Step:
         partitions, replicas = _shape(topics, one)
-        known = partitions > 0
-        shape = ["--partitions", str(partitions), "--replication-factor", str(replicas)] if known else []
+        shape = ["--partitions", str(partitions), "--replication-factor", str(replicas)] if partitions > 0 else []
         settings = [f"--config={key}={value}" for key, value in _settings(topics, one).items()]
-        count = f", with the {partitions} partitions of `{one.destination}`" if known else ""
         command = self._command("--create", one.name, *shape, *settings)
         done = one.name in topics and not _is_closed(topics[one.name])
-        return Step(f"topic `{one.name}` takes in delayed messages{count}", command, done)
+        return Step(f"topic `{one.name}` takes in delayed messages{_beside(one, partitions)}", command, done)
 
     def _command(self, verb: str, topic: str, *more: str) -> str:
         return shlex.join(
@@ -205,6 +203,12 @@ def _shape(topics: Mapping[str, Topic], one: Ingress) -> tuple[int, int]:
     """Partitions and replicas, as the destination has them; -1, as the cluster gives them, where there is none."""
     destination = topics.get(one.destination)
     return (-1, -1) if destination is None else (destination.partitions, destination.replicas)
+
+
+def _beside(one: Ingress, partitions: int) -> str:
+    if partitions > 0:
+        return f", with the {partitions} partitions of `{one.destination}`"
+    return f"; `{one.destination}` does not exist: create it first, for both should have as many partitions" if one.destination else ""
 
 
 def _settings(topics: Mapping[str, Topic], one: Ingress) -> dict[str, str]:

@@ -97,10 +97,13 @@ class JoinedSource(KafkaSource):
 
     def publish(self, messages: Sequence[tuple[str, Message]], entered: Callable[[], None]) -> None:
         """See exchange.Joined."""
-        given = self._given
-        if given is None:
+        given, poller = self._given, self._poller
+        if given is None or poller is None:
             raise NotConnected("the source is closed")
-        self._doubtful = dict(given.ends), entered
+        try:
+            self._doubtful = poller.progress.positions([given]), entered
+        except KeyError:  # else its other part would say whether all of it has happened
+            raise NotConnected("a part of these messages has gone to another bridge") from None
         try:
             self._move(messages, given)
         except (Gone, BackOff, Rejected) as error:

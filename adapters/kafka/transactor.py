@@ -37,6 +37,9 @@ _MOST = 500
 """Moves in one transaction: what one that is refused may cost the others."""
 
 _PAUSE = 0.05  # s, after which a transaction that came in the middle of a rebalance is tried again
+_CLOSED = "the mover was closed"
+_OLDEST = (3, 0)
+"""Kafka's first version that tells how a transaction ended and where one is open (KIP-664): without that a lost connection may lose or double messages."""
 
 
 class Session(Protocol):
@@ -75,15 +78,16 @@ class Readers(Protocol):
 
 
 class Pending:
-    """One move on its way. `left`: how many of its messages have no partition yet."""
+    """One move on its way. `left`: how many of its messages have no partition yet. `abandoned`: it is not tried once more."""
 
-    __slots__ = ("confirm", "left", "move", "number", "parts")
+    __slots__ = ("abandoned", "confirm", "left", "move", "number", "parts")
 
     def __init__(self, number: int, move: Move, confirm: Confirm) -> None:
         self.number = number
         self.move = move
         self.confirm = confirm
         self.left = len(move.messages)
+        self.abandoned = False
         self.parts: list[tuple[TopicPartition, Prepared]] = []
 
     def __lt__(self, other: Pending) -> bool:
@@ -145,6 +149,11 @@ class Transactor(Publisher):
     _numbers: Moving
 
     def _numbered(self, **known: Any) -> Moving:
+        if known["api_version"] < _OLDEST:
+            speaks, needed = (".".join(map(str, version)) for version in (known["api_version"], _OLDEST))
+            raise NotConnected(
+                f"moving exactly once needs Kafka {needed} or later, and this broker speaks {speaks}: set exactly_once: false for it"
+            )
         return Moving(self._markers.ended, self._doubt, self._markers.epochs, **known, **self._transactions)
 
     def check(self) -> None:
@@ -173,7 +182,7 @@ class Transactor(Publisher):
         with self._changed:
             for one in prepared:
                 pending = self._moves.get(int.from_bytes(one[0], "big"))
-                if pending is None:
+                if pending is None or pending.abandoned:
                     continue
                 pending.parts.append((partition, one))
                 pending.left -= 1
@@ -296,10 +305,12 @@ class Transactor(Publisher):
                 kept = [(each, held) for each, held in zip(moves, finished, strict=True) if self._moves.pop(each.number, None) is not None]
                 self.doubtful += kept
 
-    def _later(self, moves: Iterable[Pending]) -> None:
+    def _later(self, moves: Sequence[Pending]) -> None:
         with self._changed:
             for each in moves:
-                heapq.heappush(self._ready, each)
+                if not each.abandoned:
+                    heapq.heappush(self._ready, each)
+        self._tell((each for each in moves if each.abandoned), NotConnected(_CLOSED))
 
     def _tell(self, moves: Iterable[Pending], error: AdapterError | None) -> None:
         outcomes: dict[Confirm, list[Outcome]] = defaultdict(list)
@@ -352,12 +363,17 @@ class Transactor(Publisher):
         return self._broken is not None or self._failed is not None
 
     def abandon(self, confirm: Confirm) -> None:
-        """Whoever is told by this does not wait any more: what is not in a transaction yet will not be."""
+        """Whoever is told by this does not wait any more: what is not in a transaction yet will not be. What is has its outcome when that is known."""
         with self._changed:
-            theirs = [each for each in self._moves.values() if each.confirm == confirm]
+            theirs = [each for each in self._ready if each.confirm == confirm]
             self._ready = [each for each in self._ready if each.confirm != confirm]
             heapq.heapify(self._ready)
-        self._tell(theirs, NotConnected("the mover was closed"))
+            for each in self._moves.values():
+                if each.confirm == confirm:
+                    each.abandoned = True
+                    if each.left:
+                        theirs.append(each)
+        self._tell(theirs, NotConnected(_CLOSED))
 
     def _break(self, error: NotConnected) -> None:
         self._broken = error
@@ -373,4 +389,4 @@ class Transactor(Publisher):
             self._changed.notify_all()
         self._thread.join()
         super().close()
-        self._tell(list(self._moves.values()), NotConnected("the mover was closed"))
+        self._tell(list(self._moves.values()), NotConnected(_CLOSED))

@@ -269,7 +269,8 @@ class _Publisher:
             message = native(message)
         user = message.properties.user_id
         if user is not None and self._user is not None and user != self._user:
-            detail = f"user_id is {user!r}, and the bridge publishes as {self._user!r}; see `impersonate`"
+            theirs, ours = (name.decode(errors="backslashreplace") for name in (user, self._user))
+            detail = f"user_id is {theirs!r}, and the bridge publishes as {ours!r}; see `impersonate`"
             raise Rejected(Reason.REJECTED_BY_BROKER, detail)
         try:
             properties = encode(message.properties, message.headers)

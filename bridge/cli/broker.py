@@ -58,9 +58,7 @@ def apply(
 
     Where bridges go on running, undo with --only interception: level queues are theirs until they are stopped.
     """
-    steps = _steps(config, broker, only, lambda prepared: prepared.undo() if undo else prepared.apply())
-    _show(steps, output)
-    if not all(step["done"] for step in steps):
+    if not _show(_steps(config, broker, only, lambda prepared: prepared.undo() if undo else prepared.apply()), output):
         raise typer.Exit(FAILED)
 
 
@@ -111,33 +109,51 @@ def _chosen(config: Config, names: list[str] | None) -> list[str]:
 
 def _steps(
     path: Path | None, names: list[str] | None, only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[Step]]
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
+    from ..config.file import load
+
+    config = load(path)
+    return _asked(config, _chosen(config, names), only, ask)
+
+
+def _asked(
+    config: Config, names: Iterable[str], only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[Step]]
+) -> Iterator[dict[str, Any]]:
+    """Broker by broker: one that fails takes away nothing of what was done on those before it."""
     import msgspec
     from rich.console import Console
 
-    from ..config.file import load
     from ..doctor import preparations
 
-    config, console = load(path), Console(stderr=True)
-    found: list[dict[str, Any]] = []
-    for name in _chosen(config, names):
+    console = Console(stderr=True)
+    for name in names:
         parts = preparations(config, name, only)
         if not parts:
             why = ": it holds no level queues" if only is Part.LEVEL_QUEUES else f" for a broker of type {config.brokers[name].type}"
             typer.echo(f"{name}: nothing to do{why}", err=True)
         for part in parts:
             with console.status(f"{name} ..."):  # on a terminal: undoing levels on RabbitMQ takes three minutes
-                found += [{"broker": name, **msgspec.to_builtins(step)} for step in ask(part)]
-    return found
+                steps = ask(part)
+            yield from ({"broker": name, **msgspec.to_builtins(step)} for step in steps)
 
 
-def _show(steps: list[dict[str, Any]], output: Output) -> None:
+def _show(steps: Iterator[dict[str, Any]], output: Output) -> bool:
+    """Print them as they come. Whether all are done."""
     from .tables import show_rows
 
+    left = []
+
+    def noted() -> Iterator[dict[str, Any]]:
+        for step in steps:
+            if not step["done"]:
+                left.append(step)
+            yield step
+
     if output is not Output.TABLE:
-        show_rows(steps, {}, output)
-        return
-    for step in steps:
+        show_rows(noted(), {}, output)
+        return not left
+    for step in noted():
         typer.echo(f"{'done ' if step['done'] else 'to do'}  {step['broker']}: {step['what']}")
         if step["command"] and not step["done"]:
             typer.echo("\n".join(f"       {line}" for line in step["command"].splitlines()))
+    return not left

@@ -134,7 +134,9 @@ class Publisher(Worker):
     def _next(self) -> list[Item] | None:
         """What is to be published now, empty where nothing was for long; None when stopping and nothing is left."""
         with self._changed:
-            self._changed.wait_for(self._ready, min(IDLE, self._until_retry()))
+            idle = time.monotonic() + IDLE
+            while not self._ready() and (left := min(idle - time.monotonic(), self._until_retry())) > 0:
+                self._changed.wait(left)  # what is refused meanwhile is tried again sooner
             if self.stopping.is_set() and not self._items and not self._open:
                 return None
             self._release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from functools import partialmethod
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from delaybridge.adapters.exchange import Move
 from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.kafka import transactor as module
 from delaybridge.adapters.kafka.cluster import Cluster
-from delaybridge.adapters.kafka.transactions import Moving, ended
+from delaybridge.adapters.kafka.transactions import Aborted, Moving, ended
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
@@ -290,6 +291,51 @@ def test_a_transaction_in_doubt_is_told_by_the_next_producer(
         bridge.move(taken(bridge, 1), world.destination)
         assert bridge.words(1) == ["confirmed"]
     assert world.read() == ["a", "b"]
+
+
+@pytest.mark.parametrize("end", ["committed", "aborted", "committed, and nobody knows"])
+def test_who_leaves_in_the_middle_of_a_transaction_hears_how_it_ended(world: World, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    world.levels.put("a", "b")
+    bridge = world.bridge()
+    other = moving(bridge.exchange)
+    other.connect(lambda _: None)  # the producer goes on
+    messages = taken(bridge, 2)
+    begun, left, all_in_one = threading.Event(), threading.Event(), Moving.all_in_one
+
+    def late(*args: Any) -> None:
+        begun.set()
+        left.wait(20)
+        ended(*args)
+        if end == "aborted":
+            raise Aborted("as it was")
+        if end != "committed":
+            raise NotConnected("the connection was lost before the answer came")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "ended", late)
+        patched.setattr(Moving, "all_in_one", partialmethod(all_in_one, commit=end != "aborted"))
+        bridge.move(messages, world.destination)
+        assert begun.wait(20)
+        bridge.mover.close()
+        assert bridge.outcomes == [], "nobody knows yet"
+        left.set()
+        producer = bridge.exchange._transactor
+        assert producer is not None
+        wait_until(lambda: bool(producer.broken or bridge.outcomes), "the end")
+    if producer.broken:
+        bridge.source.connect()
+    bridge.mover.connect(bridge.outcomes.extend)
+    assert bridge.words(2) == ["NotConnected" if end == "aborted" else "confirmed"] * 2
+    if end == "aborted":
+        bridge.move(messages, world.destination)
+        assert bridge.words(2) == ["confirmed"] * 2
+    assert world.read() == ["a", "b"]
+    other.close()
+
+
+def test_a_broker_too_old_to_tell_how_transactions_end_is_refused_with_the_way_out(world: World) -> None:
+    with pytest.raises(NotConnected, match=r"needs Kafka 3\.0 or later, and this broker speaks 2\.8: set exactly_once: false"):
+        world.bridge(api_version="2.8")
 
 
 def test_transactions_follow_one_another_quickly(world: World) -> None:

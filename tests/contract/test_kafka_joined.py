@@ -148,18 +148,23 @@ def test_a_bridge_whose_name_another_has_taken_over_publishes_nothing_more(door:
     assert sorted(door.world.read()) == sorted(bodies(batch.messages))
 
 
-def test_a_batch_of_which_a_part_has_gone_to_another_bridge_is_not_published(door: Door) -> None:
-    door.user.send(b"a", b"b", partition=0)
+@pytest.mark.parametrize("broken", [False, True], ids=["and it hears so", "and its producer is broken"])
+def test_a_batch_of_which_a_part_has_gone_to_another_bridge_is_not_published(door: Door, broken: bool) -> None:
+    door.user.send(b"before", b"a", b"b", partition=0)
     bridge = door.bridge()
+    door.pass_on(bridge, 1)
     batch = received(bridge, 10)
-    poller = bridge.poller
+    poller, transactor = bridge.poller, bridge._transactor
     assert poller is not None
+    assert transactor is not None
     poller.drop(set(poller.consumer.assignment()))
+    if broken:
+        transactor._break(NotConnected("broken"))
     with pytest.raises(NotConnected, match="another bridge"):
         door.onwards(bridge, batch)
     bridge.connect()
     assert bodies(received(bridge).messages) == bodies(batch.messages)
-    assert door.world.read() == door.entered == []
+    assert door.world.read() == door.entered == ["before"]
 
 
 def test_a_bridge_that_its_group_has_forgotten_publishes_nothing_of_what_it_fetched_before(door: Door) -> None:

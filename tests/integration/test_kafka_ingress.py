@@ -77,6 +77,13 @@ def test_plan_changes_nothing_and_shows_a_command(stage: Stage) -> None:
     assert stage.ingress not in stage.topics()
 
 
+def test_plan_names_a_destination_that_does_not_exist_yet(stage: Stage) -> None:
+    (step,) = stage.interception().plan()
+    assert f"`{stage.name}` does not exist: create it first" in step.what
+    (step,) = stage.interception(stage.name).plan()
+    assert "does not exist" not in step.what
+
+
 def test_apply_makes_an_ingress_topic_as_its_destination_is(stage: Stage) -> None:
     create_topic(stage.url, stage.name, 3, max_message_bytes="4000000", min_insync_replicas="1", retention_ms="1000")
     assert all(step.done for step in stage.interception().apply())

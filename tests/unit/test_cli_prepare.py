@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_daemon import alone, call
 
-from delaybridge.adapters.base import Step
+from delaybridge.adapters.base import NotConnected, Step
 from delaybridge.adapters.kafka import KafkaAdapter
 
 if TYPE_CHECKING:
@@ -68,6 +68,22 @@ def test_a_broker_that_holds_no_level_queues_is_left_alone_when_only_these_are_m
 
     assert [(step["broker"], step["what"]) for step in json.loads(told.stdout)] == [("kafka", "levels gone")]
     assert "other: nothing to do: it holds no level queues" in told.stderr
+
+
+@pytest.mark.parametrize("output", ["table", "ndjson"])
+def test_what_was_made_is_told_although_the_next_broker_is_away(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    class Away(Part):
+        def apply(self) -> list[Step]:
+            raise NotConnected("127.0.0.1:2: Connection refused")
+
+    parts = iter([Part("gate"), Away("gate")])
+    monkeypatch.setattr(KafkaAdapter, "interception", lambda *_: next(parts))
+
+    told = call("apply", "-o", output)
+
+    assert (told.exit_code, told.stderr) == (69, "127.0.0.1:2: Connection refused\n")
+    assert "gate made" in told.stdout
+    assert "levels made" in told.stdout
 
 
 def test_a_part_that_there_is_not_is_a_usage_error() -> None:

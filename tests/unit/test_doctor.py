@@ -104,6 +104,19 @@ def test_a_small_disk_is_not_told_as_none(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.fix == "free some: intake stands still below 5.0 MiB"
 
 
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(("taken", "left", "ok"), [(0, "1.0 GiB", True), (800 << 20, "224.0 MiB", False), (2 << 30, "0 B", False)])
+def test_what_is_left_of_a_stores_largest_size_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int, left: str, ok: bool
+) -> None:
+    monkeypatch.setattr(doctor, "taken", lambda _: taken)
+
+    found = findings(config(tmp_path, max_size="1GiB"))[2]
+
+    assert (found.ok, found.what) == (ok, f"{left} of store.max_size (1.0 GiB) are left")
+    assert found.fix == "raise it, or wait until messages are delivered: intake stands still below 256.0 MiB"
+
+
 REFUSED = "the broker answers, but not to this: see that the user of brokers.one may do it, and look into the broker's own log"
 LOST = (
     "the broker itself answered before: see that what this names runs as well, that the user of brokers.one may do this, "

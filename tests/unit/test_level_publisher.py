@@ -9,6 +9,7 @@ import pytest
 from brokers.common import wait_until
 
 from delaybridge.adapters.base import BackOff, Confirm, NotConnected, Outgoing
+from delaybridge.bridge.level_queues import publisher as module
 from delaybridge.bridge.level_queues.publisher import Item, Publisher
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import Message
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 
 class Flaky:
-    """A sink that confirms at once, refuses for addresses in `full`, and breaks when told."""
+    """A sink that confirms at once, refuses for addresses in `full`, and breaks when told. While it is `silent` the test says what became of messages."""
 
     def __init__(self) -> None:
         self.full: set[str] = set()
         self.broken = False
+        self.silent = False
+        self.unanswered: list[bytes] = []
         self.taken: list[tuple[str, bytes]] = []
         self._confirm: Confirm | None = None
 
@@ -35,12 +38,18 @@ class Flaky:
     def publish(self, messages: Sequence[Outgoing]) -> None:
         if self.broken:
             raise NotConnected("went down")
-        assert self._confirm is not None
         for outgoing in messages:
             refused = BackOff(Reason.REFUSED_BY_BROKER, "full") if outgoing.address in self.full else None
             if refused is None:
                 self.taken.append((outgoing.address, outgoing.message.body or b""))
-            self._confirm([(outgoing.tag, refused)])
+            if not self.silent:
+                self.answer(outgoing.tag, refused)
+            else:
+                self.unanswered.append(outgoing.tag)
+
+    def answer(self, tag: bytes, error: BackOff | None) -> None:
+        assert self._confirm is not None
+        self._confirm([(tag, error)])
 
     def close(self) -> None:
         """Nothing is open."""
@@ -95,6 +104,20 @@ def test_a_refused_message_is_tried_again_before_all_that_came_later(publisher: 
 
     answers.wait(3)
     assert [body for address, body in sink.taken if address == "1s"] == [b"first", b"second"]
+
+
+def test_a_message_that_is_refused_while_nothing_else_goes_out_is_tried_again_soon(
+    publisher: Publisher, sink: Flaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IDLE", 60.0)
+    answers = Answers()
+    sink.silent = True
+    publisher.submit([answers.item("1s", "only")])
+    wait_until(lambda: bool(sink.unanswered), "the first try")
+    sink.silent = False
+    sink.answer(sink.unanswered.pop(), BackOff(Reason.REFUSED_BY_BROKER, "not now"))
+
+    assert answers.wait(1) == ["only"]
 
 
 def test_what_is_submitted_survives_a_lost_connection(publisher: Publisher, sink: Flaky) -> None:
