@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from .config import Config
+    from .signals import Bell
 
 log = structlog.get_logger()
 
@@ -55,17 +55,19 @@ FAILED, STORE_IO, TAKEN, BAD_CONFIG = 1, 74, 75, 78
 class Daemon:
     """One run of the bridge, from signals to exit code."""
 
+    _bell: Bell
+
     def __init__(self, config: Config) -> None:
         self.config = config
         self.exit_code = 0
-        self._wake = threading.Event()
+        self.drained = True
         self._signals = 0
         self._reload = False
         self._metrics = Metrics(version("delaybridge"))
 
     def run(self) -> int:
         """Run until a signal or a failure; returns the exit code."""
-        with handled(self._on_signal):
+        with handled(self._on_signal) as self._bell:
             return self._open_and_serve()
 
     def _open_and_serve(self) -> int:
@@ -126,9 +128,9 @@ class Daemon:
                 log.info("stopping", within_seconds=self.config.shutdown_timeout // 1000, again="a second signal stops it at once")
             patience = self.config.shutdown_timeout / 1000
             until = time.monotonic() + patience
-            drained = self.engine.drain(patience)
+            self.drained = self.engine.drain(patience)
             server.stop(min(LAST_ANSWERS, max(1.0, until - time.monotonic())))
-        log.info("stopped", drained=drained, exit_code=self.exit_code)
+        log.info("stopped", drained=self.drained, exit_code=self.exit_code)
         return self.exit_code
 
     def _tell_of_no_configuration(self) -> None:
@@ -162,8 +164,7 @@ class Daemon:
 
     def _wait(self) -> None:
         while not self._signals and not self.exit_code:
-            self._wake.wait()
-            self._wake.clear()
+            self._bell.wait()
             if self._reload:
                 self._reload = False
                 self._load_again()
@@ -176,13 +177,12 @@ class Daemon:
             self._signals += 1
             if self._signals > 1:
                 os._exit(128 + number)
-        self._wake.set()
 
     def _failed(self, worker: str, error: BaseException) -> None:
         """A thread died. Nothing was acknowledged that is not stored, so stopping is safe, and going on would be silent."""
         log.error("worker_failed", worker=worker, error=f"{type(error).__name__}: {error}", exc_info=error)
         self.exit_code = STORE_IO if isinstance(error, StoreError) else FAILED
-        self._wake.set()
+        self._bell.ring()
 
     def _load_again(self) -> None:
         from . import logs  # noqa: PLC0415 - only a reload needs these
@@ -230,5 +230,12 @@ def _collect_rarely() -> None:
 
 
 def run(config: Config) -> int:
-    """Run the bridge until it is told to stop; returns the exit code of the process."""
-    return Daemon(config).run()
+    """Run the bridge until it is told to stop; returns the exit code of the process. Where a thread works on, the process ends here.
+
+    Python would abort it: it unwinds a thread that comes back from RocksDB meanwhile, say out of a compaction, which knows nothing of that.
+    """
+    daemon = Daemon(config)
+    code = daemon.run()
+    if not daemon.drained:
+        os._exit(code)
+    return code

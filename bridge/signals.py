@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
+import socket
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,13 +24,46 @@ def held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class Bell:
+    """What the main thread waits at; a signal rings it, and so may any thread.
+
+    Python handles signals on the main thread, when that runs. The kernel may give one to another thread: a main thread that waits at a lock, an Event say,
+    does not hear of it. Nor does it where the signal comes just before it begins to wait.
+    """
+
+    def __init__(self) -> None:
+        self._near, self._far = socket.socketpair()
+        self._far.setblocking(False)
+
+    def ring(self) -> None:
+        """Any thread; does not block."""
+        with suppress(OSError):  # it has been rung very often, and is heard; or nobody listens any more
+            self._far.send(b"\0")
+
+    def wait(self) -> None:
+        """Until it was rung after the last wait."""
+        self._near.recv(4096)
+
+    def fileno(self) -> int:
+        """Where a signal rings it."""
+        return self._far.fileno()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._near.close()
+        self._far.close()
+
+
 @contextmanager
-def handled(by: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Each signal is told to this function, on the main thread, also one that was held back."""
-    before = {number: signal.signal(number, by) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def handled(by: Callable[[int, FrameType | None], None]) -> Iterator[Bell]:
+    """Each signal is told to this function, on the main thread, also one that was held back; and rings the bell."""
+    with closing(Bell()) as bell:
+        before = {number: signal.signal(number, by) for number in SIGNALS}
+        ringing = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        try:
+            yield bell
+        finally:
+            signal.set_wakeup_fd(ringing)
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from ..clock import wall_clock
 from ..loopback import is_loopback
+from .connections import Connection
 from .endpoints import ENDPOINTS, JSON, Api, Endpoint
 from .errors import HANDLERS, asked_badly, problem
 from .guard import Guard
@@ -190,6 +191,6 @@ def _listener(bind: str, port: int) -> socket.socket:
 
 def _uvicorn(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
-        app, http="h11", loop="asyncio", ws="none", lifespan="off", interface="asgi3", log_config=None, access_log=False,
+        app, http=Connection, loop="asyncio", ws="none", lifespan="off", interface="asgi3", log_config=None, access_log=False,
         proxy_headers=False, server_header=False, limit_concurrency=CONNECTIONS,
     )  # fmt: skip

@@ -88,6 +88,9 @@ class Pumped(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request (ASGI)."""
+        if scope["method"] == "HEAD":  # the body that nobody gets may be what a queue held
+            await super().__call__(scope, receive, send)
+            return
         if not self._streams.limiter.available_tokens:
             raise problem(429, "busy", f"{STREAMS} streams are open already; close one.")
         request = Request(scope, receive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 import pyarrow.parquet as pq
+import pytest
 import yaml
 from brokers.common import free_port
 
@@ -47,8 +49,9 @@ class Daemon:
         """Start it, and wait until it is ready unless told otherwise."""
         with (self.directory / "log").open("ab") as output:
             self.process = subprocess.Popen(
-                [COMMAND, "run", "--config", self.file], cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+                [COMMAND, "run", "--config", self.file], cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                env=os.environ | {"PYTHONFAULTHANDLER": "1"},
+            )  # fmt: skip
         if ready:
             self.wait_ready()
         return self
@@ -79,9 +82,15 @@ class Daemon:
         self.process.send_signal(number)
 
     def ended(self, timeout: float = ENDING) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end; the exit code. One that does not end says where its threads are."""
         assert self.process is not None
-        code = self.process.wait(timeout)
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.send_signal(signal.SIGABRT)
+            self.process.wait()
+            self.process = None
+            pytest.fail(f"the daemon did not end within {timeout} s:\n{self.tail()}")
         self.process = None
         return code
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -16,7 +18,6 @@ from integration.stores import in_time_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from integration.stores import Waiting
 
@@ -101,6 +102,18 @@ def test_sigint_drains_as_well(daemon: Daemon) -> None:
     daemon.start()
     daemon.send_signal(signal.SIGINT)
     assert daemon.ended() == 0
+
+
+@in_time_index("which thread hears a signal")
+def test_a_signal_that_the_kernel_gives_to_another_thread_than_the_main_one_drains_as_well(daemon: Daemon) -> None:
+    daemon.start()
+    assert daemon.process is not None
+    process = daemon.process.pid
+    others = [int(each.name) for each in Path(f"/proc/{process}/task").iterdir() if int(each.name) != process]
+    kernel = ctypes.CDLL(None, use_errno=True)
+    assert kernel.tgkill(process, max(others), signal.SIGTERM) == 0
+    assert daemon.ended() == 0
+    assert daemon.log("stopped")
 
 
 @in_time_index("with level queues two daemons have two directories, and may share the rest")

@@ -113,6 +113,23 @@ def test_a_run_tells_what_it_reads_and_writes_and_that_it_is_stopping(tmp_path: 
     assert "second signal" in lines["stopping"]["again"]
 
 
+def test_a_run_that_leaves_a_thread_at_work_ends_the_process_with_its_own_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that comes back from a long compaction while Python ends had the process aborted: 134 instead of 0."""
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    monkeypatch.setattr(daemon_module, "_collect_rarely", lambda: None)
+    monkeypatch.setattr(daemon_module, "SWITCH_INTERVAL", sys.getswitchinterval())
+    monkeypatch.setattr(Daemon, "_wait", lambda self: self._on_signal(signal.SIGTERM, None))
+    drain = Engine.drain
+    monkeypatch.setattr(Engine, "drain", lambda engine, patience: not drain(engine, patience))
+
+    run(_config(tmp_path, {"port": 0}))
+
+    assert ended == [0]
+
+
 @pytest.mark.parametrize(("drained_for", "left"), [(0.0, 5.0), (22.0, 3.0), (25.0, 1.0)])
 def test_requests_have_what_the_drain_has_left_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drained_for: float, left: float

@@ -18,10 +18,10 @@ from starlette.routing import Route
 
 from delaybridge.adapters.base import Received
 from delaybridge.bridge.config import Http
-from delaybridge.bridge.http import OPENAPI, CannotListen, HttpServer, create_app
+from delaybridge.bridge.http import CONNECTIONS, OPENAPI, CannotListen, HttpServer, connections, create_app
 from delaybridge.bridge.http.endpoints import ENDPOINTS, SMALL, Api
 from delaybridge.bridge.http.openapi import document
-from delaybridge.bridge.http.streams import STREAMS, Streams
+from delaybridge.bridge.http.streams import ARROW, NDJSON, STREAMS, Streams
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import message
 
@@ -235,6 +235,30 @@ def test_streams_are_bounded_and_leave_the_rest_of_the_api_alone() -> None:
         busy = client.get("/api/v1/observe?broker=rabbit&address=orders")
         assert (busy.status_code, busy.json()["error"]["code"]) == (429, "busy")
         assert client.get("/api/v1/status").status_code == 200
+
+
+def test_connections_on_which_no_request_comes_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else sixty-four of them have the bridge restarted, for its probes are answered 503."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    with serving(FakeControl(), Http(port=0)) as (server, client), ExitStack() as opened:
+        asked_before = opened.enter_context(httpx.Client(base_url=server.url, trust_env=False))
+        assert asked_before.get("/livez").status_code == 200
+        silent = [opened.enter_context(socket.create_connection(("127.0.0.1", server.port), 10)) for _ in range(CONNECTIONS)]
+        for half in silent[::2]:
+            half.sendall(b"GET /livez HTTP/1.1\r\n")
+        assert [each.recv(1) for each in silent] == [b""] * CONNECTIONS
+        assert client.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/api/v1/observe?broker=rabbit&address=orders", "/api/v1/export"])
+def test_whoever_asks_only_for_the_head_of_a_stream_has_it_and_takes_nothing_away(path: str) -> None:
+    """To observe a queue is to take its messages, and HEAD promises to change nothing."""
+    control = Endless()
+    with serving(control, Http(port=0)) as (_, client):
+        head = client.head(path, timeout=5)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] in (ARROW, NDJSON)
+    assert not control.closed.is_set()
 
 
 def operations(schema: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
