@@ -15,6 +15,8 @@ _PAGE = 1000
 _READ, _WORK = 10, 30
 """Seconds that an answer may take: of what only looks, and of what waits for a broker."""
 _NOT_DONE = ("too_late", "in_flight", "unknown")
+_JSON, _LINES, _ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"
+"""What a daemon answers with, by the name that it gives it."""
 
 
 class UnreachableError(Exception):
@@ -62,7 +64,7 @@ class Client:
     def ask(self, verb: str, id_: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Cancel, reschedule or release: `outcome` is done, too_late (`event` happened `at` epoch ms), in_flight or unknown."""
         response = self._request("POST", f"/messages/{_segment(id_)}/{verb}", json=body)
-        error = _json(response).get("error", {})
+        error = _error(response)
         if error.get("code") in _NOT_DONE:
             return {"outcome": error["code"], "event": error.get("event"), "at": error.get("at")}
         self._raise_for(response)
@@ -102,21 +104,21 @@ class Client:
     @contextmanager
     def observe(self, broker: str, address: str) -> Iterator[Iterator[str]]:
         """Deliveries at a destination as lines of JSON, for as long as the context is open."""
-        with self._stream("/observe", {"broker": broker, "address": address}) as response, self._reachable():
-            yield response.iter_lines()
+        with self._stream("/observe", _LINES, {"broker": broker, "address": address}) as response, self._reachable():
+            yield _lines(response.iter_bytes())
 
     @contextmanager
     def export(self) -> Iterator[Iterator[bytes]]:
         """All pending messages as an Arrow IPC stream, in pieces."""
-        with self._stream("/export", {}) as response, self._reachable():
+        with self._stream("/export", _ARROW, {}, read=_WORK) as response, self._reachable():
             yield response.iter_bytes()
 
     @contextmanager
-    def _stream(self, path: str, params: dict[str, str]) -> Iterator[httpx.Response]:
-        with self._reachable(), self._http.stream("GET", f"/api/v1{path}", params=params, timeout=httpx.Timeout(5, read=None)) as response:
-            if response.is_error:
-                response.read()
-                self._raise_for(response)
+    def _stream(self, path: str, media: str, params: dict[str, str], read: float | None = None) -> Iterator[httpx.Response]:
+        """`read`: seconds from one piece to the next, at most; None for what may be silent for as long as it likes."""
+        timeout = httpx.Timeout(5, read=read)
+        with self._reachable(), self._http.stream("GET", f"/api/v1{path}", params=params, timeout=timeout) as response:
+            self._raise_for(response, media)
             yield response
 
     def _object(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
@@ -140,10 +142,14 @@ class Client:
                 f"no daemon answers at {self._url} ({reason}); start it with `delaybridge run`, or name it with --url"
             ) from error
 
-    def _raise_for(self, response: httpx.Response) -> None:
-        if not response.is_error:
+    def _raise_for(self, response: httpx.Response, media: str = _JSON) -> None:
+        """What is no success of a daemon's: its refusal, or what something else answers there, which may be a redirection or a page."""
+        if response.is_success and response.headers.get("content-type", "").partition(";")[0] == media:
             return
-        error = _json(response).get("error", {})
+        error = {}
+        if response.is_error:
+            response.read()
+            error = _error(response)
         hint = "; give its token in DELAYBRIDGE_TOKEN or --token-file" if response.status_code == httpx.codes.UNAUTHORIZED else ""
         text = error.get("message") or f"{self._url} answered {response.status_code}: is it a delaybridge?"
         raise ApiError(response.status_code, error.get("code", ""), text + hint, error.get("event"))
@@ -152,6 +158,22 @@ class Client:
 def _segment(name: str) -> str:
     """A name as one part of a path, so that the daemon reads it as it is. `.` and `..` would be taken for steps in the path, by httpx first."""
     return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
+    r"""The lines of NDJSON. They end with "\n" and nothing else: text in JSON may hold whatever else Unicode takes for a line's end."""
+    line: list[bytes] = []
+    for piece in pieces:
+        rest, *others = piece.split(b"\n")
+        line.append(rest)
+        for rest in others:
+            yield b"".join(line).decode()
+            line = [rest]
+
+
+def _error(response: httpx.Response) -> dict[str, Any]:
+    found = _json(response).get("error")
+    return found if isinstance(found, dict) else {}
 
 
 def _json(response: httpx.Response) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class ObservedFiles:
         self._latest: int | None = None
         self._hours: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
         self._files = 0
-        self._next_flush: int | None = None
+        self._next_flush = 0
         self._since: int | None = None
         self._until: int | None = None
 
@@ -133,9 +133,7 @@ class ObservedFiles:
         self._since, self._until = since, until
 
     def flush_if_due(self, now: int) -> None:
-        """Write where it is time, also if nothing arrived, or where enough has come together."""
-        if self._next_flush is None:
-            self._next_flush = now + INTERVAL_MS
+        """Write where it is time, also if nothing arrived, or where enough has come together. The first time is at once: what cannot be written shows early."""
         if now >= self._next_flush or sum(map(len, self._hours.values())) >= ROWS_PER_FILE:
             self.flush()
             self._next_flush = now + INTERVAL_MS

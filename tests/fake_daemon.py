@@ -67,12 +67,16 @@ STATUS = {
 }
 
 
+MEDIA = {"GET /api/v1/observe": "application/x-ndjson", "GET /api/v1/export": "application/vnd.apache.arrow.stream"}
+
+
 class Daemon:
     """Answers from a table, and remembers what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, str], Any]] = []
         self.headers: list[httpx.Headers] = []
+        self.patience: dict[str, Any] = {}
         self.answers: dict[str, list[tuple[int, Any]]] = {}
 
     def instead(self, monkeypatch: pytest.MonkeyPatch) -> Self:
@@ -89,9 +93,12 @@ class Daemon:
         name = f"{request.method} {request.url.raw_path.decode().partition('?')[0]}"
         self.asked.append((name, dict(request.url.params), json.loads(request.content) if request.content else None))
         self.headers.append(request.headers)
+        self.patience = request.extensions["timeout"]
         left = self.answers[name]
         status, answer = left.pop(0) if len(left) > 1 else left[0]
-        return httpx.Response(status, content=answer) if isinstance(answer, bytes | Generator) else httpx.Response(status, json=answer)
+        if not isinstance(answer, bytes | Generator):
+            return httpx.Response(status, json=answer)
+        return httpx.Response(status, content=answer, headers={"content-type": MEDIA.get(name, "text/html")})
 
 
 def call(*words: str, stdin: bytes | None = None) -> Result:

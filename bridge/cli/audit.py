@@ -48,5 +48,6 @@ def _run(job: str, arguments: list[str]) -> NoReturn:
     command = [sys.executable, "-m", f"delaybridge.spark_jobs.{job}", *arguments]
     if not {"-h", "--help"} & set(arguments):
         os.execv(command[0], command)  # noqa: S606 - our own module
-    typer.echo(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout, nl=False)  # noqa: S603 - our own module
-    raise typer.Exit
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own module
+    typer.echo(done.stdout, nl=False)
+    raise typer.Exit(done.returncode)

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
-from .common import FAILED, ConfigOption, IdArgument, Output, OutputOption, TokenOption, UrlOption, connect
+from .common import FAILED, USAGE, ConfigOption, IdArgument, Output, OutputOption, TokenOption, UrlOption, connect
 
 commands = typer.Typer()
 
@@ -27,6 +29,23 @@ def status(config: ConfigOption = None, url: UrlOption = None, token_file: Token
         print_status(found)
     else:
         show_one(found, {}, output)
+
+
+@commands.command(epilog="Example: delaybridge top --interval 5")
+def top(
+    interval: Annotated[float, typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="Time between two looks.")] = 2,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+) -> None:
+    """Watch the daemon. The status again and again, with what happens in a second; Ctrl-C ends."""
+    from .top import watch
+
+    if not sys.stdout.isatty():
+        typer.echo("top draws on a terminal; for programs there is: delaybridge status --output json", err=True)
+        raise typer.Exit(USAGE)
+    with suppress(KeyboardInterrupt):
+        watch(connect(config, url, token_file), interval)
 
 
 @commands.command("list", epilog="Example: delaybridge list --address /queues/orders --due-to 1h --limit 20")

@@ -242,6 +242,8 @@ def export(
     """Write all that is pending to a Parquet file. For Spark and the like."""
     from ..export import CutOffError, write_parquet
 
+    if to.is_dir():
+        raise typer.BadParameter(f"{to} is a directory: name a file", param_hint="--to")
     try:
         with connect(config, url, token_file).export() as pieces:
             rows = write_parquet(pieces, to, _progress)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import sys
 import time
@@ -26,7 +27,12 @@ _HEADER_HELP = "NAME=VALUE is text; NAME:=VALUE is a JSON number, true, false or
 
 
 def _headers(texts: list[str]) -> dict[str, Value]:
-    return dict(map(_header, texts))
+    headers: dict[str, Value] = {}
+    for name, value in map(_header, texts):
+        if name in headers:
+            raise typer.BadParameter(f"{name!r} is given twice: a message has one value of each name")
+        headers[name] = value
+    return headers
 
 
 def _header(text: str) -> tuple[str, Value]:
@@ -39,6 +45,8 @@ def _header(text: str) -> tuple[str, Value]:
         value: Value = json.loads(found["value"])
     except ValueError as error:
         raise typer.BadParameter(f"{text!r}: what follows `:=` must be JSON, such as 5000 or true") from error
+    if isinstance(value, float) and not math.isfinite(value):  # what Python reads, and JSON has not
+        raise typer.BadParameter(f"{text!r}: a number in JSON is finite, and at most some 1.8e308")
     if isinstance(value, list | dict):
         raise typer.BadParameter(f"{text!r}: a header holds one value, no list and no object")
     return found["name"], value

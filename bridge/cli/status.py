@@ -1,8 +1,8 @@
-"""`delaybridge status` for people."""
+"""A daemon's status for people."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ByteSize
 
@@ -13,30 +13,49 @@ _HOURS = 12
 _ADDRESSES = 20
 
 
+class Section(NamedTuple):
+    """One table of the status. Without a title and headings: names and values."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: list[list[Any]]
+
+
 def print_status(found: dict[str, Any]) -> None:
-    """Summary, routes, lanes, what is held back, and where and when most of the rest goes."""
-    table((), [[name, value] for name, value in _summary(found).items()])
+    """All sections, one after the other."""
+    for index, section in enumerate(sections(found)):
+        if index:
+            print()  # noqa: T201 - a blank line between tables
+        table(section.headings, section.rows, title=section.title)
+
+
+def sections(found: dict[str, Any]) -> list[Section]:
+    """Summary, routes, lanes, what is held back, and where and when most of the rest goes; only what has anything in it."""
     route_rows = [[each["name"], each["from"], each["to"], _flow(each), each["received"]] for each in found["routes"]]
-    _section("routes", ("ROUTE", "FROM", "TO", "STATE", "RECEIVED"), route_rows)
     lane_rows = [[each["broker"], _connection(each), each["in_flight"], each["published"]] for each in found["lanes"]]
-    _section("destinations", ("BROKER", "STATE", "IN FLIGHT", "PUBLISHED"), lane_rows)
     held = [
         [lane["broker"], each["address"], each["attempts"], instant(each["retry_at"]), each["error"]]
         for lane in found["lanes"]
         for each in lane["held"]
     ]
-    _section("held back", ("BROKER", "ADDRESS", "ATTEMPTS", "NEXT TRY", "ERROR"), held)
     levels = [
         [each["name"], duration(each["wait"]), _connection(each), _known(each["depth"]), instant(each["first_leaves"])]
         for each in found.get("levels", ())
     ]
-    _section("levels", ("QUEUE", "WAIT", "STATE", "MESSAGES", "FIRST LEAVES"), levels)
     busiest = sorted(found["by_address"], key=lambda each: -each["pending"])[:_ADDRESSES]
-    _section(
-        "pending by address", ("BROKER", "ADDRESS", "PENDING"), [[each["broker"], each["address"], each["pending"]] for each in busiest]
-    )
     soonest = sorted(found["by_hour"], key=lambda each: each["hour"])[:_HOURS]
-    _section("pending by hour", ("HOUR", "PENDING"), [[instant(each["hour"]), each["pending"]] for each in soonest])
+    every = (
+        Section("", (), [[name, value] for name, value in _summary(found).items()]),
+        Section("routes", ("ROUTE", "FROM", "TO", "STATE", "RECEIVED"), route_rows),
+        Section("destinations", ("BROKER", "STATE", "IN FLIGHT", "PUBLISHED"), lane_rows),
+        Section("held back", ("BROKER", "ADDRESS", "ATTEMPTS", "NEXT TRY", "ERROR"), held),
+        Section("levels", ("QUEUE", "WAIT", "STATE", "MESSAGES", "FIRST LEAVES"), levels),
+        Section(
+            "pending by address", ("BROKER", "ADDRESS", "PENDING"), [[each["broker"], each["address"], each["pending"]] for each in busiest]
+        ),
+        Section("pending by hour", ("HOUR", "PENDING"), [[instant(each["hour"]), each["pending"]] for each in soonest]),
+    )
+    return [section for section in every if section.rows]
 
 
 def _summary(found: dict[str, Any]) -> dict[str, Any]:
@@ -55,12 +74,6 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
         "disk": free if store["room"] else f"{free}: below the limit, intake stands still",
         "since the store was made": ", ".join(f"{count} {event}" for event, count in found["events"].items()),
     }
-
-
-def _section(title: str, headings: tuple[str, ...], rows: list[list[Any]]) -> None:
-    if rows:
-        print()  # noqa: T201 - a blank line between tables
-        table(headings, rows, title=title)
 
 
 def _flow(route: dict[str, Any]) -> str:

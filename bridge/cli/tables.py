@@ -7,10 +7,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..text import printable
 from .common import Output
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Row], Any]]
@@ -64,17 +67,23 @@ def table(headings: Iterable[str], rows: Sequence[Sequence[Any]], empty: str = "
         print(f"{title}: {empty}" if title else empty)
         return
     from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)
+    with console.capture() as drawn:
+        console.print(grid(headings, rows, title))
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+def grid(headings: Iterable[str], rows: Sequence[Sequence[Any]], title: str = "") -> Table:
+    """The same, to be drawn by rich."""
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)
     names = list(headings)
-    grid = Table(*names, box=None, pad_edge=False, show_header=bool(names), title=title or None, title_justify="left", header_style="bold")
+    drawn = Table(*names, box=None, pad_edge=False, show_header=bool(names), title=title or None, title_justify="left", header_style="bold")
     for row in rows:
-        grid.add_row(*(Text(printable(_text(cell), "\n"), overflow="fold") for cell in row))
-    with console.capture() as drawn:
-        console.print(grid)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+        drawn.add_row(*(Text(printable(_text(cell), "\n"), overflow="fold") for cell in row))
+    return drawn
 
 
 def _text(value: Any) -> str:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_daemon import STATUS, Daemon, call
@@ -82,10 +82,32 @@ def test_a_missing_token_is_told_with_the_way_to_give_it(daemon: Daemon) -> None
     assert told.stderr == "It is unauthorized.; give its token in DELAYBRIDGE_TOKEN or --token-file\n"
 
 
-def test_something_that_is_no_delaybridge_is_told(daemon: Daemon) -> None:
-    daemon.on("GET /api/v1/status", b"<html>", status=502)
+@pytest.mark.parametrize(("status", "answer"), [(502, b"<html>"), (200, b"<html>"), (301, b""), (404, {"error": "no such path"})])
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        ("status", "GET /api/v1/status"),
+        ("cancel x", "POST /api/v1/messages/x/cancel"),
+        ("pause r", "POST /api/v1/routes/r/pause"),
+        ("send x", "POST /api/v1/messages"),
+    ],
+)
+def test_something_that_is_no_delaybridge_is_told(daemon: Daemon, command: str, asked: str, status: int, answer: Any) -> None:
+    daemon.on(asked, answer, status=status)
 
-    assert call("status").stderr == "http://127.0.0.1:8470 answered 502: is it a delaybridge?\n"
+    told = call(*command.split())
+
+    assert (told.exit_code, told.output) == (1, f"http://127.0.0.1:8470 answered {status}: is it a delaybridge?\n")
+
+
+@pytest.mark.parametrize("status", [200, 301])
+@pytest.mark.parametrize(("command", "argument"), [("observe", "x"), ("export", "--to=f")])
+def test_a_stream_that_is_no_delaybridges_is_told(daemon: Daemon, command: str, argument: str, status: int) -> None:
+    daemon.on(f"GET /api/v1/{command}", {"some": "page"}, status=status)
+
+    told = call(command, argument)
+
+    assert (told.exit_code, told.output) == (1, f"http://127.0.0.1:8470 answered {status}: is it a delaybridge?\n")
 
 
 def test_a_bad_configuration_is_told_with_status_78(tmp_path: Path) -> None:
@@ -316,6 +338,10 @@ def test_check_config_tells_where_a_configuration_without_a_file_comes_from(monk
     monkeypatch.setenv("DELAYBRIDGE__BROKERS", '{"m": {"type": "memory"}}')
     monkeypatch.setenv("DELAYBRIDGE__ROUTES", '[{"name": "r", "from": {"broker": "m", "queue": "in"}, "to": {"broker": "m"}}]')
     assert call("check-config").stdout == "the environment's variables: ok\n"
+
+
+def test_a_wrong_option_of_the_audit_is_wrong_usage_also_beside_help() -> None:
+    assert call("audit", "reconcile", "--ledger", "--help").exit_code == 2
 
 
 def test_plan_has_nothing_to_do_for_the_in_process_broker() -> None:

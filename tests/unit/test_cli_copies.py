@@ -57,6 +57,15 @@ def test_observe_tells_what_arrives_and_how_late(daemon: Daemon) -> None:
     assert daemon.asked[0][1] == {"broker": "memory", "address": "out"}
 
 
+def test_text_that_holds_what_unicode_takes_for_the_end_of_a_line_is_told_whole(daemon: Daemon) -> None:
+    line = json.dumps({"at": T0, "address": "out", "body": "a\u2028b\x85c", "headers": {}}, ensure_ascii=False).encode()
+    daemon.on("GET /api/v1/observe", (piece for piece in (line[:50], line[50:] + b"\n" + line, b"\n")))
+
+    told = call("observe", "out", "-o", "ndjson").stdout.splitlines()
+
+    assert [json.loads(each)["body"] for each in told] == ["a\u2028b\x85c"] * 2
+
+
 QUEUES = """
 brokers:
   rabbit: {type: rabbitmq, url: "amqp://127.0.0.1:1"}
@@ -330,6 +339,18 @@ def test_an_observer_that_stops_after_a_count_takes_as_many_away_as_it_tells(
 
     assert f"{count} messages written" in told.stderr if where else len(told.stdout.splitlines()) == count
     assert (tap.held, tap.inbox) == (left, left)  # not acknowledged, and not told
+
+
+@pytest.mark.usefixtures("quiet")
+def test_an_observer_that_cannot_write_takes_nothing_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tap = Tap(waiting=12)
+    monkeypatch.setattr(observe, "_directly", lambda _, __, address, most: observe._looks(tap, address, 50, tap.clock, tap.elapsed, most))
+    (tmp_path / "observed").write_text("a file")
+
+    told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", "12", "--to", "observed")
+
+    assert (told.exit_code, tap.held) == (1, 12)
+    assert "observed" in told.stderr
 
 
 def test_an_observer_of_the_daemon_says_nothing_of_what_it_has_seen(daemon: Daemon, tmp_path: Path) -> None:

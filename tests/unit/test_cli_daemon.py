@@ -291,7 +291,14 @@ def test_a_message_that_would_be_dead_lettered_is_sent_only_by_force(daemon: Dae
     assert (call("send", "--force", "-H", "x-delay=soon", "hello").exit_code, daemon.asked[1][2]["force"]) == (0, True)
 
 
-@pytest.mark.parametrize("header", ["nothing", "x:={", "x:=[1]", "=v"])
+def test_a_header_that_is_given_twice_is_a_usage_error(daemon: Daemon) -> None:
+    told = call("send", "-H", "x-delay=5", "-H", "x-delay:=6", "body")
+
+    assert (told.exit_code, daemon.asked) == (2, [])
+    assert "'x-delay' is given twice" in told.stderr
+
+
+@pytest.mark.parametrize("header", ["nothing", "x:={", "x:=[1]", "=v", "x:=NaN", "x:=-Infinity", "x:=1e999"])
 def test_what_is_no_header_is_a_usage_error(header: str) -> None:
     assert call("send", "-H", header, "body").exit_code == 2
 
@@ -340,7 +347,7 @@ def test_each_number_is_tried_also_behind_one_that_fails(daemon: Daemon) -> None
 
 def test_dropping_the_whole_shelf_asks_first(daemon: Daemon) -> None:
     daemon.on("GET /api/v1/dead-letters", {"items": [LETTER]}, {"items": []}, {"items": [LETTER]}, {"items": []})
-    daemon.on("DELETE /api/v1/dead-letters/17", b"", status=204)
+    daemon.on("DELETE /api/v1/dead-letters/17", {"outcome": "done"})
 
     refused = call("dead-letter", "drop", "--all", stdin=b"n\n")
     dropped = call("dead-letter", "drop", "--all", "--yes")

@@ -37,6 +37,28 @@ def test_export_writes_one_whole_file(daemon: Daemon, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["pending.parquet"]
 
 
+def test_export_waits_for_the_daemons_next_piece_but_not_for_ever(daemon: Daemon, tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield arrow_stream(cut=8)
+        raise httpx.ReadTimeout("timed out")
+
+    daemon.on("GET /api/v1/export", pieces())
+
+    assert call("export", "--to", "pending.parquet").exit_code == 69
+    assert 0 < daemon.patience["read"] <= 60
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("directory", [".", "", "/", "there"])
+def test_export_to_a_directory_is_wrong_usage_and_asks_the_daemon_for_nothing(daemon: Daemon, tmp_path: Path, directory: str) -> None:
+    (tmp_path / "there").mkdir()
+
+    told = call("export", "--to", directory)
+
+    assert (told.exit_code, daemon.asked, list(tmp_path.iterdir())) == (2, [], [tmp_path / "there"])
+    assert "is a directory: name a file" in told.stderr
+
+
 def test_export_of_a_stream_that_broke_off_leaves_the_old_file(daemon: Daemon, tmp_path: Path) -> None:
     (tmp_path / "pending.parquet").write_text("the old one")
     daemon.on("GET /api/v1/export", arrow_stream(cut=60))
