@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set, wait_random_exponential
 
-from ..adapters.base import NotConnected, Outcome, Sink
+from ..adapters.base import NotConnected, Outcome, Outgoing, Sink
 from ..core.store import StoreFull
 from .backoff import Backoff
 from .clock import into_millisecond
@@ -239,6 +239,7 @@ class LaneWorker(Worker):
         self.drain_for = drain_for
         self._wake = threading.Event()
         self._until = NEVER
+        self._asked = float("-inf")
 
     def stop(self) -> None:
         """Ask the thread to end after what is in flight has been answered."""
@@ -282,12 +283,16 @@ class LaneWorker(Worker):
             self._wake.clear()
             self._until = NEVER  # until the tick has looked at the store, everything new must wake it
             began, now = time.monotonic() - into_millisecond(), self._clock()
-            wait = self.lane.tick(now, self._sink.publish)
+            wait = self.lane.tick(now, self._publish)
             if wait > 0:
                 self._until = now + wait
-                timeout = min(max(0.0, wait / 1000 - (time.monotonic() - began)), LONGEST_WAIT)  # the tick itself took some of it
-                if not self._wake.wait(timeout) and timeout == LONGEST_WAIT:
-                    self._sink.publish(())  # raises where the connection died while there was nothing to do
+                self._wake.wait(min(max(0.0, wait / 1000 - (time.monotonic() - began)), LONGEST_WAIT))  # the tick itself took some of it
+            if time.monotonic() - self._asked >= LONGEST_WAIT:
+                self._publish(())  # raises where the connection died while there was nothing to do, or nothing that could go out
+
+    def _publish(self, messages: Sequence[Outgoing]) -> None:
+        self._asked = time.monotonic()
+        self._sink.publish(messages)
 
     def _drain(self) -> None:
         """Wait, for a while, for the answers to what is in flight. Raises NotConnected where none will come."""

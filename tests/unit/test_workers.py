@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from unit.lane_bench import T0, Bench
 
 from delaybridge.adapters.base import NotConnected, Outgoing
+from delaybridge.bridge import workers
 from delaybridge.bridge.backoff import Backoff
 from delaybridge.bridge.lane import LaneSettings
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.workers import LaneWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from delaybridge.adapters.base import Confirm
@@ -126,4 +128,51 @@ def test_a_broker_that_drops_every_connection_is_not_stormed(bench: Bench) -> No
         assert worker.join(PATIENCE)
 
     assert waits == [2, 3, 4, 5]
+    assert failures == []
+
+
+class Silent(Flaky):
+    """A sink that confirms nothing, and when it is asked again after some calls says that nothing will come."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__(connections=1)
+        self._clock = clock
+        self._first = 0
+        self._sent: list[Outgoing] = []
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        if self._sent and self._clock() - self._first > 1_000:
+            raise NotConnected("messages were left without an answer")
+        self._first = self._first or self._clock()
+        self._sent += messages
+
+    def close(self) -> None:
+        sent, self._sent = self._sent, []
+        self._confirm([(each.tag, NotConnected("closed")) for each in sent])
+
+
+@pytest.mark.parametrize("behind", [0, 500])
+def test_a_sink_that_will_never_answer_is_found_out_though_nothing_more_can_go_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, behind: int
+) -> None:
+    """As where a burst for one destination fills the window, and is all that there is."""
+    monkeypatch.setattr(workers, "LONGEST_WAIT", 0.05)
+    began = time.monotonic()
+
+    def clock() -> int:
+        """Ten times as fast as the wall's."""
+        return T0 + int((time.monotonic() - began) * 10_000)
+
+    bench.lane.settings = LaneSettings(window=500, slow_after=200)
+    for number in range(500 + behind):
+        bench.put(f"order-{number}", T0)
+    sink, failures = Silent(clock), []  # type: tuple[Silent, list[BaseException]]
+    worker = LaneWorker(bench.lane, sink, clock, Metrics("test"), lambda _, error: failures.append(error), drain_for=0.1)
+
+    worker.start()
+    try:
+        assert sink.refused.wait(PATIENCE), "it was not asked again"
+    finally:
+        worker.stop()
+        assert worker.join(PATIENCE)
     assert failures == []
