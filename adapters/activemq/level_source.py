@@ -17,6 +17,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from ..base import SINCE, Batch, NotConnected
 from .frames import frame
 from .incoming import Rules, received
@@ -25,7 +27,7 @@ from .listener import Listener
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from ..base import Level
+    from ..base import Level, Received
     from .frames import Frame
     from .transport import Target, Times
 
@@ -159,7 +161,7 @@ class LevelSource:
     def _batch(self, session: _Session, stays: Sequence[_Stay]) -> Batch:
         left = dict(enumerate(stays))
         return Batch(
-            [received(stay.frame, _RULES) for stay in stays],
+            [_received(stay.frame) for stay in stays],
             lambda: self._ack(session, left.values()),
             lambda places: self._ack(session, [left.pop(place) for place in places]),
         )
@@ -211,6 +213,11 @@ class LevelSource:
             self._session = None
         self._windows.clear()
         self._staying.clear()
+
+
+def _received(each: Frame) -> Received:
+    """Unlike a source, a level is believed where it says that it gives a message for the first time: what was lost on its way is known by its connection."""
+    return replace(received(each, _RULES), redelivered=each.headers.get(b"redelivered") == b"true")
 
 
 def _since(each: Frame) -> int:

@@ -100,3 +100,16 @@ def test_beside_a_message_that_is_not_finished_no_more_is_held_in_an_hour_than_i
     assert len(queue.windows) == 2
     assert len(source._staying) <= 2 * SMALL
     assert source.first_leaves == now + HOUR
+
+
+def test_only_what_the_broker_gives_again_is_told_as_such(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else of two copies of an occurrence, of which a killed bridge left one, none would ever be taken for the other."""
+    queue = Queue(clock, int(clock.now * 1000))
+    source = reading(queue, monkeypatch)
+    again = Frame(b"MESSAGE", queue._arrived[0].headers | {b"redelivered": b"true"}, b"again", sized=True)
+    queue._arrived.append(again)
+
+    batch = source.receive(10, 1)
+
+    assert batch is not None
+    assert [(one.message.body, one.redelivered) for one in batch.messages] == [(b"0", False), (b"again", True)]
