@@ -18,7 +18,7 @@ from .source import KafkaSource, Subscription
 from .transactor import Transactor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..base import Confirm, Level, Source
     from ..exchange import Move
@@ -82,8 +82,7 @@ class KafkaExchange:
             held.partition in known and known[held.partition].includes(held.offset) for _, held in self._doubtful
         )
         doubtful, self._doubtful = self._doubtful, []
-        for pending, _ in doubtful:
-            pending.confirm([(pending.move.tag, None if happened else NotConnected("its transaction was not committed"))])
+        _tell(doubtful, None if happened else NotConnected("its transaction was not committed"))
 
     def leave(self, transactor: Transactor) -> None:
         """A mover needs it no more."""
@@ -95,9 +94,13 @@ class KafkaExchange:
 
     def _close(self) -> None:
         transactor, self._transactor, self._users = self._transactor, None, 0
-        if transactor is not None:
-            transactor.close()
+        if transactor is None:
+            return
+        transactor.close()
+        if transactor.in_doubt:
             self._doubtful += transactor.doubtful
+        else:
+            _tell(transactor.doubtful, NotConnected("its transaction did not come to its end"))
 
     def _opened(self, name: str, markers: Markers, readers: Readers, *, leaves_doubt: bool = False) -> Transactor:
         options, limit = self._options, self._options.session_timeout
@@ -106,6 +109,11 @@ class KafkaExchange:
         markers.recall(name)
         transactions = {"transactional_id": name, "transaction_timeout_ms": int(limit * 1000)}
         return Transactor(configs, options.connection_timeout, limit, transactions, readers, markers, leaves_doubt=leaves_doubt)
+
+
+def _tell(doubtful: Iterable[tuple[Pending, Held]], error: NotConnected | None) -> None:
+    for pending, _ in doubtful:
+        pending.confirm([(pending.move.tag, error)])
 
 
 class KafkaMover:

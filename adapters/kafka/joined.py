@@ -142,7 +142,10 @@ class JoinedSource(KafkaSource):
 
     def close(self) -> None:
         """See base.Source. What is begun is ended first: then it is known, by the group's offsets."""
-        transactor, self._transactor, self._given = self._transactor, None, None
+        transactor, given = self._transactor, self._given
+        self._transactor = self._given = None
         if transactor is not None:
             transactor.close()
+            if not transactor.in_doubt and not (given and given.committed):
+                self._doubtful = None  # it has not happened, however far the offsets come: another bridge may have it now
         super().close()

@@ -102,6 +102,9 @@ class Moving(Numbers):
     `on_end` hears how each one ended that the cluster knew of: whether it was committed; and then `on_doubt`, on the sender's thread, where a
     partition of it has no leader, or another one: Kafka may have left its end out there. The next transaction must not begin before that is `seen`: were
     it aborted, so would be what this one delivered. `epochs` are those of the leaders that were seen last, by this producer or the one before it.
+
+    `commit_asked`: the cluster was asked to commit a transaction that finishes something. Whoever begins them unsets it once that one has ended. Where one
+    was never asked for, it has not happened, whatever the cluster says of the last one that it knows of.
     """
 
     def __init__(
@@ -116,6 +119,8 @@ class Moving(Numbers):
         self._on_doubt = on_doubt
         self._offsets = TransactionalRequestResult()
         self._epochs = epochs
+        self._finishing = False
+        self.commit_asked = False
         self.seen = TransactionalRequestResult()
         self.seen.done()
 
@@ -179,7 +184,10 @@ class Moving(Numbers):
             return None
         if isinstance(first, EndTxnHandler) and not has_incomplete_batches and self._lacks_offsets:
             first.abortable_error(errors.KafkaError("the offsets of a transaction were not sent"))
-        return super().next_request_handler(has_incomplete_batches)
+        handler = super().next_request_handler(has_incomplete_batches)
+        if self._finishing and isinstance(handler, EndTxnHandler) and handler.request.committed:
+            self.commit_asked = True
+        return handler
 
     @property
     def _lacks_offsets(self) -> bool:
@@ -200,6 +208,7 @@ class Moving(Numbers):
         """
         with self._lock:
             self.begin_transaction()
+            self._finishing = bool(positions)
             for partition in partitions:
                 self._remember_leader(partition)
                 self.maybe_add_partition_to_transaction(partition)

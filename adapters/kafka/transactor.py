@@ -101,7 +101,7 @@ class Transactor(Publisher):
     reads from the cluster which records are finished. `markers` sees to it that each transaction has ended where the next one writes.
 
     Where it `leaves_doubt`, the moves of such a transaction have no outcome yet: they are `doubtful`, each with what it finishes, and whoever makes the next
-    producer tells them.
+    producer tells them. Unless it is `in_doubt` once it is closed, they have not happened.
     """
 
     DELIVERY = MoveDelivery
@@ -243,6 +243,7 @@ class Transactor(Publisher):
         try:
             self._attempt(ours, finished, session, member)
         except Aborted as error:
+            self._numbers.commit_asked = False
             self._again(ours, error)
         except KeyError:  # a partition has gone this moment
             self._later(ours)
@@ -250,6 +251,7 @@ class Transactor(Publisher):
             self._doubt_of(ours, finished)
             raise
         else:
+            self._numbers.commit_asked = False
             self._most = _MOST
             session.finished(finished)
             self._tell(ours, None)
@@ -361,6 +363,11 @@ class Transactor(Publisher):
     def broken(self) -> bool:
         """Whether it makes no more transactions."""
         return self._broken is not None or self._failed is not None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its last moves may have happened although it was not told so. Ask once it is closed."""
+        return self._numbers.commit_asked
 
     def abandon(self, confirm: Confirm) -> None:
         """Whoever is told by this does not wait any more: what is not in a transaction yet will not be. What is has its outcome when that is known."""

@@ -353,3 +353,34 @@ def test_transactions_follow_one_another_quickly(world: World) -> None:
     times.sort()
     print(f"one transaction after another: {times[25] * 1000:.1f} ms (p50), {times[-1] * 1000:.1f} ms at most")
     assert times[25] < 0.2
+
+
+def unreachable(*_: object, **__: object) -> None:
+    """As where the coordinator is away."""
+    raise NotConnected("a transaction did not end within 45 s")
+
+
+def test_what_never_began_is_not_told_as_moved_where_another_bridge_did_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """See the test of the same name of joined sources."""
+    world.levels.put("before")
+    one = world.bridge("one")
+    one.move(taken(one, 1), world.destination)
+    assert one.words(1) == ["confirmed"]
+    world.levels.put("a")
+    messages = taken(one, 1)
+    producer = one.exchange._transactor
+    assert producer is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(Moving, "all_in_one", unreachable)
+        one.move(messages, world.destination)
+        wait_until(lambda: producer.broken, "the producer to be given up")
+    one.close()
+    two = world.bridge("two")
+    two.move(taken(two, 1), world.destination)
+    assert two.words(1) == ["confirmed"]
+
+    one.source.connect()
+    one.mover.connect(one.outcomes.extend)
+
+    assert one.words(1) == ["NotConnected"]
+    assert world.read() == ["before", "a"]

@@ -10,10 +10,11 @@ from brokers.common import wait_until
 from brokers.kafka import create_topic, delete_topic
 
 from contract.kafka_user import User, named
-from contract.test_kafka_exchange import World
+from contract.test_kafka_exchange import World, unreachable
 from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, adapter
+from delaybridge.adapters.kafka.transactions import Moving
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
@@ -257,3 +258,24 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning(door: Door) -
     create_topic(door.user.url, door.user.topic, 2)
     door.user.send(b"new", partition=0)
     assert bodies(received(door.bridge(), 10).messages) == ["new"]
+
+
+def test_what_never_began_is_not_told_as_entered_where_another_bridge_did_it(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last transaction that the cluster knows of is the one before, and was committed; and the offsets are as far as they would be."""
+    door.user.send(b"before", b"a", b"b", partition=0)
+    bridge = door.bridge("one")
+    door.pass_on(bridge, 1)
+    batch = received(bridge, 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(Moving, "all_in_one", unreachable)
+        with pytest.raises(NotConnected):
+            door.onwards(bridge, batch)
+    bridge.close()
+    door.pass_on(door.bridge("two"), 10)
+    assert door.entered == ["before", "a", "b"]
+
+    bridge.connect()
+    bridge.receive(1, 5)
+
+    assert door.entered == ["before", "a", "b"]
+    assert sorted(door.world.read()) == ["a", "b", "before"]
