@@ -124,7 +124,7 @@ class Sink(Protocol):
     def connect(self, confirm: Confirm) -> None:
         """Open the connection; blocks for at most the configured time-out. Raises NotConnected.
 
-        `confirm` hears the outcome of each message exactly once, in any order, from any thread, also when the connection is lost or closed.
+        `confirm` hears the outcome of each message exactly once, in any order, from any thread, also when the connection is lost or closed. It raises nothing.
         """
         ...
 

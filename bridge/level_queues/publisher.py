@@ -185,7 +185,10 @@ class Publisher(Worker):
                     self._keep([item], error)
             self._changed.notify()
         for tell in landed:
-            tell()
+            try:
+                tell()
+            except Exception as error:  # noqa: BLE001 - the sink's thread has no use for it, and the others are to be told
+                self._failed(self.name, error)
 
     def _works(self, address: str) -> None:
         refusal = self._refusals.get(address)

@@ -14,6 +14,7 @@ from delaybridge.bridge.level_queues.publisher import Item, Publisher
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import Message
 from delaybridge.core.reasons import Reason
+from delaybridge.core.store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -151,3 +152,26 @@ def test_what_nobody_wants_any_more_does_not_go_out_at_all(publisher: Publisher,
 
     answers.wait(1)
     assert sink.taken == [("1s", b"kept")]
+
+
+def test_an_answer_that_cannot_be_taken_ends_the_daemon_and_the_others_are_told(sink: Flaky) -> None:
+    """As where the disk of the ledger's rows fails: the sink's thread, and what shares it, must not."""
+
+    def failing() -> None:
+        raise StoreError("the disk failed")
+
+    answers, failures = Answers(), []  # type: tuple[Answers, list[BaseException]]
+    publisher = Publisher("rabbit", sink, Metrics("0"), lambda _, error: failures.append(error))
+    publisher.start()
+    wait_until(lambda: publisher.connected, "a connection")
+    sink.silent = True
+    publisher.submit([Item("1s", Message(b"first"), failing, lambda: True), answers.item("1s", "second")])
+    wait_until(lambda: len(sink.unanswered) == 2, "both")
+
+    assert sink._confirm is not None
+    sink._confirm([(tag, None) for tag in sink.unanswered])
+
+    assert answers.all == ["second"]
+    assert [type(each) for each in failures] == [StoreError]
+    publisher.stop()
+    assert publisher.join(10)
