@@ -45,21 +45,21 @@ class Client:
 
     def status(self) -> dict[str, Any]:
         """The whole daemon at one glance."""
-        return self._object("GET", "/status")
+        return self._object("GET", "/status", "routes")
 
     def messages(self, limit: int, **query: str | int | None) -> Iterator[dict[str, Any]]:
         """At most `limit` pending messages that match the filter, page by page."""
         wanted = {name: value for name, value in query.items() if value is not None}
         cursor: str | None = ""
         while limit > 0 and cursor is not None:
-            page = self._object("GET", "/messages", params={**wanted, "limit": min(limit, _PAGE), "cursor": cursor})
+            page = self._object("GET", "/messages", "items", params={**wanted, "limit": min(limit, _PAGE), "cursor": cursor})
             yield from page["items"]
             limit -= len(page["items"])
             cursor = page["cursor"] or None
 
     def message(self, id_: str) -> dict[str, Any]:
         """Everything about one pending message but its body."""
-        return self._object("GET", f"/messages/{_segment(id_)}")
+        return self._object("GET", f"/messages/{_segment(id_)}", "id")
 
     def ask(self, verb: str, id_: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Cancel, reschedule or release: `outcome` is done, too_late (`event` happened `at` epoch ms), in_flight or unknown."""
@@ -67,18 +67,17 @@ class Client:
         error = _error(response)
         if error.get("code") in _NOT_DONE:
             return {"outcome": error["code"], "event": error.get("event"), "at": error.get("at")}
-        self._raise_for(response)
-        return _json(response)
+        return self._answer(response, "outcome")
 
     def send(self, message: dict[str, Any]) -> dict[str, Any]:
         """Publish to a route's source, as a producer would."""
-        return self._object("POST", "/messages", json=message)
+        return self._object("POST", "/messages", "outcome", json=message)
 
     def dead_letters(self, limit: int) -> Iterator[dict[str, Any]]:
         """At most `limit` messages from the shelf, oldest first."""
         after = 0
         while limit > 0:
-            items = self._object("GET", "/dead-letters", params={"limit": min(limit, _PAGE), "after": after})["items"]
+            items = self._object("GET", "/dead-letters", "items", params={"limit": min(limit, _PAGE), "after": after})["items"]
             yield from items
             if not items:
                 return
@@ -91,15 +90,15 @@ class Client:
 
     def retry_dead_letter(self, number: int) -> None:
         """Schedule a shelved message again, due now."""
-        self._object("POST", f"/dead-letters/{number}/retry")
+        self._object("POST", f"/dead-letters/{number}/retry", "outcome")
 
     def drop_dead_letter(self, number: int) -> None:
         """Forget a shelved message."""
-        self._object("DELETE", f"/dead-letters/{number}")
+        self._object("DELETE", f"/dead-letters/{number}", "outcome")
 
     def turn(self, route: str, verb: str) -> None:
         """Pause or resume a route."""
-        self._object("POST", f"/routes/{_segment(route)}/{verb}")
+        self._object("POST", f"/routes/{_segment(route)}/{verb}", "outcome")
 
     @contextmanager
     def observe(self, broker: str, address: str) -> Iterator[Iterator[str]]:
@@ -121,10 +120,19 @@ class Client:
             self._raise_for(response, media)
             yield response
 
-    def _object(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        response = self._request(method, path, **arguments)
+    def _object(self, method: str, path: str, holds: str, **arguments: Any) -> dict[str, Any]:
+        return self._answer(self._request(method, path, **arguments), holds)
+
+    def _answer(self, response: httpx.Response, holds: str) -> dict[str, Any]:
+        """What a daemon answers holds this; what something else answers does not."""
         self._raise_for(response)
-        return _json(response)
+        found = _json(response)
+        if holds not in found:
+            raise ApiError(response.status_code, "", self._stranger(response))
+        return found
+
+    def _stranger(self, response: httpx.Response) -> str:
+        return f"{self._url} answered {response.status_code}: is it a delaybridge?"
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         with self._reachable():
@@ -151,7 +159,7 @@ class Client:
             response.read()
             error = _error(response)
         hint = "; give its token in DELAYBRIDGE_TOKEN or --token-file" if response.status_code == httpx.codes.UNAUTHORIZED else ""
-        text = error.get("message") or f"{self._url} answered {response.status_code}: is it a delaybridge?"
+        text = error.get("message") or self._stranger(response)
         raise ApiError(response.status_code, error.get("code", ""), text + hint, error.get("event"))
 
 

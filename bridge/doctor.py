@@ -101,7 +101,11 @@ def _room(store: Store, folder: Path) -> Iterator[Finding]:
     text = f"{ByteSize(free).human_readable(separator=' ')} are free for the store in {folder}"
     yield Finding(free > store.min_free_disk, text, f"free some: {below}")
     if store.max_size is not None:
-        left = store.max_size - taken(store.path)
+        try:
+            left = store.max_size - taken(store.path)
+        except OSError as error:
+            yield Finding(False, f"cannot read the store in {store.path}: {error.strerror}", "ask as the bridge's user")
+            return
         text = f"{ByteSize(max(0, left)).human_readable(separator=' ')} of store.max_size ({store.max_size.human_readable(separator=' ')}) are left"
         yield Finding(left > store.min_free_disk, text, f"raise it, or wait until messages are delivered: {below}")
 

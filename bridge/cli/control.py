@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 _OF_ALL = (401, 403)
 """What the daemon answers to this caller, whatever the id."""
+_DIGITS = 20
+"""Of a number that may be an instant; the daemon says what is wrong with the others."""
 RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", callback=utf8, help="The route's name.")]
 
 
@@ -51,7 +53,7 @@ def reschedule(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Move a pending message to another instant. A recurrence goes on as before after it."""
-    when: int | str = int(due) if due.isascii() and due.isdecimal() else due
+    when: int | str = int(due) if due.isascii() and due.isdecimal() and len(due) <= _DIGITS else due
     _ask(connect(config, url, token_file), "reschedule", id_, {"due": when}, output)
 
 

@@ -59,6 +59,8 @@ def observe(
     from ..config.file import load
     from ..plugins import adapter
 
+    if to is not None and to.exists() and not to.is_dir():
+        raise typer.BadParameter(f"{to} is no directory: files are written below one", param_hint="--to")
     loaded = load(config)
     name = _the_broker(loaded, broker)
     kind = loaded.brokers[name].type
@@ -242,8 +244,8 @@ def export(
     """Write all that is pending to a Parquet file. For Spark and the like."""
     from ..export import CutOffError, write_parquet
 
-    if to.is_dir():
-        raise typer.BadParameter(f"{to} is a directory: name a file", param_hint="--to")
+    if to.exists() and not to.is_file():
+        raise typer.BadParameter(f"{to} is a {'directory' if to.is_dir() else 'device'}: name a file", param_hint="--to")
     try:
         with connect(config, url, token_file).export() as pieces:
             rows = write_parquet(pieces, to, _progress)

@@ -82,11 +82,16 @@ def test_a_missing_token_is_told_with_the_way_to_give_it(daemon: Daemon) -> None
     assert told.stderr == "It is unauthorized.; give its token in DELAYBRIDGE_TOKEN or --token-file\n"
 
 
-@pytest.mark.parametrize(("status", "answer"), [(502, b"<html>"), (200, b"<html>"), (301, b""), (404, {"error": "no such path"})])
+@pytest.mark.parametrize(
+    ("status", "answer"), [(502, b"<html>"), (200, b"<html>"), (200, {}), (301, b""), (404, {"error": "no such path"})]
+)
 @pytest.mark.parametrize(
     ("command", "asked"),
     [
         ("status", "GET /api/v1/status"),
+        ("list", "GET /api/v1/messages"),
+        ("show x", "GET /api/v1/messages/x"),
+        ("release x", "POST /api/v1/messages/x/release"),
         ("cancel x", "POST /api/v1/messages/x/cancel"),
         ("pause r", "POST /api/v1/routes/r/pause"),
         ("send x", "POST /api/v1/messages"),

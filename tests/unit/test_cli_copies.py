@@ -342,12 +342,21 @@ def test_an_observer_that_stops_after_a_count_takes_as_many_away_as_it_tells(
 
 
 @pytest.mark.usefixtures("quiet")
+def test_an_observer_below_a_file_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "observed").write_text("a file")
+
+    told = call("observe", "orders", "--broker", "rabbit", "--take", "--to", "observed")
+
+    assert (told.exit_code, "is no directory" in told.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("quiet")
 def test_an_observer_that_cannot_write_takes_nothing_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tap = Tap(waiting=12)
     monkeypatch.setattr(observe, "_directly", lambda _, __, address, most: observe._looks(tap, address, 50, tap.clock, tap.elapsed, most))
     (tmp_path / "observed").write_text("a file")
 
-    told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", "12", "--to", "observed")
+    told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", "12", "--to", "observed/of-a-day")
 
     assert (told.exit_code, tap.held) == (1, 12)
     assert "observed" in told.stderr

@@ -252,7 +252,8 @@ def test_an_id_reaches_the_daemon_as_it_is(daemon: Daemon, id_: str, segment: st
 
 
 @pytest.mark.parametrize(
-    ("due", "sent"), [("1795507200000", 1_795_507_200_000), ("2h", "2h"), ("2026-11-24T08:00:00Z", "2026-11-24T08:00:00Z")]
+    ("due", "sent"),
+    [("1795507200000", 1_795_507_200_000), ("2h", "2h"), ("2026-11-24T08:00:00Z", "2026-11-24T08:00:00Z"), ("9" * 5000, "9" * 5000)],
 )
 def test_a_new_due_time_is_a_number_or_text(daemon: Daemon, due: str, sent: int | str) -> None:
     daemon.on("POST /api/v1/messages/a/reschedule", {"outcome": "done"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import httpx
@@ -57,6 +58,16 @@ def test_export_to_a_directory_is_wrong_usage_and_asks_the_daemon_for_nothing(da
 
     assert (told.exit_code, daemon.asked, list(tmp_path.iterdir())) == (2, [], [tmp_path / "there"])
     assert "is a directory: name a file" in told.stderr
+
+
+def test_export_does_not_take_the_place_of_a_device(daemon: Daemon, tmp_path: Path) -> None:
+    """For root, whatever stands there is replaced."""
+    os.mkfifo(tmp_path / "device")
+
+    told = call("export", "--to", "device")
+
+    assert (told.exit_code, daemon.asked, (tmp_path / "device").is_fifo()) == (2, [], True)
+    assert "is a device: name a file" in told.stderr
 
 
 def test_export_of_a_stream_that_broke_off_leaves_the_old_file(daemon: Daemon, tmp_path: Path) -> None:

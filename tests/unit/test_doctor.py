@@ -105,6 +105,18 @@ def test_a_small_disk_is_not_told_as_none(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("asked")
+def test_a_store_that_may_not_be_read_is_told_and_what_follows_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_: Path) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(doctor, "taken", denied)
+
+    found = findings(config(tmp_path, max_size="1GiB"))[2:]
+
+    assert (found[0].ok, found[0].what) == (False, f"cannot read the store in {tmp_path}: Permission denied")
+    assert found[1].what.startswith("the disk of the store syncs")
+
+
 @pytest.mark.parametrize(("taken", "left", "ok"), [(0, "1.0 GiB", True), (800 << 20, "224.0 MiB", False), (2 << 30, "0 B", False)])
 def test_what_is_left_of_a_stores_largest_size_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int, left: str, ok: bool
