@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,8 +23,15 @@ REST = 0.002
 """Seconds between two portions of a flush: without them the threads that deliver would wait for their turn all through it."""
 
 
+MAINTAIN = 10.0
+"""Seconds. However rarely files are written: a full store waits for its space."""
+
+
 class LedgerWorker(Worker):
-    """Every `ledger.flush_interval`, and once more at the end. A disk that cannot take the files is told and tried again: the rows wait in the store."""
+    """Writes files every `ledger.flush_interval`, and once more at the end; gives space back meanwhile.
+
+    A disk that cannot take the files is told and tried again: the rows wait in the store.
+    """
 
     def __init__(self, store: TimeIndex, config: Config, clock: Clock, failed: Callable[[str, BaseException], None]) -> None:
         super().__init__("ledger", failed)
@@ -36,8 +44,11 @@ class LedgerWorker(Worker):
         """Flush until stopped."""
         import pyarrow.parquet  # noqa: F401, PLC0415 - a tenth of a second that must not fall into a moment when messages are due
 
-        while not self.stopping.wait(self._interval):
-            self._flush()
+        flush_at = time.monotonic() + self._interval
+        while not self.stopping.wait(min(MAINTAIN, max(0.0, flush_at - time.monotonic()))):
+            if time.monotonic() >= flush_at:
+                self._flush()
+                flush_at = time.monotonic() + self._interval
             self._store.maintain(self._clock())
         self._flush()
 

@@ -209,7 +209,8 @@ class Database:
     def collected(self, family: Rdict, room: int) -> float:
         """Which share of the blob files, the oldest, `collect` would copy; 0 unless a third of them is known to be garbage, and the copies fit in `room`.
 
-        In a large store a quarter at most: the copies need room.
+        In a large store a quarter at most: the copies need room. How much of them is garbage is known for all of them together only; were these none, twice
+        that room would do.
         """
         size, garbage = (self._number(family, f"live-blob-file-{what}") for what in ("size", "garbage-size"))
         if garbage < max(_WORTH_COLLECTING, size // 3):
@@ -217,7 +218,7 @@ class Database:
         share = 1.0 if size <= _COLLECTED_AT_ONCE else 0.25
         if size - garbage <= room:
             return share
-        share = min(share, room / size)
+        share = min(share, room / (size - garbage), 2 * room / size)
         return share if share * size >= _BLOB_FILE else 0.0
 
     def collect(self, family: Rdict, room: int) -> None:

@@ -80,6 +80,11 @@ class Disk:
             self._restore()
         return self._open
 
+    @property
+    def open(self) -> bool:
+        """Whether there was room when that was asked last."""
+        return self._open
+
     def release(self) -> None:
         """Give the reserve up."""
         self._open = False

@@ -357,6 +357,8 @@ class TimeIndex:
 
     def maintain(self, now: int) -> bool:
         """Give disk space back if it is worth it, and tell whether it was. Call it about every second, from a thread that may wait."""
+        if self._quota:
+            self._quota.look()
         with self._entered(now) as state:
             if not self._space.worth(now):
                 return False

@@ -25,6 +25,7 @@ class Space:
     """Compacts what lies behind the cursors, or was cancelled before: when an eighth of the store has gone, or a thirty-second has and it goes much slower now.
 
     And again while a third of the bodies' files is garbage, for one compaction copies what is left in a part of them only.
+    And once after a start, when nothing goes or intake stands still: what had gone before is not known then, and may be what keeps intake from going on.
     In parts of the store, because a compaction reads the index of all that waits: its cost for each delivered message stays the same. Slower:
     ten seconds take not a quarter of what the busiest ten did since the last compaction. So a burst gives its space back beside light traffic.
     """
@@ -34,6 +35,7 @@ class Space:
         self._since = self._gone = 0
         self._pace = self._busiest = 0.0
         self._done: dict[Track, bytes] = {}
+        self._unknown = any(track.position > track.start for track in state.lanes.tracks.values())
         self._owed: tuple[list[Range], list[Range]] = [], []
 
     @property
@@ -52,6 +54,7 @@ class Space:
         slower = self._pace < self._busiest / 4
         return (
             self.owed
+            or (self._unknown and (self._pace == 0 or not self._state.disk.open))
             or gone >= max(_WORTH_BYTES, size // 8)
             or (slower and gone >= max(_WORTH_WHEN_SLOWER, size // 32))
             or any(self._state.db.collected(family, self.room()) for family in _with_bodies(self._state.db))
@@ -64,6 +67,7 @@ class Space:
     def drained(self) -> tuple[list[Range], list[Range]]:
         """The ranges that hold next to nothing any more: those of the tracks on which something went since the last time; the outbox's, and the shelf's."""
         state = self._state
+        self._unknown = False
         state.gone_bytes = self._gone = 0
         self._pace = self._busiest = 0.0
         (due, meta), self._owed = self._owed, ([], [])

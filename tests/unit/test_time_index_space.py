@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
@@ -10,7 +12,7 @@ import pytest
 from contract.stores import HOUR, T0, bodies, delivered, give, record, take
 
 from delaybridge.core.store import Settled, StoreFull, Withdraw
-from delaybridge.core.time_index import TimeIndex, database
+from delaybridge.core.time_index import TimeIndex, database, disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,3 +232,72 @@ def test_steady_traffic_is_compacted_in_large_parts_only(tmp_path: Path) -> None
 
     assert second_by_second(index, 60, T0, each=100) == []
     index.close()
+
+
+def quota(path: Path) -> TimeIndex:
+    return TimeIndex(path, bridge="b", min_free_disk=256 * MIB, max_bytes=512 * MIB)
+
+
+def filled(index: TimeIndex) -> None:
+    with suppress(StoreFull):
+        while True:
+            give(index, *(record(os.urandom(10_000).hex()) for _ in range(200)))
+
+
+def drained(index: TimeIndex) -> None:
+    while dues := take(index):
+        delivered(index, dues)
+    index.forget_outbox(1 << 40)
+
+
+def test_a_full_store_that_was_drained_takes_more_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much has gone is known in memory only; and a restart is what people do where intake stands still."""
+    monkeypatch.setattr(disk, "_MEASURED_EVERY", 0)
+    index = quota(tmp_path)
+    filled(index)
+    drained(index)
+    index.close()
+
+    index = quota(tmp_path)
+    assert index.maintain(T0)
+
+    assert index.room()
+    index.close()
+
+
+def test_space_that_had_gone_before_a_restart_comes_back_when_nothing_goes(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    for _ in range(100):
+        give(index, *(record(os.urandom(1_000).hex(), T0) for _ in range(100)))
+    full = index.size_bytes()
+    drained(index)
+    index.close()
+
+    index = opened(tmp_path)
+    assert [index.maintain(T0 + quiet * HOUR) for quiet in range(3)].count(True) == 1
+
+    assert index.size_bytes() < full / 10
+    index.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "garbage", "room", "copied"),
+    [
+        (380, 120, 1_000, 0),
+        (380, 254, 1_000, 380),
+        (380, 254, 32, 64),
+        (380, 254, 31, 0),
+        (4_000, 3_000, 2_000, 1_000),
+        (4_000, 3_000, 100, 200),
+    ],
+)
+def test_copies_of_what_waits_on_take_half_of_what_is_free_or_all_of_it_where_nothing_of_them_is_garbage(
+    size: int, garbage: int, room: int, copied: int
+) -> None:
+    """In MiB. `room` is half of what is free."""
+    numbers = {"live-blob-file-size": size * MIB, "live-blob-file-garbage-size": garbage * MIB}
+    db = SimpleNamespace(_number=lambda _, name: numbers[name])
+
+    share = database.Database.collected(db, Mock(), room * MIB)  # type: ignore[arg-type]  # all that it asks for
+
+    assert round(share * size) == copied
