@@ -1,4 +1,7 @@
-"""Connections on which no request comes: clients and checks that hang, and scanners. Few enough may be open that they would keep the probes out."""
+"""Connections on which no request comes, or no answer is read: clients and checks that hang, and scanners.
+
+So few may be open at once that they would keep the probes out.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,19 @@ HEAD_SECONDS = 10
 """A request's head must have arrived after so long, the first one as well as all others: uvicorn waits for it for ever once a byte of it came."""
 
 
+READ_SECONDS = 30
+"""Of what is answered something must be read after so long."""
+
+
 class Connection(H11Protocol):
-    """Uvicorn's own, less its patience with who connects and asks nothing."""
+    """Uvicorn's own, less its patience with who asks nothing, or does not read the answer."""
 
     _waiting: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
-        """Wait for a first request."""
+        """Wait for a first request. What is left of a closed connection counts as unread, too, and not only what is more than some buffer holds."""
+        transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
         self._wait()
 
@@ -34,7 +43,34 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave nothing behind."""
         self._wait_no_more()
+        self._is_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is answered."""
+        super().pause_writing()
+        if self._unread is None:
+            self._look_again()
+
+    def resume_writing(self) -> None:
+        """It has read all of it."""
+        self._is_read()
+        super().resume_writing()
+
+    def _look_again(self) -> None:
+        self._unread = self.loop.call_later(READ_SECONDS, self._look, self.transport.get_write_buffer_size())
+
+    def _look(self, before: int) -> None:
+        """Whether anything was read since there were so many bytes to read."""
+        if self.transport.get_write_buffer_size() < before:
+            self._look_again()
+        else:
+            self.transport.abort()
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _wait(self) -> None:
         if self._waiting is None:

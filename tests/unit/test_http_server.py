@@ -6,12 +6,13 @@ import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from brokers.common import wait_until
 from fake_control import NOW, FakeControl, pending
 from pydantic import SecretStr
 from starlette.routing import Route
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from delaybridge.core.store import Answer, Pending
 
 TOKEN = "correct-horse-battery-staple"
+_OFTEN = 400
 PROBES = ("/livez", "/healthz", "/readyz")
 PRIVATE = ("/metrics", "/api/v1/status", OPENAPI, "/api/v1/export", "/readyz?verbose", "/nothing")
 
@@ -248,6 +250,37 @@ def test_connections_on_which_no_request_comes_keep_nobody_out(monkeypatch: pyte
             half.sendall(b"GET /livez HTTP/1.1\r\n")
         assert [each.recv(1) for each in silent] == [b""] * CONNECTIONS
         assert client.get("/livez").status_code == 200
+
+
+@pytest.fixture
+def asked_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HttpServer, socket.socket]]:
+    """A connection on which so much is asked for that the answers do not fit into the system's buffers."""
+    monkeypatch.setattr(connections, "READ_SECONDS", 0.2)
+    ask = f"GET {OPENAPI} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * _OFTEN
+    with serving(FakeControl(), Http(port=0)) as (server, _), closing(socket.socket()) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(30)
+        client.connect(("127.0.0.1", server.port))
+        client.sendall(ask)
+        yield server, client
+
+
+def test_a_connection_on_which_no_answer_is_read_is_given_up(asked_often: tuple[HttpServer, socket.socket]) -> None:
+    """Else a few of them keep the probes out, for as long as they like."""
+    server, client = asked_often
+    assert client.recv(1)
+    assert server._server is not None
+    state = server._server.server_state
+
+    wait_until(lambda: not state.connections, "the end of the connection", 30)
+
+
+def test_a_connection_on_which_answers_are_read_slowly_has_all_of_them(asked_often: tuple[HttpServer, socket.socket]) -> None:
+    answers, rest = 0, b""
+    while answers < _OFTEN:
+        rest += asked_often[1].recv(4096)
+        answers += rest.count(b"HTTP/1.1 200 OK")
+        rest = rest[-14:]
 
 
 @pytest.mark.parametrize("path", ["/api/v1/observe?broker=rabbit&address=orders", "/api/v1/export"])
