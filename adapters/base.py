@@ -144,7 +144,8 @@ class Adapter(Protocol):
     """What an entry point in the group `delaybridge.adapters` names: options are validated by `options` (a pydantic model) first.
 
     An attribute `exact`, true, says that the tokens of its sources name one message each, however alike two of them are. One named `addressed`, true,
-    says that the place from which a route reads names the one for which its messages are: a topic `orders.delayed` those for `orders`.
+    says that the place from which a route reads names the one for which its messages are: a topic `orders.delayed` those for `orders`. One named
+    `apart`, true, has its sources and sinks run in processes of their own unless a configuration says otherwise; None says that they cannot.
     """
 
     options: type[Any]

@@ -266,6 +266,7 @@ class MemoryAdapter:
     options = Memory
     endpoint = Endpoint
     exact = True
+    apart = None
 
     def source(self, options: Memory, route: Endpoint) -> MemorySource:
         """See base.Adapter."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from ..core.time_index import TimeIndex
 from . import management, plugins
+from .apart.frames import Setup
+from .apart.sink import ApartSink
+from .apart.source import ApartSource
 from .backoff import Backoff
+from .config.secrets import secrets
 from .control import Control
 from .holds import Holds
 from .intake import Intake
@@ -118,15 +122,12 @@ class Engine:
         if self._queues is not None and broker in self._queues.sinks:
             return self._queues.sinks[broker]
         section = self.config.brokers[broker]
+        if section.own_processes:
+            return ApartSink(self._setup(section), broker)
         return plugins.adapter(section.type).sink(section.options)
 
     def _intake(self, route: configuration.Route, failed: Failed) -> IntakeWorker:
-        section = self.config.brokers[route.source.broker]
-        adapter = plugins.adapter(section.type)
-        source: Source = adapter.source(section.options, route.source.endpoint)
-        if self._queues is not None and route.source.broker == self.config.store.broker:
-            source = self._queues.source(route.name, source)
-        planner = self._planner(route)
+        source, planner = self._source(route), self._planner(route)
         intake = Intake(
             planner,
             source,
@@ -135,9 +136,21 @@ class Engine:
             self._wake,
             self.metrics,
             self.config.intake.batch,
-            exact=plugins.exact(adapter),
+            exact=plugins.exact(plugins.adapter(self.config.brokers[route.source.broker].type)),
         )
         return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed)
+
+    def _source(self, route: configuration.Route) -> Source:
+        """What a level store joins with its own consumer stays in this process."""
+        section = self.config.brokers[route.source.broker]
+        if self._queues is not None and route.source.broker == self.config.store.broker:
+            return self._queues.source(route.name, plugins.adapter(section.type).source(section.options, route.source.endpoint))
+        if section.own_processes:
+            return ApartSource(self._setup(section, route.source.endpoint), route.name)
+        return plugins.adapter(section.type).source(section.options, route.source.endpoint)
+
+    def _setup(self, section: configuration.Broker, endpoint: Any = None) -> Setup:
+        return Setup(section.type, section.options, endpoint, self.config.logs, secrets(self.config))
 
     def _planner(self, route: configuration.Route) -> Planner:
         return Planner(planned(route), self.config.limits.core(), cancels=self.store.cancels)

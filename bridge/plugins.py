@@ -42,3 +42,8 @@ def adapter(kind: str) -> Adapter:
 def exact(adapter: Adapter) -> bool:
     """Whether the tokens of its sources name one message each: see base.Adapter."""
     return bool(getattr(adapter, "exact", False))
+
+
+def apart(adapter: Adapter) -> bool | None:
+    """Whether its sources and sinks have processes of their own where nobody says; None where they cannot: see base.Adapter."""
+    return getattr(adapter, "apart", False)

@@ -175,7 +175,7 @@ class KafkaAdapter:
 
     options = Kafka
     endpoint = Endpoint
-    exact = addressed = True
+    exact = addressed = apart = True
 
     def source(self, options: Kafka, route: Endpoint) -> KafkaSource:
         """See base.Adapter."""

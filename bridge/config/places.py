@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class Broker(Section):
-    """One broker: its `type`, and the rest as its adapter reads it."""
+    """One broker: its `type`, and the rest as its adapter reads it. With `own_processes` each source and sink has one."""
 
     type: str
+    own_processes: bool
     options: Any
 
     @model_validator(mode="before")
@@ -30,14 +31,22 @@ class Broker(Section):
         if kind is None:
             refuse(("type",), f"is missing; the known types are: {', '.join(plugins.types())}")
         try:
-            model: type[BaseModel] = plugins.adapter(str(kind)).options
+            adapter = plugins.adapter(str(kind))
         except plugins.UnusableAdapter as error:
             refuse(("type",), str(error))
-        return {"type": kind, "options": model.model_validate(with_secret_files(rest, model), extra="forbid")}
+        model: type[BaseModel] = adapter.options
+        own = rest.pop("own_processes", plugins.apart(adapter))
+        if plugins.apart(adapter) is None and own:
+            refuse(("own_processes",), f"a broker of type {kind} lives in this process: leave it out")
+        return {
+            "type": kind,
+            "own_processes": own or False,
+            "options": model.model_validate(with_secret_files(rest, model), extra="forbid"),
+        }
 
     @model_serializer
     def _flat(self) -> dict[str, Any]:
-        return {"type": self.type, **self.options.model_dump(mode="json", by_alias=True)}
+        return {"type": self.type, "own_processes": self.own_processes, **self.options.model_dump(mode="json", by_alias=True)}
 
 
 Address = Annotated[str, AfterValidator(lambda address: address or None)]

@@ -12,10 +12,17 @@ from brokers.kafka import create_topic
 
 from delaybridge.adapters import activemq, kafka, memory, rabbitmq
 from delaybridge.adapters.base import Outcome, Outgoing, Sink, Source
+from delaybridge.bridge import plugins
+from delaybridge.bridge.apart.frames import Setup
+from delaybridge.bridge.apart.sink import ApartSink
+from delaybridge.bridge.apart.source import ApartSource
+from delaybridge.bridge.config import Logs
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
 
@@ -166,4 +173,39 @@ def _activemq(request: pytest.FixtureRequest) -> Stage:
     return ActiveStage(activemq.adapter, options, activemq.Endpoint(queue=queue), f"/queue/{queue}")
 
 
-STAGES = {"activemq": _activemq, "memory": _memory, "rabbitmq": _rabbitmq, "kafka": _kafka}
+class Apart:
+    """An adapter whose sources and sinks have processes of their own: they keep all that the adapter's own promise."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def source(self, options: Any, route: Any) -> Source:
+        return ApartSource(Setup(self._kind, options, route, Logs(), frozenset()), "contract")
+
+    def sink(self, options: Any) -> Sink:
+        return ApartSink(Setup(self._kind, options, None, Logs(), frozenset()), "contract")
+
+    def tap(self, options: Any, address: str) -> Source:
+        """Whoever observes has a process anyway."""
+        tapping: Any = plugins.adapter(self._kind)
+        return tapping.tap(options, address)  # type: ignore[no-any-return]  # as all of ours
+
+
+def _apart(kind: str) -> Callable[[pytest.FixtureRequest], Stage]:
+    def made(request: pytest.FixtureRequest) -> Stage:
+        stage = STAGES[kind](request)
+        stage.adapter = Apart(kind)
+        return stage
+
+    return made
+
+
+STAGES: dict[str, Callable[[pytest.FixtureRequest], Stage]] = {
+    "activemq": _activemq,
+    "memory": _memory,
+    "rabbitmq": _rabbitmq,
+    "kafka": _kafka,
+}
+STAGES |= {
+    f"{kind}_apart": _apart(kind) for kind in ("rabbitmq", "kafka")
+}  # one that one thread drives alone, and one with threads of its own

@@ -91,7 +91,6 @@ def test_a_missing_token_is_told_with_the_way_to_give_it(daemon: Daemon) -> None
         ("status", "GET /api/v1/status"),
         ("list", "GET /api/v1/messages"),
         ("show x", "GET /api/v1/messages/x"),
-        ("release x", "POST /api/v1/messages/x/release"),
         ("cancel x", "POST /api/v1/messages/x/cancel"),
         ("pause r", "POST /api/v1/routes/r/pause"),
         ("send x", "POST /api/v1/messages"),

@@ -22,6 +22,33 @@ def on(broker: str, route: str = "") -> str:
     return f"brokers: {{b: {{{broker}}}}}\nroutes: [{route}]"
 
 
+@pytest.mark.parametrize(
+    ("broker", "own"),
+    [
+        ("type: kafka, bootstrap_servers: 'h:1'", True),
+        ("type: kafka, bootstrap_servers: 'h:1', own_processes: false", False),
+        ("type: rabbitmq, url: 'amqp://h'", False),
+        ("type: activemq, url: 'stomp://h', own_processes: true", True),
+        ("type: memory", False),
+        ("type: memory, own_processes: false", False),
+    ],
+)
+def test_clients_have_processes_of_their_own_where_they_are_slow_or_where_it_is_asked_for(file: Path, broker: str, own: bool) -> None:
+    file.write_text(on(broker))
+    assert load(file).brokers["b"].own_processes is own
+
+
+@pytest.mark.parametrize(
+    ("broker", "told"),
+    [
+        ("type: memory, own_processes: true", "a broker of type memory lives in this process: leave it out"),
+        ("type: kafka, bootstrap_servers: 'h:1', own_processes: perhaps", "must be true or false"),
+    ],
+)
+def test_processes_of_their_own_that_cannot_be_are_told(file: Path, broker: str, told: str) -> None:
+    assert problems(file, on(broker)) == [f"1: brokers.b.own_processes: {told}"]
+
+
 @pytest.mark.parametrize("secret", ["S3cr/et", "S3cr#et", "S3cr?et"])
 @pytest.mark.parametrize("key", ["type: rabbitmq, url: 'amqp:", "type: activemq, url: 'stomp:"])
 def test_a_url_that_cannot_be_read_is_told_without_a_piece_of_its_password(file: Path, key: str, secret: str) -> None:

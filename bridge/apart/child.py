@@ -1,0 +1,184 @@
+"""The process of one client: `python -m delaybridge.bridge.apart.child DESCRIPTOR NAME`. The name is for whoever looks at a list of processes.
+
+It heeds no signal: whoever ends the bridge ends it, for it ends when the bridge's end of the socket does.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...adapters.base import NotConnected
+from .. import logs, plugins, tuning
+from . import frames
+from .frames import Kind, failure, frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...adapters.base import Batch, Outcome, Sink, Source
+    from .frames import Setup
+
+LOOK = 1.0
+"""Seconds without a message after which a sink is asked whether its connection is there."""
+
+MOMENT = 0.02
+"""Seconds for which a source waits at once while something may be acknowledged meanwhile."""
+
+
+class _Bridge:
+    """The other end. Any thread sends, one reads."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._pipe = Connection(descriptor)
+        self._lock = threading.Lock()
+
+    def setup(self) -> Setup:
+        made: Setup = pickle.loads(self._pipe.recv_bytes())  # noqa: S301 - from the bridge, over a socket that nobody else has
+        return made
+
+    def speaks(self, timeout: float) -> bool:
+        return self._pipe.poll(timeout)
+
+    def read(self) -> tuple[int, memoryview]:
+        """Where the bridge has ended, so does this process, and leaves everything as it is."""
+        try:
+            data = memoryview(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(0)
+        return data[0], data[1:]
+
+    def say(self, kind: Kind, content: object = None) -> None:
+        data = frame(kind, content)
+        try:
+            with self._lock:
+                self._pipe.send_bytes(data)
+        except OSError:
+            os._exit(0)
+
+
+def serve_sink(bridge: _Bridge, sink: Sink) -> None:
+    """Until the bridge closes it."""
+    connected = False
+
+    def confirm(outcomes: Sequence[Outcome]) -> None:
+        confirmed = [tag for tag, error in outcomes if error is None]
+        failed = [failure(tag, error) for tag, error in outcomes if error is not None]
+        if confirmed:
+            bridge.say(Kind.CONFIRMED, confirmed)
+        if failed:
+            bridge.say(Kind.FAILED, failed)
+
+    while True:
+        kind, content = bridge.read() if not connected or bridge.speaks(LOOK) else (Kind.PUBLISH, _NONE)
+        if kind == Kind.CLOSE:
+            break
+        if kind == Kind.CONNECT:
+            try:
+                sink.connect(confirm)
+                connected = True
+                bridge.say(Kind.CONNECTED)
+            except NotConnected as error:
+                bridge.say(Kind.LOST, str(error))
+            continue
+        messages = frames.outgoing(content)
+        try:
+            sink.publish(messages)
+        except NotConnected as error:
+            connected = False
+            confirm([(outgoing.tag, error) for outgoing in messages])
+            bridge.say(Kind.LOST, str(error))
+    sink.close()
+
+
+_NONE = memoryview(msgspec.msgpack.encode([]))
+
+
+class _Reading:
+    """A source, and what of it is not acknowledged."""
+
+    def __init__(self, bridge: _Bridge, source: Source) -> None:
+        self._bridge = bridge
+        self._source = source
+        self._open: dict[int, Batch] = {}
+        self._number = 0
+        self._said: tuple[int, memoryview] | None = None
+
+    def serve(self) -> None:
+        """Until the bridge closes it."""
+        while True:
+            kind, content = self._said or self._bridge.read()
+            self._said = None
+            if kind == Kind.CLOSE:
+                break
+            try:
+                self._do(kind, content)
+            except NotConnected as error:
+                self._open.clear()
+                self._bridge.say(Kind.LOST, str(error))
+        self._source.close()
+
+    def _do(self, kind: int, content: memoryview) -> None:
+        if kind == Kind.CONNECT:
+            self._source.connect()
+            self._bridge.say(Kind.CONNECTED)
+        elif kind == Kind.ACK:
+            self._ack(content)
+        else:
+            self._receive(frames.asked(content))
+
+    def _ack(self, content: memoryview) -> None:
+        batch = self._open.pop(msgspec.msgpack.decode(content), None)
+        if batch is not None:
+            batch.ack()
+
+    def _receive(self, asked: frames.Asked) -> None:
+        deadline = time.monotonic() + asked.timeout
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            batch = self._source.receive(asked.limit, min(left, MOMENT) if self._open else left)
+            if batch is not None:
+                self._number += 1
+                self._open[self._number] = batch
+                self._bridge.say(Kind.BATCH, batch.messages)
+                return
+            self._listen()
+            if not left or self._said is not None:
+                self._bridge.say(Kind.NOTHING)
+                return
+
+    def _listen(self) -> None:
+        """What is said meanwhile: that something is acknowledged, or else the end."""
+        while self._said is None and self._bridge.speaks(0):
+            kind, content = self._bridge.read()
+            if kind == Kind.ACK:
+                self._ack(content)
+            else:
+                self._said = kind, content
+
+
+def main() -> None:
+    """Run the client that the bridge names."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    bridge = _Bridge(int(sys.argv[1]))
+    setup = bridge.setup()
+    logs.configure(setup.logs, setup.secrets)
+    adapter = plugins.adapter(setup.kind)
+    tuning.for_messages()
+    if setup.endpoint is None:
+        serve_sink(bridge, adapter.sink(setup.options))
+    else:
+        _Reading(bridge, adapter.source(setup.options, setup.endpoint)).serve()
+
+
+if __name__ == "__main__":
+    main()

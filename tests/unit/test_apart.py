@@ -1,0 +1,169 @@
+"""A client in a process of its own: what comes of it when that process ends, is slow, or is told to end by somebody else. See also tests/contract."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from brokers.common import free_port, wait_until
+
+from delaybridge.adapters import memory, rabbitmq
+from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing, Received, Rejected
+from delaybridge.bridge.apart import frames
+from delaybridge.bridge.apart.frames import Kind, Setup, failure, failures, frame
+from delaybridge.bridge.apart.sink import ApartSink
+from delaybridge.bridge.apart.source import ApartSource
+from delaybridge.bridge.config import Logs
+from delaybridge.core.message import Message
+from delaybridge.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUEUE = memory.Endpoint(queue="in")
+
+
+def setup(endpoint: Any = None, kind: str = "memory", options: Any = None) -> Setup:
+    options = options or memory.Memory(name=secrets.token_hex(4), create_queues=True)
+    return Setup(kind, options, endpoint, Logs(level="error"), frozenset())
+
+
+@pytest.fixture
+def sink() -> Iterator[ApartSink]:
+    one = ApartSink(setup(), "test")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def source() -> Iterator[ApartSource]:
+    one = ApartSource(setup(QUEUE), "test")
+    yield one
+    one.close()
+
+
+def pid_of(client: ApartSink | ApartSource) -> int:
+    assert client._process is not None
+    return client._process.pid
+
+
+def outgoing(*tags: bytes) -> list[Outgoing]:
+    return [Outgoing(tag, "in", Message(b"body")) for tag in tags]
+
+
+def test_what_is_under_way_when_the_process_is_killed_is_told_as_unknown_and_the_next_connection_has_another(sink: ApartSink) -> None:
+    outcomes: list[Outcome] = []
+    sink.connect(outcomes.extend)
+    first = pid_of(sink)
+    os.kill(first, signal.SIGSTOP)
+    sink.publish(outgoing(b"a", b"b"))
+    os.kill(first, signal.SIGKILL)
+
+    def asked() -> bool:
+        sink.publish(())
+        return False
+
+    with pytest.raises(NotConnected, match="ended with -9"):
+        wait_until(asked, "the end to be noticed")
+    sink.close()
+
+    assert [(tag, type(error)) for tag, error in sorted(outcomes, key=str)] == [(b"a", NotConnected), (b"b", NotConnected)]
+    sink.connect(outcomes.extend)
+    assert pid_of(sink) != first
+    sink.publish(outgoing(b"c"))
+    wait_until(lambda: outcomes[-1] == (b"c", None), "a confirm")
+
+
+def test_a_source_whose_process_is_killed_says_so_and_the_next_connection_has_another(source: ApartSource) -> None:
+    source.connect()
+    os.kill(first := pid_of(source), signal.SIGKILL)
+    with pytest.raises(NotConnected, match="ended with -9"):
+        source.receive(1, 10)
+
+    source.connect()
+
+    assert pid_of(source) != first
+    assert source.receive(1, 0) is None
+
+
+def test_who_is_not_connected_is_told_so(sink: ApartSink, source: ApartSource) -> None:
+    with pytest.raises(NotConnected, match="closed"):
+        sink.publish(())
+    with pytest.raises(NotConnected, match="closed"):
+        source.receive(1, 0)
+
+
+def test_signals_that_are_meant_for_the_bridge_do_not_end_its_clients(source: ApartSource) -> None:
+    """As where a terminal, or systemd, sends them to all processes: the bridge drains first."""
+    source.connect()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(pid_of(source), number)
+    assert source.receive(1, 0.01) is None
+
+
+@pytest.mark.parametrize("endpoint", [None, QUEUE], ids=["sink", "source"])
+def test_a_process_ends_when_the_bridge_does(endpoint: memory.Endpoint | None) -> None:
+    client: Any = ApartSource(setup(endpoint), "test") if endpoint else ApartSink(setup(), "test")
+    client.connect(*([] if endpoint else [print]))
+    process = client._process
+
+    with socket.socket(fileno=os.dup(process._pipe.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)  # as the system does for a bridge that is killed
+
+    assert process._process.wait(10) == 0
+    client.close()
+
+
+def test_a_client_that_fails_on_its_own_is_no_lost_connection() -> None:
+    """The daemon ends then, as where it fails in a thread: else it would fail again and again."""
+    broken = ApartSource(setup(QUEUE, options="no options at all"), "test")
+
+    with pytest.raises(RuntimeError, match="traceback"):
+        broken.connect()
+
+    broken.close()
+
+
+@pytest.mark.parametrize("endpoint", [None, rabbitmq.Endpoint(queue="in")], ids=["sink", "source"])
+def test_while_a_broker_is_away_no_try_to_connect_costs_a_process(endpoint: rabbitmq.Endpoint | None) -> None:
+    options = rabbitmq.RabbitMQ(url=f"amqp://127.0.0.1:{free_port()}", connection_timeout=2)  # type: ignore[arg-type]  # pydantic reads it
+    made = setup(endpoint, "rabbitmq", options)
+    client: Any = ApartSource(made, "test") if endpoint else ApartSink(made, "test")
+    pids = set()
+    for _ in range(2):
+        with pytest.raises(NotConnected, match="refused"):
+            client.connect(*([] if endpoint else [print]))
+        pids.add(pid_of(client))
+
+    client.close()
+
+    assert len(pids) == 1
+    assert not Path(f"/proc/{pids.pop()}").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NotConnected("gone"), BackOff(Reason.UNROUTABLE, "no queue"), Rejected(Reason.TOO_LARGE, "5 GiB")],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_is_the_same_on_the_other_side(error: NotConnected | BackOff | Rejected) -> None:
+    content = memoryview(frame(Kind.FAILED, [failure(b"tag", error)]))[1:]
+
+    ((tag, told),) = failures(content)
+
+    assert (tag, type(told), str(told), vars(told)) == (b"tag", type(error), str(error), vars(error))
+
+
+def test_a_message_that_could_not_be_carried_faithfully_says_so_on_the_other_side() -> None:
+    damaged = Received(Message(b"x"), "a", b"t", sent=5, defect=Rejected(Reason.HEADER_DAMAGED, "cut off"), log=b"l")
+
+    (told,) = frames.messages(memoryview(frame(Kind.BATCH, [damaged]))[1:])
+
+    assert told.defect is not None
+    assert (told.defect.reason, told.defect.detail) == (Reason.HEADER_DAMAGED, "cut off")
+    assert (told.message, told.address, told.token, told.sent, told.log) == (Message(b"x"), "a", b"t", 5, b"l")
