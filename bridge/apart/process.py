@@ -29,7 +29,7 @@ BROKEN = 1
 
 
 class Process:
-    """One of them. `name` shows in the list of processes. One thread sends, one reads."""
+    """One of them. `name` shows in the list of processes. One thread sends, one reads. Raises NotConnected where there can be none."""
 
     def __init__(self, setup: Setup, name: str) -> None:
         ours, theirs = socket.socketpair()
@@ -37,10 +37,19 @@ class Process:
             for end in (ours, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
-            command = [sys.executable, "-m", f"{__package__}.child", str(theirs.fileno()), name]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603 - our own module
+            # -P: what lies in the working directory is not ours.
+            command = [sys.executable, "-P", "-m", f"{__package__}.child", str(theirs.fileno()), name]
+            try:
+                self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603 - our own module
+            except OSError as error:
+                ours.close()
+                raise NotConnected(f"no process could be started for the client: {error.strerror}") from error
         self._pipe = Connection(ours.detach())
-        self.send(pickle.dumps(setup))
+        try:
+            self.send(pickle.dumps(setup))
+        except BaseException:
+            self.end()
+            raise
 
     @property
     def pid(self) -> int:

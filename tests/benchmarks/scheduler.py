@@ -35,7 +35,10 @@ class Side:
 
 
 def scheduler(directory: Path, count: int, traffic: Traffic) -> list[Figure]:
-    """First the scheduler, then the bridge, each on a broker that has the machine to itself."""
+    """First the scheduler, then the bridge, then neither of them, each on a broker that has the machine to itself.
+
+    Without anything in between a message passes the broker once, and twice with a bridge: no bridge on this machine can be faster than that.
+    """
     flood = Traffic(rate=count, seconds=1, delays=SPREAD)  # more than any of them takes
     with broker(scheduler=True) as url, ActiveQueues(url) as queues:
         queues.empty(SOURCE)
@@ -44,9 +47,13 @@ def scheduler(directory: Path, count: int, traffic: Traffic) -> list[Figure]:
         queues.empty(SOURCE, DESTINATION)
         with bridge(directory, queues.config(SOURCE, DESTINATION)):
             ours = side(url, queues.at(SOURCE), queues.at(DESTINATION), flood, traffic)
+    with broker(scheduler=False) as url, ActiveQueues(url) as queues:
+        queues.empty(SOURCE)
+        alone = flooded(url, queues.at(SOURCE), queues.at(SOURCE), flood)
     return [
         *figures("ActiveMQ's scheduler", own, count, traffic),
         *figures("bridge on ActiveMQ", ours, count, traffic),
+        Figure("producer and consumer, nothing in between / ActiveMQ's scheduler: throughput", alone / own.speed, ""),
         at_least("bridge / ActiveMQ's scheduler: throughput", ours.speed / own.speed, "", TIMES_AS_FAST),
         at_most("bridge / ActiveMQ's scheduler: p99 lateness", ours.steady.p99 / own.steady.p99, "", PART_AS_LATE),
     ]
@@ -70,13 +77,19 @@ def broker(*, scheduler: bool) -> Iterator[str]:
 
 def side(url: str, source: str, destination: str, flood: Traffic, traffic: Traffic) -> Side:
     """Both measurements on one broker: an ordinary producer and an ordinary consumer, each a process of its own."""
+    as_fast = flooded(url, source, destination, flood)
+    with flowing(ENDS, url, source, destination, traffic) as flow:
+        return Side(as_fast, Lateness.of(flow.arrivals()))
+
+
+def flooded(url: str, source: str, destination: str, flood: Traffic) -> float:
+    """Messages per second that arrive while more are sent than can."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         arriving = pool.submit(ENDS.consume, url, destination, flood)
         pool.submit(ENDS.produce, url, source, flood, NEVER)
         arrivals = arriving.result()
     assert len(arrivals) == flood.count, f"{len(arrivals)} of {flood.count} messages arrived"
-    with flowing(ENDS, url, source, destination, traffic) as flow:
-        return Side(speed(arrivals), Lateness.of(flow.arrivals()))
+    return speed(arrivals)
 
 
 def speed(arrivals: list[Arrival]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import signal
@@ -89,6 +90,27 @@ def test_a_source_whose_process_is_killed_says_so_and_the_next_connection_has_an
 
     assert pid_of(source) != first
     assert source.receive(1, 0) is None
+
+
+def test_where_no_process_can_be_started_it_is_tried_again_as_where_a_broker_is_away(
+    source: ApartSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("subprocess.Popen", full)
+        with pytest.raises(NotConnected, match="temporarily unavailable"):
+            source.connect()
+    source.connect()
+
+
+def test_what_lies_where_the_bridge_is_started_is_not_taken_for_a_library(
+    source: ApartSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    source.connect()
 
 
 def test_who_is_not_connected_is_told_so(sink: ApartSink, source: ApartSource) -> None:
