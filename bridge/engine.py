@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 Failed = Callable[[str, BaseException], None]
+_Client = TypeVar("_Client", ApartSource, ApartSink)
 
 RECENT_TOKENS = 10_000
 """How many of a source's latest messages the store remembers: more than any adapter leaves unacknowledged or uncommitted."""
@@ -56,6 +57,7 @@ class Engine:
         self._stopping = False
         self.journal = open_journal(config)
         self._queues: Assembled | None = None
+        self._apart: list[ApartSource | ApartSink] = []
         if config.store.kind == "level_queues":
             _tell_of_what_stays_behind(self.journal)
             self._queues = assembled(config, self.journal, clock, metrics, self._wake, failed)
@@ -123,7 +125,7 @@ class Engine:
             return self._queues.sinks[broker]
         section = self.config.brokers[broker]
         if section.own_processes:
-            return ApartSink(self._setup(section), broker)
+            return self._in_a_process(ApartSink(self._setup(section), broker))
         return plugins.adapter(section.type).sink(section.options)
 
     def _intake(self, route: configuration.Route, failed: Failed) -> IntakeWorker:
@@ -146,8 +148,12 @@ class Engine:
         if self._queues is not None and route.source.broker == self.config.store.broker:
             return self._queues.source(route.name, plugins.adapter(section.type).source(section.options, route.source.endpoint))
         if section.own_processes:
-            return ApartSource(self._setup(section, route.source.endpoint), route.name)
+            return self._in_a_process(ApartSource(self._setup(section, route.source.endpoint), route.name))
         return plugins.adapter(section.type).source(section.options, route.source.endpoint)
+
+    def _in_a_process(self, client: _Client) -> _Client:
+        self._apart.append(client)
+        return client
 
     def _setup(self, section: configuration.Broker, endpoint: Any = None) -> Setup:
         return Setup(section.type, section.options, endpoint, self.config.logs, secrets(self.config))
@@ -202,6 +208,8 @@ class Engine:
             for worker in group:
                 ended &= worker.join(max(0.0, deadline - time.monotonic()))
         if ended:
+            for client in self._apart:
+                client.end()
             self.store.close()
         return ended
 

@@ -15,17 +15,21 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 
 from ...adapters.base import NotConnected
 from .. import logs, plugins, tuning
 from . import frames
 from .frames import Kind, failure, frame
+from .process import BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...adapters.base import Batch, Outcome, Sink, Source
+    from ...adapters.base import Batch, Outcome, Outgoing, Sink, Source
     from .frames import Setup
+
+log = structlog.get_logger()
 
 LOOK = 1.0
 """Seconds without a message after which a sink is asked whether its connection is there."""
@@ -65,45 +69,58 @@ class _Bridge:
             os._exit(0)
 
 
-def serve_sink(bridge: _Bridge, sink: Sink) -> None:
-    """Until the bridge closes it."""
-    connected = False
+class _Publishing:
+    """A sink, and whether it is connected."""
 
-    def confirm(outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, bridge: _Bridge, sink: Sink) -> None:
+        self._bridge = bridge
+        self._sink = sink
+        self._connected = False
+
+    def serve(self) -> None:
+        """For as long as the bridge lives."""
+        while True:
+            if self._connected and not self._bridge.speaks(LOOK):
+                self._publish([])
+                continue
+            kind, content = self._bridge.read()
+            if kind == Kind.CONNECT:
+                self._connect()
+            elif kind == Kind.CLOSE:
+                self._connected = False
+                self._sink.close()
+                self._bridge.say(Kind.CLOSED)
+            else:
+                self._publish(frames.outgoing(content))
+
+    def _connect(self) -> None:
+        try:
+            self._sink.connect(self._confirm)
+        except NotConnected as error:
+            self._bridge.say(Kind.LOST, str(error))
+        else:
+            self._connected = True
+            self._bridge.say(Kind.CONNECTED)
+
+    def _publish(self, messages: Sequence[Outgoing]) -> None:
+        try:
+            self._sink.publish(messages)
+        except NotConnected as error:
+            self._connected = False
+            self._confirm([(outgoing.tag, error) for outgoing in messages])
+            self._bridge.say(Kind.LOST, str(error))
+
+    def _confirm(self, outcomes: Sequence[Outcome]) -> None:
         confirmed = [tag for tag, error in outcomes if error is None]
         failed = [failure(tag, error) for tag, error in outcomes if error is not None]
         if confirmed:
-            bridge.say(Kind.CONFIRMED, confirmed)
+            self._bridge.say(Kind.CONFIRMED, confirmed)
         if failed:
-            bridge.say(Kind.FAILED, failed)
-
-    while True:
-        kind, content = bridge.read() if not connected or bridge.speaks(LOOK) else (Kind.PUBLISH, _NONE)
-        if kind == Kind.CLOSE:
-            break
-        if kind == Kind.CONNECT:
-            try:
-                sink.connect(confirm)
-                connected = True
-                bridge.say(Kind.CONNECTED)
-            except NotConnected as error:
-                bridge.say(Kind.LOST, str(error))
-            continue
-        messages = frames.outgoing(content)
-        try:
-            sink.publish(messages)
-        except NotConnected as error:
-            connected = False
-            confirm([(outgoing.tag, error) for outgoing in messages])
-            bridge.say(Kind.LOST, str(error))
-    sink.close()
-
-
-_NONE = memoryview(msgspec.msgpack.encode([]))
+            self._bridge.say(Kind.FAILED, failed)
 
 
 class _Reading:
-    """A source, and what of it is not acknowledged."""
+    """A source, and what of it is not acknowledged. Numbers of batches are never used again: an acknowledgement may come after its connection has gone."""
 
     def __init__(self, bridge: _Bridge, source: Source) -> None:
         self._bridge = bridge
@@ -113,23 +130,24 @@ class _Reading:
         self._said: tuple[int, memoryview] | None = None
 
     def serve(self) -> None:
-        """Until the bridge closes it."""
+        """For as long as the bridge lives."""
         while True:
             kind, content = self._said or self._bridge.read()
             self._said = None
-            if kind == Kind.CLOSE:
-                break
             try:
                 self._do(kind, content)
             except NotConnected as error:
                 self._open.clear()
                 self._bridge.say(Kind.LOST, str(error))
-        self._source.close()
 
     def _do(self, kind: int, content: memoryview) -> None:
         if kind == Kind.CONNECT:
             self._source.connect()
             self._bridge.say(Kind.CONNECTED)
+        elif kind == Kind.CLOSE:
+            self._source.close()
+            self._open.clear()
+            self._bridge.say(Kind.CLOSED)
         elif kind == Kind.ACK:
             self._ack(content)
         else:
@@ -148,7 +166,7 @@ class _Reading:
             if batch is not None:
                 self._number += 1
                 self._open[self._number] = batch
-                self._bridge.say(Kind.BATCH, batch.messages)
+                self._bridge.say(Kind.BATCH, (self._number, batch.messages))
                 return
             self._listen()
             if not left or self._said is not None:
@@ -166,18 +184,23 @@ class _Reading:
 
 
 def main() -> None:
-    """Run the client that the bridge names."""
+    """Run the client that the bridge names, until the bridge ends, or the client fails: then nothing else may keep this process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     bridge = _Bridge(int(sys.argv[1]))
     setup = bridge.setup()
     logs.configure(setup.logs, setup.secrets)
-    adapter = plugins.adapter(setup.kind)
-    tuning.for_messages()
-    if setup.endpoint is None:
-        serve_sink(bridge, adapter.sink(setup.options))
-    else:
-        _Reading(bridge, adapter.source(setup.options, setup.endpoint)).serve()
+    try:
+        adapter = plugins.adapter(setup.kind)
+        tuning.for_messages()
+        if setup.endpoint is None:
+            _Publishing(bridge, adapter.sink(setup.options)).serve()
+        else:
+            _Reading(bridge, adapter.source(setup.options, setup.endpoint)).serve()
+    except BaseException:
+        log.exception("client_failed", client=sys.argv[2])
+        sys.stderr.flush()
+        os._exit(BROKEN)
 
 
 if __name__ == "__main__":

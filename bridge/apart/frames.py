@@ -31,6 +31,7 @@ class Kind(IntEnum):
     BATCH = 14
     CONFIRMED = 15
     FAILED = 16
+    CLOSED = 17
 
 
 class Setup(NamedTuple):
@@ -68,7 +69,7 @@ def _unhook(kind: type, value: Any) -> object:
 
 _encode = msgspec.msgpack.Encoder(enc_hook=_hook).encode
 asked = msgspec.msgpack.Decoder(Asked).decode
-messages = msgspec.msgpack.Decoder(list[Received], dec_hook=_unhook).decode
+batch = msgspec.msgpack.Decoder(tuple[int, list[Received]], dec_hook=_unhook).decode
 outgoing = msgspec.msgpack.Decoder(list[Outgoing]).decode
 tags = msgspec.msgpack.Decoder(list[bytes]).decode
 text = msgspec.msgpack.Decoder(str).decode

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
@@ -21,40 +22,50 @@ if TYPE_CHECKING:
 BUFFER = 1 << 20
 """Bytes between the two, for each direction, where the system allows so many: a batch or two."""
 
-PATIENCE = 30
-"""Seconds that a process may take nothing, or take to end: then it is given up."""
+PATIENCE = 10
+"""Seconds beyond what it may take that a process takes nothing, or says nothing: then it is given up."""
 
 BROKEN = 1
-"""The exit code of Python where it has printed a traceback."""
+"""The exit code of a process whose client failed otherwise than by a lost connection."""
 
 
 class Process:
     """One of them. `name` shows in the list of processes. One thread sends, one reads. Raises NotConnected where there can be none."""
 
     def __init__(self, setup: Setup, name: str) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            for end in (ours, theirs):
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
-            # -P: what lies in the working directory is not ours.
-            command = [sys.executable, "-P", "-m", f"{__package__}.child", str(theirs.fileno()), name]
-            try:
-                self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603 - our own module
-            except OSError as error:
-                ours.close()
-                raise NotConnected(f"no process could be started for the client: {error.strerror}") from error
-        self._pipe = Connection(ours.detach())
+        try:
+            self._start(name)
+        except OSError as error:
+            raise NotConnected(f"no process could be started for the client: {error.strerror}") from error
         try:
             self.send(pickle.dumps(setup))
         except BaseException:
             self.end()
             raise
 
+    def _start(self, name: str) -> None:
+        with contextlib.ExitStack() as unless_started:
+            ours, theirs = socket.socketpair()
+            unless_started.callback(ours.close)
+            with theirs:
+                for end in (ours, theirs):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
+                # -P: what lies in the working directory is not ours.
+                command = [sys.executable, "-P", "-m", f"{__package__}.child", str(theirs.fileno()), name]
+                self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603 - our own module
+            unless_started.pop_all()
+        self._pipe = Connection(ours.detach())
+
     @property
     def pid(self) -> int:
         """Its number."""
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
 
     def send(self, data: bytes) -> None:
         """One frame. Blocks while the process is behind. Raises NotConnected: then it is of no use any more."""
@@ -65,13 +76,26 @@ class Process:
                 self._process.kill()
             raise self._gone() from error
 
-    def read(self) -> tuple[int, memoryview]:
-        """The next frame, its kind and its content. Raises NotConnected where the process has ended, and RuntimeError where that was its own fault."""
+    def read(self, patience: float | None = None) -> tuple[int, memoryview]:
+        """The next frame, its kind and its content, within so many seconds and PATIENCE.
+
+        Raises NotConnected where the process has ended, or says nothing, and RuntimeError where it failed on its own.
+        """
         try:
+            if patience is not None and not self._pipe.poll(patience + PATIENCE):
+                self._process.kill()
             data = memoryview(self._pipe.recv_bytes())
         except (EOFError, OSError) as error:
             raise self._gone() from error
         return data[0], data[1:]
+
+    def _gone(self) -> Exception:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        code = self._process.returncode
+        if code == BROKEN:
+            return RuntimeError("the process of a client failed: see `client_failed` in the log")
+        return NotConnected(f"the client's process ended with {code}")
 
     def connect(self) -> None:
         """Have its client connect; blocks for as long as that may take. Raises NotConnected, and RuntimeError as `read`."""
@@ -80,26 +104,46 @@ class Process:
         if kind != Kind.CONNECTED:
             raise NotConnected(frames.text(content))
 
-    def _gone(self) -> Exception:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-        code = self._process.returncode
-        if code == BROKEN:
-            return RuntimeError("the process of a client failed; its traceback is in the log")
-        return NotConnected(
-            f"the client's process ended with {code}" if code is not None else f"the client's process took nothing for {PATIENCE} s"
-        )
+    def closed(self) -> None:
+        """Have its client close, and pass over what it says before that has happened. A process that takes long for it is given up."""
+        deadline = time.monotonic() + PATIENCE
+        with contextlib.suppress(NotConnected, RuntimeError):
+            self.send(frame(Kind.CLOSE))
+            while self.read(deadline - PATIENCE - time.monotonic())[0] != Kind.CLOSED:
+                pass
 
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        return self._process.poll() is None
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
 
     def end(self) -> None:
-        """Wait for its end, which somebody has asked for, or that is overdue."""
+        """End it, once nobody reads any more: it does so when it reads our end."""
         self._pipe.close()
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+class Place:
+    """Where a client's process is: it is started when it is needed, and lives as long as the client does, through all its connections, unless it dies."""
+
+    def __init__(self, setup: Setup, name: str) -> None:
+        self._setup = setup
+        self._name = name
+        self._process: Process | None = None
+
+    def taken(self) -> Process:
+        """The process. Raises NotConnected where there can be none."""
+        if self._process is not None and not self._process.alive:
+            self.leave()
+        if self._process is None:
+            self._process = Process(self._setup, self._name)
+        return self._process
+
+    def leave(self) -> None:
+        """End the process, if there is one; nobody reads any more."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()

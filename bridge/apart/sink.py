@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...adapters.base import NotConnected
 from . import frames
 from .frames import Kind, failures, frame
-from .process import PATIENCE, Process
+from .process import PATIENCE, Place, Process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,63 +31,71 @@ class _Session:
         self._thread.start()
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
-        if self._reason is not None:
-            raise self._reason
+        """See base.Sink. What cannot be sent may have been told by the other thread, which heard of it first: then it was taken."""
         tags = [outgoing.tag for outgoing in messages]
         with self._lock:
+            if self._reason is not None:
+                raise self._reason
             self._open.update(tags)
         try:
             self._process.send(frame(Kind.PUBLISH, messages))
-        except NotConnected:
+        except (NotConnected, RuntimeError):
             with self._lock:
+                ours = not tags or self._open.issuperset(tags)
                 self._open.difference_update(tags)
-            raise
+            if ours:
+                raise
 
     def _hear(self) -> None:
+        reason: Exception = NotConnected("the sink was closed")
         try:
-            while True:
-                kind, content = self._process.read()
-                if kind == Kind.CONFIRMED:
-                    self._tell([(tag, None) for tag in frames.tags(content)])
-                elif kind == Kind.FAILED:
-                    self._tell(failures(content))
-                else:
-                    self._reason = NotConnected(frames.text(content))
-        except (NotConnected, RuntimeError) as reason:
+            while (said := self._process.read())[0] != Kind.CLOSED:
+                self._heard(*said)
+        except (NotConnected, RuntimeError) as gone:
+            reason = gone
+        with self._lock:
             self._reason = self._reason or reason
+            left = list(self._open)
+        self._tell([(tag, NotConnected(str(reason))) for tag in left])
+
+    def _heard(self, kind: int, content: memoryview) -> None:
+        if kind == Kind.CONFIRMED:
+            self._tell([(tag, None) for tag in frames.tags(content)])
+        elif kind == Kind.FAILED:
+            self._tell(failures(content))
+        else:
+            self._reason = NotConnected(frames.text(content))
 
     def _tell(self, outcomes: Sequence[Outcome]) -> None:
         with self._lock:
-            self._open.difference_update([tag for tag, _ in outcomes])
-        self._confirm(outcomes)
+            told = [outcome for outcome in outcomes if outcome[0] in self._open]
+            self._open.difference_update([tag for tag, _ in told])
+        if told:
+            self._confirm(told)
 
     def close(self) -> None:
-        """Once its process has been told to end: hear its last words, and tell what it has not told."""
+        """All outcomes are told when this returns. A process that takes long to close its client is given up."""
+        with contextlib.suppress(NotConnected, RuntimeError):
+            self._process.send(frame(Kind.CLOSE))
         self._thread.join(PATIENCE)
-        if self._open:
-            self._tell([(tag, NotConnected("the sink was closed")) for tag in list(self._open)])
+        if self._thread.is_alive():
+            self._process.kill()
+            self._thread.join()
 
 
 class ApartSink:
-    """See base.Sink. Tags that are under way at once differ.
-
-    The process lives for as long as a connection, and longer only where a broker is away: no try to connect costs another one.
-    """
+    """See base.Sink. Tags that are under way at once differ. `end` ends its process, once it is closed for good."""
 
     def __init__(self, setup: Setup, name: str) -> None:
-        self._setup = setup
-        self._name = name
-        self._process: Process | None = None
+        self._place = Place(setup, f"{name} sink")
         self._session: _Session | None = None
 
     def connect(self, confirm: Confirm) -> None:
-        """See base.Sink. Starting a process takes half a second more."""
-        if self._session is not None or (self._process is not None and not self._process.alive):
-            self.close()
-        if self._process is None:
-            self._process = Process(self._setup, f"{self._name} sink")
-        self._process.connect()
-        self._session = _Session(self._process, confirm)
+        """See base.Sink. The first time, starting a process takes half a second more."""
+        self.close()
+        process = self._place.taken()
+        process.connect()
+        self._session = _Session(process, confirm)
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
         """See base.Sink. Blocks while the process is behind."""
@@ -97,12 +105,11 @@ class ApartSink:
 
     def close(self) -> None:
         """See base.Sink."""
-        process, session = self._process, self._session
-        self._process = self._session = None
-        if process is None:
-            return
-        with contextlib.suppress(NotConnected, RuntimeError):
-            process.send(frame(Kind.CLOSE))
+        session, self._session = self._session, None
         if session is not None:
             session.close()
-        process.end()
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        self.close()
+        self._place.leave()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_serializer, model_validator
 
@@ -35,14 +35,19 @@ class Broker(Section):
         except plugins.UnusableAdapter as error:
             refuse(("type",), str(error))
         model: type[BaseModel] = adapter.options
-        own = rest.pop("own_processes", plugins.apart(adapter))
-        if plugins.apart(adapter) is None and own:
-            refuse(("own_processes",), f"a broker of type {kind} lives in this process: leave it out")
+        usual, given = plugins.apart(adapter), rest.pop("own_processes", None)
+        own = usual if given in (None, "") else given
         return {
             "type": kind,
-            "own_processes": own or False,
+            "own_processes": False if own is None else own,
             "options": model.model_validate(with_secret_files(rest, model), extra="forbid"),
         }
+
+    @model_validator(mode="after")
+    def _in_this_process(self) -> Self:
+        if self.own_processes and plugins.apart(plugins.adapter(self.type)) is None:
+            refuse(("own_processes",), f"a broker of type {self.type} lives in this process: leave it out")
+        return self
 
     @model_serializer
     def _flat(self) -> dict[str, Any]:

@@ -18,6 +18,9 @@ from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ACLReso
 from contract.outcomes import words
 from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
+from delaybridge.bridge.apart.frames import Setup
+from delaybridge.bridge.apart.source import ApartSource
+from delaybridge.bridge.config import Logs
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
 
 if TYPE_CHECKING:
@@ -81,7 +84,7 @@ class User:
         self.group = named("group")
         self.outcomes: list[Outcome] = []
         self._options = options
-        self._opened: list[KafkaSource | KafkaSink] = []
+        self._opened: list[KafkaSource | KafkaSink | ApartSource] = []
         if create:
             create_topic(url, self.topic, partitions)
 
@@ -90,6 +93,13 @@ class User:
 
     def source(self, topic: str | None = None, **options: Any) -> KafkaSource:
         source = adapter.source(self.options(**options), Endpoint(topic=topic or self.topic, group=self.group))
+        self._opened.append(source)
+        source.connect()
+        return source
+
+    def apart(self) -> ApartSource:
+        """The same in a process of its own, connected."""
+        source = ApartSource(Setup("kafka", self.options(), Endpoint(topic=self.topic, group=self.group), Logs(), frozenset()), "test")
         self._opened.append(source)
         source.connect()
         return source
@@ -135,6 +145,8 @@ class User:
     def close(self) -> None:
         for opened in self._opened:
             opened.close()
+            if isinstance(opened, ApartSource):
+                opened.end()
 
 
 def out(

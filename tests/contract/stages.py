@@ -79,6 +79,8 @@ class Stage:
     def close(self) -> None:
         for opened in self._opened:
             opened.close()
+            if isinstance(opened, ApartSource | ApartSink):
+                opened.end()
 
 
 def _memory(request: pytest.FixtureRequest) -> Stage:  # noqa: ARG001 - the signature of STAGES

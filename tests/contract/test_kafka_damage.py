@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers.kafka import Native
@@ -29,16 +29,19 @@ def rot(broker: Native, word: bytes) -> None:
     broker.start()
 
 
-def test_a_batch_that_rots_on_the_disk_is_dead_lettered_and_intake_goes_on(broker: Native) -> None:
+@pytest.mark.parametrize("apart", [False, True], ids=["", "in a process of its own"])
+def test_a_batch_that_rots_on_the_disk_is_dead_lettered_and_intake_goes_on(broker: Native, apart: bool) -> None:
+    """Which batch it was is known from one connection to the next, as the bridge closes and connects."""
     user = User(broker.url)
     try:
         user.send(b"before")
         user.send(b"rotten")
         user.send(b"after")
         rot(broker, b"rotten")
-        source = user.source()
+        source: Any = user.apart() if apart else user.source()
         with pytest.raises(NotConnected, match=f"{user.topic}-0 at offset 1 cannot be read, and is fetched again"):
             receive(source, 3, ack=False)
+        source.close()
         source.connect()
         before, rotten, after = receive(source, 3)
         assert [before.defect, after.defect, *bodies([before, after])] == [None, None, "before", "after"]

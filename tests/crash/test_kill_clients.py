@@ -18,7 +18,7 @@ from crash.test_kill import KIND, RATE, SETTLED_TOGETHER, WINDOW, at_work
 if TYPE_CHECKING:
     from crash.traffic import Ends
 
-ROUNDS = 10
+ROUNDS = 5
 
 
 def clients(daemon: Daemon) -> list[int]:
@@ -37,7 +37,7 @@ def _parent(stat: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize("ends", ["kafka", "rabbitmq", "activemq"], indirect=True)
+@pytest.mark.parametrize("ends", ["kafka", "rabbitmq"], indirect=True)
 def test_nothing_is_lost_early_or_unrecognisably_doubled_when_clients_are_killed_many_times(ends: Ends, tmp_path: Path) -> None:
     seed = traffic.seed()
     rng = random.Random(seed)

@@ -15,7 +15,7 @@ from brokers.common import free_port, wait_until
 
 from delaybridge.adapters import memory, rabbitmq
 from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing, Received, Rejected
-from delaybridge.bridge.apart import frames
+from delaybridge.bridge.apart import frames, process
 from delaybridge.bridge.apart.frames import Kind, Setup, failure, failures, frame
 from delaybridge.bridge.apart.sink import ApartSink
 from delaybridge.bridge.apart.source import ApartSource
@@ -38,19 +38,19 @@ def setup(endpoint: Any = None, kind: str = "memory", options: Any = None) -> Se
 def sink() -> Iterator[ApartSink]:
     one = ApartSink(setup(), "test")
     yield one
-    one.close()
+    one.end()
 
 
 @pytest.fixture
 def source() -> Iterator[ApartSource]:
     one = ApartSource(setup(QUEUE), "test")
     yield one
-    one.close()
+    one.end()
 
 
 def pid_of(client: ApartSink | ApartSource) -> int:
-    assert client._process is not None
-    return client._process.pid
+    assert client._place._process is not None
+    return client._place._process.pid
 
 
 def outgoing(*tags: bytes) -> list[Outgoing]:
@@ -71,6 +71,7 @@ def test_what_is_under_way_when_the_process_is_killed_is_told_as_unknown_and_the
 
     with pytest.raises(NotConnected, match="ended with -9"):
         wait_until(asked, "the end to be noticed")
+    wait_until(lambda: len(outcomes) == 2, "outcomes, though nobody has closed it")
     sink.close()
 
     assert [(tag, type(error)) for tag, error in sorted(outcomes, key=str)] == [(b"a", NotConnected), (b"b", NotConnected)]
@@ -113,6 +114,44 @@ def test_what_lies_where_the_bridge_is_started_is_not_taken_for_a_library(
     source.connect()
 
 
+def test_what_a_client_knows_from_one_connection_to_the_next_it_still_knows(sink: ApartSink, source: ApartSource) -> None:
+    """As which batch of Kafka's was damaged before, or which queue of ActiveMQ's was full."""
+    sink.connect(print)
+    source.connect()
+    pids = pid_of(sink), pid_of(source)
+    sink.connect(print)
+    source.close()
+    source.connect()
+    assert (pid_of(sink), pid_of(source)) == pids
+
+
+def test_where_there_are_no_descriptors_left_it_is_tried_again(source: ApartSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("socket.socketpair", none_left)
+        with pytest.raises(NotConnected, match="Too many open files"):
+            source.connect()
+    source.connect()
+
+
+def test_a_process_that_does_nothing_any_more_is_given_up(source: ApartSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "PATIENCE", 1)
+    source.connect()
+    stopped = pid_of(source)
+    os.kill(stopped, signal.SIGSTOP)
+
+    with pytest.raises(NotConnected, match="ended with -9"):
+        source.receive(1, 0.1)
+
+    source.connect()
+    os.kill(pid_of(source), signal.SIGSTOP)
+    source.close()
+    source.connect()
+    assert pid_of(source) != stopped
+
+
 def test_who_is_not_connected_is_told_so(sink: ApartSink, source: ApartSource) -> None:
     with pytest.raises(NotConnected, match="closed"):
         sink.publish(())
@@ -132,23 +171,28 @@ def test_signals_that_are_meant_for_the_bridge_do_not_end_its_clients(source: Ap
 def test_a_process_ends_when_the_bridge_does(endpoint: memory.Endpoint | None) -> None:
     client: Any = ApartSource(setup(endpoint), "test") if endpoint else ApartSink(setup(), "test")
     client.connect(*([] if endpoint else [print]))
-    process = client._process
+    started = client._place._process
 
-    with socket.socket(fileno=os.dup(process._pipe.fileno())) as end:
+    with socket.socket(fileno=os.dup(started._pipe.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)  # as the system does for a bridge that is killed
 
-    assert process._process.wait(10) == 0
-    client.close()
+    assert started._process.wait(10) == 0
+    client.end()
 
 
-def test_a_client_that_fails_on_its_own_is_no_lost_connection() -> None:
+def test_a_client_that_fails_on_its_own_is_no_lost_connection_and_tells_no_secret(capfd: pytest.CaptureFixture[str]) -> None:
     """The daemon ends then, as where it fails in a thread: else it would fail again and again."""
-    broken = ApartSource(setup(QUEUE, options="no options at all"), "test")
+    failing = setup(QUEUE, options={"password": "hunter2hunter2"})._replace(secrets=frozenset({"hunter2hunter2"}))
+    broken = ApartSource(failing, "test")
 
-    with pytest.raises(RuntimeError, match="traceback"):
+    with pytest.raises(RuntimeError, match="client_failed"):
         broken.connect()
 
-    broken.close()
+    told = capfd.readouterr().err
+    assert "client_failed" in told
+    assert "hunter2" not in told
+
+    broken.end()
 
 
 @pytest.mark.parametrize("endpoint", [None, rabbitmq.Endpoint(queue="in")], ids=["sink", "source"])
@@ -162,7 +206,7 @@ def test_while_a_broker_is_away_no_try_to_connect_costs_a_process(endpoint: rabb
             client.connect(*([] if endpoint else [print]))
         pids.add(pid_of(client))
 
-    client.close()
+    client.end()
 
     assert len(pids) == 1
     assert not Path(f"/proc/{pids.pop()}").exists()
@@ -184,8 +228,9 @@ def test_an_error_is_the_same_on_the_other_side(error: NotConnected | BackOff | 
 def test_a_message_that_could_not_be_carried_faithfully_says_so_on_the_other_side() -> None:
     damaged = Received(Message(b"x"), "a", b"t", sent=5, defect=Rejected(Reason.HEADER_DAMAGED, "cut off"), log=b"l")
 
-    (told,) = frames.messages(memoryview(frame(Kind.BATCH, [damaged]))[1:])
+    number, (told,) = frames.batch(memoryview(frame(Kind.BATCH, (7, [damaged])))[1:])
 
+    assert number == 7
     assert told.defect is not None
     assert (told.defect.reason, told.defect.detail) == (Reason.HEADER_DAMAGED, "cut off")
     assert (told.message, told.address, told.token, told.sent, told.log) == (Message(b"x"), "a", b"t", 5, b"l")
