@@ -76,15 +76,13 @@ class Change:
         self.by_address: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.by_hour: defaultdict[int, int] = defaultdict(int)
         self.held: defaultdict[tuple[Track, str], int] = defaultdict(int)
-        self.arrived: dict[Track, bytes] = {}
+        self.arrived: defaultdict[Track, list[bytes]] = defaultdict(list)
         self.cursors: dict[Track, bytes] = {}
         self.then: list[Callable[[], None]] = []
 
     def came(self, track: Track, key: bytes) -> None:
-        """A record is put at `key`; its track learns of the first one."""
-        low = self.arrived.get(track)
-        if low is None or key < low:
-            self.arrived[track] = key
+        """A record is put at `key`; its track learns of it."""
+        self.arrived[track].append(key)
 
     def goes(self, record: Record) -> None:
         """A record goes, and no row tells that it was closed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -99,36 +99,38 @@ class Delivery:
         behind, doomed = state.held.of(track), state.doomed
         until = len(found) + min(share, room.records)
         aside: list[tuple[bytes, Record]] = []
-        first, end, bound = track.position, track.end, keys.due_key(track.base | min(now + 1, keys.INSTANT_LIMIT - 1), 0)
-        records = state.db.due.iter(between(first, end))
-        records.seek(first)
-        at = end
-        while records.valid():
-            at = records.key()
-            if (
-                at >= bound
-                or len(found) >= until
-                or room.bytes <= 0
-                or len(aside) >= room.aside
-                or (lock.wanted and self._gives_way(found))
-            ):
-                break
-            if at not in claimed:
-                raw = records.value()
-                record, has_entry = state.decoded(at, raw)
-                if (behind and (ahead := behind.get(record.address)) is not None and ahead.waits) or (doomed and at in doomed):
-                    aside.append((at, record))
-                else:
-                    claimed[at] = record
-                    if has_entry:
-                        named.add(at)
-                    found.append(Due(at, record))
-                    room.records -= 1
-                    room.bytes -= len(raw)
-            records.next()
-        else:
-            at = end
-        records.status()
+        at, end, bound = track.end, track.end, keys.due_key(track.base | min(now + 1, keys.INSTANT_LIMIT - 1), 0)
+        for first, last in track.unread():
+            records = state.db.due.iter(between(first, last))
+            records.seek(first)
+            while records.valid():
+                at = records.key()
+                if (
+                    at >= bound
+                    or len(found) >= until
+                    or room.bytes <= 0
+                    or len(aside) >= room.aside
+                    or (lock.wanted and self._gives_way(found))
+                ):
+                    break
+                if at not in claimed:
+                    raw = records.value()
+                    record, has_entry = state.decoded(at, raw)
+                    if (behind and (ahead := behind.get(record.address)) is not None and ahead.waits) or (doomed and at in doomed):
+                        aside.append((at, record))
+                    else:
+                        claimed[at] = record
+                        if has_entry:
+                            named.add(at)
+                        found.append(Due(at, record))
+                        room.records -= 1
+                        room.bytes -= len(raw)
+                records.next()
+            else:
+                records.status()
+                at = end
+                continue
+            break
         track.stand(at, exact=at < end and not behind and at not in claimed)
         return aside
 
@@ -180,7 +182,7 @@ class Delivery:
     def _peek(self, track: Track) -> bool:
         """Go on to the first record that is neither in flight nor held back. False where that is far: ask again."""
         state, behind, passed = self._state, self._state.held.of(track), 0
-        for key, raw in scan(state.db.due, track.position, track.end, values=bool(behind)):
+        for key, raw in chain.from_iterable(scan(state.db.due, *some, values=bool(behind)) for some in track.unread()):
             if key in state.lanes.claimed:
                 continue
             if passed == _PASSED_AT_ONCE:

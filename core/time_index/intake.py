@@ -81,8 +81,7 @@ class Intake:
             rows.append(ledger_row("scheduled", now, record, made_id(key)))
             by_address[where] += 1
             by_hour[at // 3_600_000] += 1
-            if track not in arrived or key < arrived[track]:
-                arrived[track] = key
+            arrived[track].append(key)
         change.numbers.arrival = arrival
         change.totals["scheduled"] += arrival - first
         change.totals["pending"] += arrival - first

@@ -7,13 +7,16 @@ from zlib import crc32
 
 from . import keys
 from .database import Database, scan_prefix
+from .gaps import Gaps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
     from ..store import Record
     from .behind import Behind
     from .database import Puts
+    from .gaps import Stretch
 
 _TRACKS = 256
 """So many addresses of a lane have a track to themselves; those that come later share these."""
@@ -28,11 +31,12 @@ class Track:
     `position`: no record that could be handed out lies before it; `exact` says that one lies right at it; at `end` there is none at all. `at` is
     its instant, `NEVER` at the end.
     `cursor`: the same, as last written to disk, and there also for records in flight: reading begins there after a restart.
+    `gaps`: where ahead of the position nothing could be handed out, either; a restart knows of none.
     `went_on`: the position has passed something; whoever has given its space back unsets this, and `gone_to`: the last key from behind the position
     that was cancelled, replaced or moved away.
     """
 
-    __slots__ = ("at", "base", "cursor", "end", "exact", "gone_to", "lane", "number", "position", "start", "went_on")
+    __slots__ = ("at", "base", "cursor", "end", "exact", "gaps", "gone_to", "lane", "number", "position", "start", "went_on")
 
     def __init__(self, lane: Lane, number: int, cursor: bytes | None) -> None:
         self.lane = lane
@@ -41,6 +45,7 @@ class Track:
         self.start = keys.track_prefix(number)
         self.end = keys.track_prefix(number + 1)
         self.position = self.start
+        self.gaps = Gaps()
         self.went_on = False
         self.gone_to = b""
         self.cursor = cursor or self.start
@@ -48,14 +53,21 @@ class Track:
 
     def stand(self, key: bytes, *, exact: bool) -> None:
         """Go on from `key`."""
-        self.went_on |= key > self.position
+        if key > self.position:
+            self.went_on = True
+            self.gaps.went_on(key)
         self.position, self.exact = key, exact
         self.at = keys.instant_of(key) if key < self.end else NEVER
 
-    def arrived(self, key: bytes) -> None:
-        """A record was put at `key`."""
-        if key < self.position:
-            self.stand(key, exact=True)
+    def arrived(self, arrived: list[bytes]) -> None:
+        """Records were put at these keys, which are in order."""
+        if arrived[0] < self.position:
+            self._go_back(arrived[0])
+        self.gaps.cut(arrived)
+
+    def _go_back(self, key: bytes) -> None:
+        self.gaps.went_back(key, self.position)
+        self.stand(key, exact=True)
 
     def gone(self, key: bytes) -> None:
         """The record at `key` is no longer one to hand out."""
@@ -66,8 +78,14 @@ class Track:
 
     def back(self, key: bytes) -> None:
         """The record at `key` may be handed out again."""
-        if key <= self.position:
-            self.stand(key, exact=True)
+        if key < self.position:
+            self._go_back(key)
+        self.exact |= key == self.position
+        self.gaps.cut((key,))
+
+    def unread(self) -> Iterator[Stretch]:
+        """Where from the position on records may lie that could be handed out, in order."""
+        return self.gaps.around(self.position, self.end)
 
 
 class Lane:

@@ -173,8 +173,9 @@ class State:
         ]
         counted = self.counters.staged(change.totals, by_key)
         change.meta.update(self.counters.stored(counted))
-        for track, key in change.arrived.items():
-            change.cursors[track] = min(change.cursors.get(track, track.cursor), key)
+        for track, arrived in change.arrived.items():
+            arrived.sort()
+            change.cursors[track] = min(change.cursors.get(track, track.cursor), arrived[0])
         change.meta.update({keys.cursor_key(track.number): key for track, key in change.cursors.items() if key != track.cursor})
         self.ids.forget(change)
         change.meta.update(self.lanes.unwritten)
@@ -206,8 +207,8 @@ class State:
         self.gone_bytes += change.gone + sum(row[SIZE] + OVERHEAD for row in change.rows if row[0] != "scheduled")
         self.counters.keep(counted)
         self.held.keep(change)
-        for track, key in change.arrived.items():
-            track.arrived(key)
+        for track, arrived in change.arrived.items():
+            track.arrived(arrived)
         for track, key in change.cursors.items():
             track.cursor = key
         for effect in change.then:

@@ -19,8 +19,9 @@ from delaybridge.core.ledger import CLOSING
 from delaybridge.core.message import Message
 from delaybridge.core.schedule import Recurrence, Schedule
 from delaybridge.core.store import Came, Due, Held, Pending, Put, Query, Record, Refuse, Settled, Withdraw
-from delaybridge.core.time_index import TimeIndex, counters, delivery, ids
+from delaybridge.core.time_index import TimeIndex, counters, delivery, gaps, ids
 from delaybridge.core.time_index import lanes as index_lanes
+from delaybridge.core.time_index.database import scan
 
 if TYPE_CHECKING:
     from delaybridge.core.ledger import Row
@@ -68,6 +69,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "_READ_AT_ONCE", 2)
     monkeypatch.setattr(counters, "_REMEMBERED", 2)
     monkeypatch.setattr(ids, "_STEP", 1)
+    monkeypatch.setattr(gaps, "_WIDE_MS", 1)
+    monkeypatch.setattr(gaps, "_KEPT", 3)
 
 
 class TimeIndexMachine(RuleBasedStateMachine):
@@ -146,9 +149,14 @@ class TimeIndexMachine(RuleBasedStateMachine):
                 self.learn_the_turn(lane)
 
     def read_on(self, lane: str) -> None:
-        """Let each track stand where something waits: what it comes by before that counts as set aside, and how much that is the model does not know."""
+        """Let each track stand where something waits: what it comes by before that counts as set aside, and how much that is the model does not know.
+
+        Nor does it know of gaps: it counts what is held back in one as set aside, too.
+        """
         place = self.store._state.lanes.by_name.get(lane)
         for track in place.tracks if place else ():
+            if self.store._state.held.of(track):
+                track.gaps = gaps.Gaps()
             if not track.exact:
                 self.store._delivery._peek(track)
 
@@ -307,6 +315,15 @@ class TimeIndexMachine(RuleBasedStateMachine):
     def every_id_gets_the_same_answer(self) -> None:
         for one in [*CHOSEN, *sorted(self.model.made)[-3:]]:
             assert self.store.find(one) == self.model.find(one)
+
+    @invariant()
+    def nothing_waits_where_handing_out_does_not_look(self) -> None:
+        state = self.store._state
+        for track in state.lanes.tracks.values():
+            looked = list(track.unread())
+            for key, raw in scan(state.db.due, track.start, track.end):
+                waits = key not in state.lanes.claimed and state.held.entry(state.decoded(key, raw)[0].address, key) is None
+                assert not waits or any(first <= key < end for first, end in looked)
 
     @invariant()
     def held_addresses_agree(self) -> None:
