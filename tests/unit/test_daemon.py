@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +98,7 @@ def test_a_bridge_without_a_configuration_says_so_and_what_to_do(
 
 
 def test_a_run_tells_what_it_reads_and_writes_and_that_it_is_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_module, "_collect_rarely", lambda: None)  # it is for the process, which here is the tests' own
-    monkeypatch.setattr(daemon_module, "SWITCH_INTERVAL", sys.getswitchinterval())
+    monkeypatch.setattr("delaybridge.bridge.tuning.for_messages", lambda: None)  # it is for the process, which here is the tests' own
     monkeypatch.setattr(Daemon, "_wait", lambda self: self._on_signal(signal.SIGTERM, None))
     config = _config(tmp_path, {"port": 0}).read_from(tmp_path / "d.yaml")
     with structlog.testing.capture_logs() as logs:
@@ -119,8 +117,7 @@ def test_a_run_that_leaves_a_thread_at_work_ends_the_process_with_its_own_exit_c
     """One that comes back from a long compaction while Python ends had the process aborted: 134 instead of 0."""
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
-    monkeypatch.setattr(daemon_module, "_collect_rarely", lambda: None)
-    monkeypatch.setattr(daemon_module, "SWITCH_INTERVAL", sys.getswitchinterval())
+    monkeypatch.setattr("delaybridge.bridge.tuning.for_messages", lambda: None)
     monkeypatch.setattr(Daemon, "_wait", lambda self: self._on_signal(signal.SIGTERM, None))
     drain = Engine.drain
     monkeypatch.setattr(Engine, "drain", lambda engine, patience: not drain(engine, patience))
@@ -136,8 +133,7 @@ def test_requests_have_what_the_drain_has_left_of_the_time(
 ) -> None:
     """Whoever stops the bridge kills it a few seconds after `shutdown_timeout`."""
     clock, given = [0.0], []
-    monkeypatch.setattr(daemon_module, "_collect_rarely", lambda: None)
-    monkeypatch.setattr(daemon_module, "SWITCH_INTERVAL", sys.getswitchinterval())
+    monkeypatch.setattr("delaybridge.bridge.tuning.for_messages", lambda: None)
     monkeypatch.setattr(daemon_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(Engine, "start", lambda _: None)
     monkeypatch.setattr(Engine, "drain", lambda engine, _: (engine.store.close(), clock.__setitem__(0, drained_for)))
