@@ -54,7 +54,8 @@ def test_nothing_is_lost_early_or_unrecognisably_doubled_when_the_daemon_is_kill
                 daemon.kill()
                 kills.append(time.time_ns() // 1_000_000)
         daemon.start()
-        daemon.wait_for(lambda: ends.waiting(KIND) == 0 and daemon.pending() == 0, "all to be delivered", 60)
+        daemon.wait_for(lambda: ends.waiting(KIND) == 0 and daemon.pending() == 0, "what waits to be delivered", 60)
+        daemon.wait_for(lambda: not compare.lost(producer, consumer.arrivals), "what RabbitMQ has given and does not count", 60)
         assert daemon.terminate() == 0
 
     arrivals = consumer.arrivals
