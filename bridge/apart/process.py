@@ -23,7 +23,7 @@ BUFFER = 1 << 20
 """Bytes between the two, for each direction, where the system allows so many: a batch or two."""
 
 PATIENCE = 10
-"""Seconds beyond what it may take that a process takes nothing, or says nothing: then it is given up."""
+"""Seconds beyond what something may take: a process that takes nothing, or says nothing, for so long is given up."""
 
 BROKEN = 1
 """The exit code of a process whose client failed otherwise than by a lost connection."""
@@ -58,11 +58,6 @@ class Process:
         self._pipe = Connection(ours.detach())
 
     @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._process.pid
-
-    @property
     def alive(self) -> bool:
         """Whether it runs."""
         return self._process.poll() is None
@@ -76,13 +71,13 @@ class Process:
                 self._process.kill()
             raise self._gone() from error
 
-    def read(self, patience: float | None = None) -> tuple[int, memoryview]:
-        """The next frame, its kind and its content, within so many seconds and PATIENCE.
+    def read(self, within: float | None = None) -> tuple[int, memoryview]:
+        """The next frame, its kind and its content; `within` so many seconds, else the process is given up.
 
         Raises NotConnected where the process has ended, or says nothing, and RuntimeError where it failed on its own.
         """
         try:
-            if patience is not None and not self._pipe.poll(patience + PATIENCE):
+            if within is not None and not self._pipe.poll(within):
                 self._process.kill()
             data = memoryview(self._pipe.recv_bytes())
         except (EOFError, OSError) as error:
@@ -104,12 +99,12 @@ class Process:
         if kind != Kind.CONNECTED:
             raise NotConnected(frames.text(content))
 
-    def closed(self) -> None:
+    def close(self) -> None:
         """Have its client close, and pass over what it says before that has happened. A process that takes long for it is given up."""
         deadline = time.monotonic() + PATIENCE
         with contextlib.suppress(NotConnected, RuntimeError):
             self.send(frame(Kind.CLOSE))
-            while self.read(deadline - PATIENCE - time.monotonic())[0] != Kind.CLOSED:
+            while self.read(max(0.0, deadline - time.monotonic()))[0] != Kind.CLOSED:
                 pass
 
     def kill(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...adapters.base import Batch, NotConnected
 from . import frames
 from .frames import Asked, Kind, frame
-from .process import Place, Process
+from .process import PATIENCE, Place, Process
 
 if TYPE_CHECKING:
     from .frames import Setup
@@ -38,7 +38,7 @@ class ApartSource:
         if process is None:
             raise NotConnected("the source is closed")
         process.send(frame(Kind.RECEIVE, Asked(limit, timeout)))
-        kind, content = process.read(timeout)
+        kind, content = process.read(timeout + PATIENCE)
         if kind == Kind.NOTHING:
             return None
         if kind == Kind.LOST:
@@ -55,7 +55,7 @@ class ApartSource:
         """See base.Source."""
         process, self._process = self._process, None
         if process is not None:
-            process.closed()
+            process.close()
 
     def end(self) -> None:
         """Leave no process behind."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 HEAD_SECONDS = 10
 """A request's head must have arrived after so long, the first one as well as all others: uvicorn waits for it for ever once a byte of it came."""
 
-
 READ_SECONDS = 30
 """Of what is answered something must be read after so long."""
 

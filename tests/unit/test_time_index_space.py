@@ -24,6 +24,18 @@ def opened(path: Path) -> TimeIndex:
     return TimeIndex(path, bridge="b", min_free_disk=0, reserve_bytes=0)
 
 
+def drained(index: TimeIndex, now: int = T0) -> None:
+    """All that is due goes out, and its ledger rows into a file."""
+    while dues := take(index, now):
+        delivered(index, dues, now)
+    index.forget_outbox(1 << 40)
+
+
+def quiet(index: TimeIndex, first: int, last: int) -> list[bool]:
+    """Hours in which nothing goes, and whether each gave space back."""
+    return [index.maintain(T0 + hour * HOUR) for hour in range(first, last)]
+
+
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store of few megabytes is treated as one of many."""
@@ -37,9 +49,7 @@ def with_one_left_of_ten(index: TimeIndex) -> int:
         give(index, *(record(os.urandom(1_000).hex(), T0 if number % 10 else T0 + HOUR) for number in range(1_500)))
         index._state.db.flush()
     full = index.size_bytes()
-    while dues := take(index):
-        delivered(index, dues)
-    index.forget_outbox(1 << 40)
+    drained(index)
     return full
 
 
@@ -49,7 +59,7 @@ def test_disk_space_comes_back_although_what_waits_on_lay_between_what_was_deliv
     index = opened(tmp_path)
     full = with_one_left_of_ten(index)
 
-    parts = sum(index.maintain(T0 + quiet * HOUR) for quiet in range(20))
+    parts = sum(quiet(index, 0, 20))
 
     assert 1 < parts < 20
     assert index.counts().pending == 1_500
@@ -64,7 +74,7 @@ def test_what_waits_on_is_copied_only_where_there_is_room_for_copies(tmp_path: P
     index = TimeIndex(tmp_path, bridge="b", min_free_disk=0, reserve_bytes=0, free_bytes=lambda: free)
     full = with_one_left_of_ten(index)
 
-    assert [index.maintain(T0 + quiet * HOUR) for quiet in range(3)] == [False, True, False]
+    assert quiet(index, 0, 3) == [False, True, False]
     assert index.size_bytes() > full / 4
     free = 10 * MIB
     assert index.maintain(T0 + 3 * HOUR)
@@ -77,8 +87,7 @@ def test_disk_space_comes_back_when_dead_letters_are_dropped_or_retried(tmp_path
         give(index, *(record(os.urandom(3_000).hex()) for _ in range(100)))
         index.settle([Settled(due.key, "dead_lettered", T0, "rejected_by_broker") for due in take(index)], T0)
     index.forget_outbox(1 << 40)
-    for quiet in range(3):
-        index.maintain(T0 + quiet * HOUR)
+    quiet(index, 0, 3)
     full = index.size_bytes()
     assert full > 10 * MIB
 
@@ -89,8 +98,7 @@ def test_disk_space_comes_back_when_dead_letters_are_dropped_or_retried(tmp_path
             index.retry_dead_letter(letter.number, T0)
             delivered(index, take(index))
     index.forget_outbox(1 << 40)
-    for quiet in range(3, 6):
-        index.maintain(T0 + quiet * HOUR)
+    quiet(index, 3, 6)
 
     assert index.size_bytes() < full / 10
     index.close()
@@ -108,8 +116,7 @@ def test_disk_space_comes_back_when_what_is_due_another_day_is_cancelled(tmp_pat
     for start in range(0, 10_000, 100):
         index.put([Withdraw(str(start + number)) for number in range(100)], T0)
     index.forget_outbox(1 << 40)
-    for quiet in range(3):
-        index.maintain(T0 + quiet * HOUR)
+    quiet(index, 0, 3)
 
     assert index.size_bytes() < full / 10
     assert bodies(take(index, T0 + 3 * HOUR)) == ["before", "behind"]
@@ -127,17 +134,15 @@ def test_disk_space_comes_back_also_where_the_disk_was_full_when_it_should_have_
     give(index, *(record(os.urandom(1_000).hex()) for _ in range(10_000)))
     index._state.db.flush()
     full = index.size_bytes()
-    while dues := take(index):
-        delivered(index, dues)
-    index.forget_outbox(1 << 40)
+    drained(index)
 
     with monkeypatch.context() as no_room:
         no_room.setattr(database.Database, "flush", Mock(side_effect=StoreFull("no space left")))
-        assert [index.maintain(T0 + quiet * HOUR) for quiet in range(4)] == [False, True, True, True]
+        assert quiet(index, 0, 4) == [False, True, True, True]
     assert index.size_bytes() > full / 2
     assert not opened_again.called, "it needs room"
     free = 100 * MIB
-    assert [index.maintain(T0 + quiet * HOUR) for quiet in range(4, 6)] == [True, False]
+    assert quiet(index, 4, 6) == [True, False]
     assert opened_again.call_count == 1
 
     assert index.size_bytes() < full / 10
@@ -148,14 +153,12 @@ def test_disk_space_comes_back_when_all_that_waits_moved_to_another_store(tmp_pa
     index = opened(tmp_path)
     give(index, *(record(os.urandom(1_000).hex()) for _ in range(10_000)))
     index.forget_outbox(1 << 40)
-    for quiet in range(3):
-        index.maintain(T0 + quiet * HOUR)
+    quiet(index, 0, 3)
     full = index.size_bytes()
 
     moved, _ = index.leaving(10_000, "", T0)
     index.move_out([due.key for due in moved])
-    for quiet in range(3, 6):
-        index.maintain(T0 + quiet * HOUR)
+    quiet(index, 3, 6)
 
     assert index.size_bytes() < full / 10
     index.close()
@@ -166,9 +169,7 @@ def test_disk_space_comes_back_when_the_backlog_is_drained(tmp_path: Path) -> No
     for _ in range(150):
         give(index, *(record(os.urandom(1_000).hex(), T0 + HOUR) for _ in range(100)))
     full = index.size_bytes()
-    while dues := take(index, T0 + HOUR):
-        delivered(index, dues, T0 + HOUR)
-    index.forget_outbox(1 << 40)
+    drained(index, T0 + HOUR)
 
     assert not index.maintain(T0)
     assert index.maintain(T0 + HOUR)
@@ -187,9 +188,7 @@ def test_disk_space_comes_back_after_each_burst_not_only_the_first(tmp_path: Pat
         for _ in range(100):
             give(index, *(record(os.urandom(1_000).hex(), now) for _ in range(100)))
         full = index.size_bytes()
-        while dues := take(index, now):
-            delivered(index, dues, now)
-        index.forget_outbox(1 << 40)
+        drained(index, now)
         index.maintain(now)
         index.maintain(now + HOUR // 2)
 
@@ -217,9 +216,7 @@ def test_disk_space_of_a_burst_comes_back_beside_light_traffic(tmp_path: Path) -
         give(index, *(record(os.urandom(1_000).hex(), T0) for _ in range(100)))
     full = index.size_bytes()
     assert not index.maintain(T0 - 10_000)
-    while dues := take(index):
-        delivered(index, dues)
-    index.forget_outbox(1 << 40)
+    drained(index)
 
     assert second_by_second(index, 40, T0, each=2)
 
@@ -242,12 +239,6 @@ def filled(index: TimeIndex) -> None:
     with suppress(StoreFull):
         while True:
             give(index, *(record(os.urandom(10_000).hex()) for _ in range(200)))
-
-
-def drained(index: TimeIndex) -> None:
-    while dues := take(index):
-        delivered(index, dues)
-    index.forget_outbox(1 << 40)
 
 
 def test_a_full_store_that_was_drained_takes_more_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +265,7 @@ def test_space_that_had_gone_before_a_restart_comes_back_when_nothing_goes(tmp_p
     index.close()
 
     index = opened(tmp_path)
-    assert [index.maintain(T0 + quiet * HOUR) for quiet in range(3)].count(True) == 1
+    assert quiet(index, 0, 3).count(True) == 1
 
     assert index.size_bytes() < full / 10
     index.close()
