@@ -15,7 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from ..base import AdapterError, BackOff, Batch, NotConnected, Rejected
 from ..exchange import Gone, Move
 from .cluster import opened
-from .source import KafkaSource, Poller
+from .source import KafkaSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ...core.message import Message
     from ..base import Outcome, Received
     from .markers import Markers
+    from .poller import Poller
     from .progress import Given
     from .transactor import Readers, Transactor
 

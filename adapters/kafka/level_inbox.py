@@ -1,4 +1,4 @@
-"""What is here of the level queues of one consumer: fetched, given out, finished. It is both the inbox and the progress of a `source.Poller`."""
+"""What is here of the level queues of one consumer: fetched, given out, finished. It is both the inbox and the progress of a `poller.Poller`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from .gate import FULL
 from .level_inbox import LevelInbox, wall_clock
 from .level_topics import group
 from .link import Caught
-from .source import Handover, Poller, nothing
+from .poller import Handover, Poller
+from .source import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

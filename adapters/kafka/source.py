@@ -1,46 +1,26 @@
-"""Records from Kafka topics, in batches, with explicit commits.
-
-A thread of its own polls, also while nobody receives: a bridge whose disk is full stays in its group. When a partition goes to another bridge of the
-group, what is being stored of it is waited for and committed first; nothing of it is committed later. Partitions that stay are not touched
-(cooperative rebalancing).
-
-With each offset the id of its topic is committed: a topic that was deleted and created again is read from its beginning, also when an offset of the
-old one was committed after that.
-"""
+"""Records from Kafka topics, in batches, with explicit commits: what `receive` gives is what a Poller has fetched."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafka import OffsetAndMetadata, TopicPartition
-from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
-from kafka.structs import MemberState
+from kafka import TopicPartition
 
 from ..base import Batch, NotConnected
-from .commits import REBALANCING, Commits, settled
 from .consumer import bootstrapped, consuming
 from .fetched import Suspects
 from .inbox import Inbox
-from .link import Caught, Pulse, not_connected
-from .progress import MOST, Progress
+from .link import Caught
+from .poller import Handover, Poller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from ..base import Received
     from . import Kafka
     from .progress import Given
     from .topics import Topics
-
-_POLL = 200  # ms; so long may a commit wait
-_HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored
-_CLOSING = 5000  # ms
-_OF = "of topic "  # before its id, in what is committed: anything else is not ours
-_ASKING = 30_000  # ms, in which the cluster tells what was committed
 
 
 class Subscription(NamedTuple):
@@ -56,274 +36,6 @@ class Tap(NamedTuple):
     """A topic that is read without a group, from its end."""
 
     topic: str
-
-
-class Handover(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Hears on kafka-python's thread which partitions come and go."""
-
-    def __init__(self, poller: Poller) -> None:
-        self._poller = poller
-
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Nothing is known of them yet."""
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """They are ours until this returns: what is stored of them can be committed."""
-        await self._poller.hand_over(set(revoked))
-
-    async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        """They belong to somebody else already. If they come back, what was stored and not committed comes again: a new connection recognises that."""
-        self._poller.drop(set(lost))
-        self._poller.fail(NotConnected("the group has given this bridge's partitions away"))
-
-
-class Poller:
-    """One connection: the consumer, the thread that polls it, what it has fetched, and what may be committed."""
-
-    def __init__(self, consumer: Any, inbox: Any, patience: float, topics: Topics, *, returning: bool, progress: Any = None) -> None:
-        self.consumer = consumer
-        self.inbox = inbox
-        self.progress = progress or Progress()
-        self._topics = topics
-        self._returning = returning
-        self._pulse = Pulse(consumer._client, patience)  # noqa: SLF001 - see Pulse
-        self._commit: Any = None
-        self._beginning = threading.Lock()  # of a commit
-        self._commits = Commits(consumer.config["group_id"])
-        self._met: set[TopicPartition] = set()
-        self._member: str | None = None  # who fetched what is here; None while nothing is
-        self._grouped = consumer.config["group_id"] is not None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kafka source", daemon=True)
-
-    def start(self) -> None:
-        """Begin to poll."""
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._commit_some()
-                self._poll()
-                self._join_again()
-                self._pulse.check()
-                self._topics.check()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the connection is of no use any more
-            self.inbox.fail(not_connected(error))
-
-    def _poll(self) -> None:
-        """Fetch; or, while nobody receives, keep the place in the group without fetching."""
-        self._mind_the_join()
-        if self.inbox.wait_for_room(1.0):
-            fetched = self.consumer.poll(timeout_ms=_POLL, max_records=self.inbox.prefetch)
-        else:
-            paused = self.consumer.assignment()
-            self._each(self.consumer.pause, paused)
-            fetched = self.consumer.poll(timeout_ms=_POLL)
-            self._each(self.consumer.resume, paused)
-        self._forgotten()
-        created_again = self._meet(self.consumer.assignment() - self._met)
-        for partition, records in fetched.items():
-            if partition not in created_again:
-                self.inbox.put(partition, records, self.consumer.assignment)
-
-    @staticmethod
-    def _each(change: Callable[[TopicPartition], None], partitions: Iterable[TopicPartition]) -> None:
-        for each in partitions:
-            with contextlib.suppress(KeyError):  # it has gone to another bridge
-                change(each)
-
-    def _meet(self, come: set[TopicPartition]) -> set[TopicPartition]:
-        """Those of these partitions of which an offset of an earlier topic was committed: they are read from their beginning."""
-        if not come or not self._grouped:
-            return set()
-        if not self._met:
-            self._member = self.consumer.group_metadata().member_id
-        for each in come:
-            self._of(each)  # on this thread; from here on it is known on any
-        committed = self.consumer._coordinator.fetch_committed_offsets(come, timeout_ms=_ASKING)  # noqa: SLF001 - the public way asks for each alone
-        again = {each for each, position in committed.items() if position.metadata.startswith(_OF) and position.metadata != self._of(each)}
-        for each in again:
-            with contextlib.suppress(ValueError):  # it has just gone to another bridge
-                self.consumer.seek_to_beginning(each)
-        self._met |= come
-        return again
-
-    def _mind_the_join(self) -> None:
-        coordinator = self.consumer._coordinator  # noqa: SLF001 - 3.0.12: nobody picks up the result of a join in whose middle a poll gave up
-        if coordinator._join_task is not None:  # noqa: SLF001 - as above
-            coordinator.rejoin_needed = True
-
-    @property
-    def _holding(self) -> bool:
-        return bool(self._met)
-
-    def _forgotten(self) -> bool:
-        """Whether the group has taken this bridge in anew since it has partitions: others may have had them meanwhile. Then the connection is given up.
-
-        kafka-python tells it where it knows it before it joins. In the middle of a join it keeps the partitions, and where each was read up to.
-        """
-        if not (self._holding and self._member) or self.consumer.group_metadata().member_id in ("", self._member):
-            return False
-        self.fail(NotConnected("the group has forgotten this bridge"))
-        return True
-
-    def _join_again(self) -> None:
-        """Once, where a member with an `instance` may have come back.
-
-        Kafka then gives it the partitions that it had, if only because it was killed before it knew any, and takes it for a mere member: if it was
-        the leader, nobody looks for new partitions any more.
-        """
-        coordinator = self.consumer._coordinator  # noqa: SLF001 - nothing public says who leads
-        if self._returning and coordinator.state == MemberState.STABLE:
-            self._returning = False
-            if not coordinator._is_leader:  # noqa: SLF001
-                coordinator.request_rejoin()
-
-    def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is committed for these."""
-        return {each: OffsetAndMetadata(offset, self._of(each), -1) for each, offset in offsets.items()}
-
-    def _of(self, partition: TopicPartition) -> str:
-        return f"{_OF}{self._topics.identity(partition.topic)}"
-
-    def room(self, timeout: float) -> int:
-        """See Progress. Where little is left, what was acknowledged is committed now: the next poll may be long in coming. Any thread."""
-        if self.progress.room(0) < MOST // 2:
-            try:
-                self._commit_some()
-            except Exception as error:  # noqa: BLE001 - kafka-python's thread has died, of whatever it was: the same is raised at every call
-                self.fail(not_connected(error))
-        return int(self.progress.room(timeout))
-
-    def _commit_some(self) -> None:
-        """Commit what was acknowledged, one request at a time: a late answer to an earlier one must not undo it."""
-        with self._beginning:
-            if self._commit is None or self._commit.is_done:
-                self._commit_ready()
-
-    def _commit_ready(self) -> bool:
-        """Begin to commit what was acknowledged; False where that is nothing. What cannot be committed is given back."""
-        offsets = {} if self._forgotten() else self.progress.take()
-        if offsets:
-            try:
-                self._commit = self._committing(offsets)
-            except BaseException:
-                self.progress.give_back(offsets)
-                raise
-            self._commit.add_callback(lambda _: self._committed(offsets))
-            self._commit.add_errback(partial(self._not_committed, offsets))
-        return bool(offsets)
-
-    def _committed(self, offsets: dict[TopicPartition, Any]) -> None:
-        self.progress.committed(offsets)
-        self._commits.made()
-
-    def _not_committed(self, offsets: dict[TopicPartition, Any], error: BaseException) -> None:
-        self.progress.give_back(offsets)
-        self._commits.failed(error)
-
-    def _committing(self, offsets: dict[TopicPartition, int]) -> Any:
-        """The future of one request. It fails where the coordinator is not known; the next poll asks for it."""
-        return self.consumer._coordinator._do_commit_offsets_async(self._positions(offsets))  # noqa: SLF001 - 3.0.12: commit_async gives the future of the search for a coordinator then, and the commit's own error is lost
-
-    # For transactions: see transactor.Session.
-
-    def member(self) -> Any:
-        """See transactor.Session. None where the group has forgotten the member that fetched what is here.
-
-        Others may have it by then, and kafka-python does not always tell: so this connection is of no use any more. Kafka fences off a member that is
-        not in its group, but takes offsets in a transaction from a nobody, which is what kafka-python's member is until it has joined again.
-        """
-        member = self.consumer.group_metadata()
-        if member.member_id and member.member_id == self._member:
-            return member
-        if self._member is not None:
-            self.fail(NotConnected("the group has forgotten this bridge"))
-        return None
-
-    def out(self, token: bytes) -> Any:
-        """See transactor.Session."""
-        return self.progress.out(token)
-
-    def positions(self, found: Iterable[Any]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """See transactor.Session."""
-        return self._positions(self.progress.positions(found))
-
-    def finished(self, found: Iterable[Any]) -> None:
-        """See transactor.Session."""
-        self.progress.commit(found)
-
-    def fail(self, reason: NotConnected) -> None:
-        """See transactor.Session."""
-        self.inbox.fail(reason)
-
-    # When partitions go.
-
-    async def hand_over(self, revoked: set[TopicPartition]) -> None:
-        """Let what is being stored be stored, commit it, and forget these partitions. kafka-python's thread."""
-        self.inbox.drop(revoked)
-        deadline = time.monotonic() + _HANDOVER
-        while self.progress.holds(revoked) and time.monotonic() < deadline and not self._stopping.is_set():
-            await self.consumer._net.sleep(0.01)  # noqa: SLF001 - its loop is not asyncio's
-        committed = await self._commit_last()
-        self.drop(revoked)
-        if not committed:
-            self.fail(NotConnected("what was taken of partitions that have gone could not be committed"))
-
-    async def _commit_last(self) -> bool:
-        """Once no other commit is under way. Whether it was made."""
-        while True:
-            await settled(self._commit)
-            with self._beginning:
-                if self._commit is None or self._commit.is_done:
-                    begun = self._commit_ready()
-                    break
-        return not begun or await settled(self._commit)
-
-    def drop(self, lost: set[TopicPartition]) -> None:
-        """Forget these partitions."""
-        self._met -= lost
-        self.inbox.drop(lost)
-        self.progress.forget(lost)
-
-    def close(self) -> None:
-        """Stop polling, commit what was acknowledged, leave the group."""
-        self._stopping.set()
-        self.inbox.fail(NotConnected("the source is closed"))
-        self._thread.join()
-        try:
-            if not self._forgotten():
-                self._commit_rest(time.monotonic() + _CLOSING / 1000)
-        except Exception:  # noqa: BLE001, S110 - the broker gives these again, and their tokens are known
-            pass
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        """Where kafka-python's own thread has died it cannot leave the group, and closes nothing."""
-        try:
-            self.consumer.close(autocommit=False, timeout_ms=_CLOSING)
-        except Exception:  # noqa: BLE001 - the group misses this member soon
-            with contextlib.suppress(Exception):  # it may be what the other thread has died of
-                self.consumer._client.close()  # noqa: SLF001 - as KafkaConsumer.close does
-
-    def _commit_rest(self, deadline: float) -> None:
-        """All that was acknowledged. In the middle of a rebalance Kafka takes no commit: polling brings that to its end first."""
-        while self._commit is not None and not self._commit.is_done and time.monotonic() < deadline:
-            self.consumer.poll(timeout_ms=_POLL)
-        while offsets := self.progress.take():
-            try:
-                self.consumer.commit(self._positions(offsets), timeout_ms=_CLOSING)
-            except Exception as error:
-                self.progress.give_back(offsets)
-                if not isinstance(error, REBALANCING) or time.monotonic() > deadline:
-                    raise
-                self.consumer.poll(timeout_ms=_POLL)
-
-
-def nothing() -> None:
-    """Acknowledge where there is nothing to."""
 
 
 class KafkaSource:
@@ -392,3 +104,7 @@ class KafkaSource:
         poller, self._poller = self._poller, None
         if poller is not None:
             poller.close()
+
+
+def nothing() -> None:
+    """Acknowledge where there is nothing to."""

@@ -9,9 +9,9 @@ import pytest
 from kafka import TopicPartition, errors
 from kafka.future import Future
 
-from delaybridge.adapters.kafka import source
+from delaybridge.adapters.kafka import poller as poller_module
 from delaybridge.adapters.kafka.inbox import Inbox
-from delaybridge.adapters.kafka.source import Poller
+from delaybridge.adapters.kafka.poller import Poller
 
 PARTITION = TopicPartition("t", 0)
 
@@ -70,7 +70,7 @@ def test_where_nobody_takes_it_the_source_is_closed_all_the_same(monkeypatch: py
     consumer = Consumer(errors.KafkaTimeoutError())
     poller(consumer).close()
     assert consumer.done == ["commit 7", "close"]
-    monkeypatch.setattr(source, "_CLOSING", 0)
+    monkeypatch.setattr(poller_module, "_CLOSING", 0)
     consumer = Consumer(errors.RebalanceInProgressError())
     poller(consumer).close()
     assert consumer.done == ["commit 7", "close"]

@@ -13,9 +13,10 @@ from structlog.testing import capture_logs
 from delaybridge.adapters.base import NotConnected, Received
 from delaybridge.adapters.kafka import Kafka, commits
 from delaybridge.adapters.kafka.inbox import Inbox
+from delaybridge.adapters.kafka.poller import Poller
 from delaybridge.adapters.kafka.progress import MOST
 from delaybridge.adapters.kafka.records import Origin
-from delaybridge.adapters.kafka.source import KafkaSource, Poller, Subscription
+from delaybridge.adapters.kafka.source import KafkaSource, Subscription
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from delaybridge.adapters.base import Level, NotConnected, Received
 from delaybridge.adapters.kafka.inbox import Inbox
 from delaybridge.adapters.kafka.level_inbox import LevelInbox
 from delaybridge.adapters.kafka.levels import LevelPoller
+from delaybridge.adapters.kafka.poller import Handover, Poller
 from delaybridge.adapters.kafka.records import Origin
-from delaybridge.adapters.kafka.source import Handover, KafkaSource, Poller, Subscription
+from delaybridge.adapters.kafka.source import KafkaSource, Subscription
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
