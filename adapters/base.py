@@ -210,6 +210,18 @@ class Intercepting(Protocol):
 
 
 @runtime_checkable
+class Gathering(Protocol):
+    """Optional ability of a source that asks its broker for messages: to ask less often, for more at once, which costs both of them less."""
+
+    def gather(self, *, calm: bool) -> None:
+        """Whether nothing that comes from now on is likely to be in a hurry: then it may be received up to 0.25 s after it came. At first it may not.
+
+        Called by the thread that receives.
+        """
+        ...
+
+
+@runtime_checkable
 class Observable(Protocol):
     """An adapter that can listen at a destination, for `delaybridge observe` and `doctor`.
 

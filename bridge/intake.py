@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from ..adapters.base import Gathering
 from ..core.store import Came, Change, Put, Refuse, Store
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ SEARCH = 10_000
 
 What may be a redelivery does not count.
 """
+
+
+SOON, CALM = 500, 2_000
+"""Milliseconds. A source may gather once nothing that was due so soon, and no cancel, has come for so long."""
 
 
 class Intake:
@@ -53,6 +58,8 @@ class Intake:
         self._metrics = metrics
         self._batch = batch
         self._exact = exact
+        self._gathering = source if isinstance(source, Gathering) else None
+        self._hurried = clock()
         self._known: set[bytes] = set()
         self._reached: dict[bytes, bytes] = {}
 
@@ -157,3 +164,7 @@ class Intake:
             log.warning("refused", route=self.name, reason=reason, messages=count)
         for lane, due in earliest.items():
             self._wake(lane, due)
+        if self._gathering is not None:
+            if len(delays) < len(changes) or min(delays, default=SOON) < SOON:
+                self._hurried = now
+            self._gathering.gather(calm=now - self._hurried >= CALM)

@@ -33,6 +33,7 @@ _POLL = 200  # ms; so long may a commit wait
 _HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored
 _CLOSING = 5000  # ms
 _OF = "of topic "  # before its id, in what is committed: anything else is not ours
+_LITTLE = 500  # records
 _ASKING = 30_000  # ms, in which the cluster tells what was committed
 
 
@@ -62,6 +63,7 @@ class Poller:
         self.consumer = consumer
         self.inbox = inbox
         self.progress = progress or Progress()
+        self.pause = 0.0  # s after a fetch of little: the next one brings what comes meanwhile
         self._topics = topics
         self._returning = returning
         self._pulse = Pulse(consumer._client, patience)  # noqa: SLF001 - see Pulse
@@ -104,6 +106,8 @@ class Poller:
         for partition, records in fetched.items():
             if partition not in created_again:
                 self.inbox.put(partition, records, self.consumer.assignment)
+        if self.pause and 0 < sum(map(len, fetched.values())) < _LITTLE:
+            self._stopping.wait(self.pause)
 
     @staticmethod
     def _each(change: Callable[[TopicPartition], None], partitions: Iterable[TopicPartition]) -> None:

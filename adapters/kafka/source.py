@@ -41,6 +41,8 @@ class Tap(NamedTuple):
 class KafkaSource:
     """Reads topics as a member of a group, or listens at one (a Tap)."""
 
+    GATHERING = 0.03  # s; with 1,000 messages a second, 33 fetches instead of some hundred, and a third less lateness on a busy machine
+
     def __init__(self, options: Kafka, subscription: Subscription | Tap) -> None:
         self.options = options
         self.subscription = subscription
@@ -95,6 +97,11 @@ class KafkaSource:
         room = self._poller.room(timeout)
         records, given = self._poller.inbox.take(min(limit, room), timeout if room else 0, self._poller.progress.give)
         return self._batch(self._poller, records, given) if records else None
+
+    def gather(self, *, calm: bool) -> None:
+        """See base.Gathering. What comes in a pause is fetched at its end, and received after the next one."""
+        if self._poller is not None:
+            self._poller.pause = self.GATHERING if calm else 0.0
 
     def _batch(self, poller: Poller, records: Sequence[Received], given: Given) -> Batch:
         return Batch(records, partial(poller.progress.ack, given))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from ...adapters.base import NotConnected
+from ...adapters.base import Gathering, NotConnected
 from .. import logs, plugins, tuning
 from . import frames
 from .frames import Kind, failure, frame
@@ -125,6 +125,7 @@ class _Reading:
     def __init__(self, bridge: _Bridge, source: Source) -> None:
         self._bridge = bridge
         self._source = source
+        self._gathering = source if isinstance(source, Gathering) else None
         self._open: dict[int, Batch] = {}
         self._number = 0
         self._said: tuple[int, memoryview] | None = None
@@ -159,6 +160,8 @@ class _Reading:
             batch.ack()
 
     def _receive(self, asked: frames.Asked) -> None:
+        if self._gathering is not None:
+            self._gathering.gather(calm=asked.calm)
         deadline = time.monotonic() + asked.timeout
         while True:
             left = max(0.0, deadline - time.monotonic())

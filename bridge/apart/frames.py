@@ -45,10 +45,11 @@ class Setup(NamedTuple):
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
-    """At most so many messages, and so many seconds to wait for the first."""
+    """At most so many messages, and so many seconds to wait for the first; and what Gathering says."""
 
     limit: int
     timeout: float
+    calm: bool
 
 
 Failure = tuple[bytes, str, str, str]

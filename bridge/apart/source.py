@@ -24,6 +24,11 @@ class ApartSource:
     def __init__(self, setup: Setup, name: str) -> None:
         self._place = Place(setup, f"{name} source")
         self._process: Process | None = None
+        self._calm = False
+
+    def gather(self, *, calm: bool) -> None:
+        """See base.Gathering."""
+        self._calm = calm
 
     def connect(self) -> None:
         """See base.Source. The first time, starting a process takes half a second more."""
@@ -37,7 +42,7 @@ class ApartSource:
         process = self._process
         if process is None:
             raise NotConnected("the source is closed")
-        process.send(frame(Kind.RECEIVE, Asked(limit, timeout)))
+        process.send(frame(Kind.RECEIVE, Asked(limit, timeout, self._calm)))
         kind, content = process.read(timeout + PATIENCE)
         if kind == Kind.NOTHING:
             return None

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from delaybridge.adapters import memory, rabbitmq
 from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing, Received, Rejected
 from delaybridge.bridge.apart import frames, process
 from delaybridge.bridge.apart import source as source_module
+from delaybridge.bridge.apart.child import _Reading
 from delaybridge.bridge.apart.frames import Kind, Setup, failure, failures, frame
 from delaybridge.bridge.apart.sink import ApartSink
 from delaybridge.bridge.apart.source import ApartSource
@@ -125,6 +127,24 @@ def test_what_a_client_knows_from_one_connection_to_the_next_it_still_knows(sink
     source.close()
     source.connect()
     assert (pid_of(sink), pid_of(source)) == pids
+
+
+def test_a_source_that_may_gather_is_told_so_in_its_process() -> None:
+    """As Kafka's: tests/unit/test_kafka_gathering.py."""
+    told: list[bool] = []
+    client: Any = SimpleNamespace(gather=lambda *, calm: told.append(calm), receive=lambda _, __: None)
+    bridge: Any = SimpleNamespace(speaks=lambda _: False, say=lambda _: None)
+    reading = _Reading(bridge, client)
+    source = ApartSource(setup(QUEUE), "test")
+    source._process = SimpleNamespace(  # type: ignore[assignment]
+        send=lambda data: reading._do(data[0], memoryview(data)[1:]), read=lambda _: (Kind.NOTHING, memoryview(b"")), close=lambda: None
+    )
+
+    source.receive(1, 0)
+    source.gather(calm=True)
+    source.receive(1, 0)
+
+    assert told == [False, True]
 
 
 def test_a_process_that_does_nothing_any_more_is_given_up(source: ApartSource, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,7 @@ from delaybridge.core.store import Came, StoreFull
 from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 T0 = 1_750_000_000_000
@@ -62,12 +62,18 @@ def store(tmp_path: Path) -> Iterator[TimeIndex]:
 
 
 def _intake(
-    source: Script, store: TimeIndex, woken: list[tuple[str, int]] | None = None, dead_letter: str = "", *, exact: bool = False
+    source: Script,
+    store: TimeIndex,
+    woken: list[tuple[str, int]] | None = None,
+    dead_letter: str = "",
+    *,
+    exact: bool = False,
+    clock: Callable[[], int] = lambda: T0,
 ) -> Intake:
     source.store = store
     planner = Planner(Route(name="orders", source_broker="rabbit", source="in", lane="rabbit", dead_letter=dead_letter), Limits())
     told = woken if woken is not None else []
-    intake = Intake(planner, source, store, lambda: T0, lambda lane, due: told.append((lane, due)), Metrics("test"), exact=exact)
+    intake = Intake(planner, source, store, clock, lambda lane, due: told.append((lane, due)), Metrics("test"), exact=exact)
     intake.connect()
     return intake
 
@@ -308,3 +314,38 @@ def test_without_messages_nothing_happens(store: TimeIndex) -> None:
 
     assert _intake(source, store).step(0) == 0
     assert source.acked == 0
+
+
+class Gatherer(Script):
+    """A source that fetches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[bool] = []
+
+    def gather(self, *, calm: bool) -> None:
+        self.told.append(calm)
+
+
+@pytest.mark.parametrize(
+    ("headers", "calm"),
+    [
+        ({"x-delay": 500}, True),
+        ({"x-delay": 499}, False),
+        ({}, False),
+        ({"x-delay-cancel": "a"}, False),
+        ({"x-delay": "soon"}, False),
+    ],
+)
+def test_a_source_may_gather_once_nothing_in_a_hurry_has_come_for_two_seconds(
+    store: TimeIndex, headers: dict[str, Any], calm: bool
+) -> None:
+    """What is due within half a second, what passes through, a cancel, and what is refused: its sender may wait for it."""
+    source, clock = Gatherer(), [T0]
+    intake = _intake(source, store, clock=lambda: clock[0])
+    slow, other = Received(message(b"", {"x-delay": 5000}), "/queues/a", b""), Received(message(b"", headers), "/queues/a", b"")
+    for at, batch in ((1_999, [slow]), (2_000, [slow, other]), (3_999, [slow]), (4_000, [slow])):
+        clock[0] = T0 + at
+        source.batches = [batch]
+        intake.step(0)
+    assert source.told == [False, calm, calm, True]

@@ -1,0 +1,74 @@
+"""How often a Kafka source asks its broker while nothing is in a hurry."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from delaybridge.adapters.base import Gathering, Received
+from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
+from delaybridge.adapters.kafka.inbox import Inbox
+from delaybridge.adapters.kafka.joined import JoinedSource
+from delaybridge.adapters.kafka.poller import Poller
+from delaybridge.adapters.kafka.source import KafkaSource
+from delaybridge.core.message import Message
+
+PARTITION = TopicPartition("t", 0)
+ONE = Received(Message(b"body"), "t", bytes(24))
+
+
+class Consumer:
+    """Answers each fetch with so many records."""
+
+    def __init__(self, count: int) -> None:
+        self.config = {"group_id": None}
+        self._client = SimpleNamespace(_manager=SimpleNamespace(_conns={}))
+        self._coordinator = SimpleNamespace(_join_task=None)
+        self._count = count
+
+    def assignment(self) -> set[TopicPartition]:
+        return {PARTITION}
+
+    def poll(self, **_: Any) -> dict[TopicPartition, list[Received]]:
+        return {PARTITION: [ONE] * self._count} if self._count else {}
+
+
+def pauses(count: int, *, calm: bool, kind: type[KafkaSource] = KafkaSource) -> list[float]:
+    """For how long a source's thread waits after a fetch of so many records."""
+    topics: Any = SimpleNamespace(identity=lambda _: "id", check=lambda: None)
+    poller = Poller(Consumer(count), Inbox(10_000), 1.0, topics, returning=False)
+    waited: list[float] = []
+    poller._stopping = SimpleNamespace(wait=waited.append)  # type: ignore[assignment]
+    source = kind.__new__(kind)
+    source._poller = poller
+    source.gather(calm=calm)
+    poller._poll()
+    assert poller.inbox.take(10_000, 0, lambda _, number: number)[1] == (count or None)
+    return waited
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [(KafkaSource, 0.03), (JoinedSource, 0.1)])
+def test_after_a_fetch_of_little_a_calm_source_waits_for_what_comes_meanwhile(kind: type[KafkaSource], seconds: float) -> None:
+    assert pauses(1, calm=True, kind=kind) == [seconds]
+    assert pauses(499, calm=True, kind=kind) == [seconds]
+
+
+def test_where_anything_may_be_in_a_hurry_it_asks_again_at_once() -> None:
+    assert pauses(1, calm=False) == []
+
+
+def test_a_flood_is_fetched_as_fast_as_it_comes() -> None:
+    assert pauses(500, calm=True) == []
+
+
+def test_what_comes_to_a_quiet_topic_is_fetched_at_once() -> None:
+    assert pauses(0, calm=True) == []
+
+
+def test_a_source_that_is_not_connected_can_be_told_too() -> None:
+    source = adapter.source(Kafka(bootstrap_servers="127.0.0.1:1"), Endpoint(topic="t"))
+    assert isinstance(source, Gathering)
+    source.gather(calm=True)
