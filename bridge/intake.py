@@ -31,7 +31,7 @@ What may be a redelivery does not count.
 
 
 SOON, CALM = 500, 2_000
-"""Milliseconds. A source may gather once nothing that was due so soon, and no cancel, has come for so long."""
+"""Milliseconds. A source may gather once nothing in a hurry has come for so long: due so soon, a cancel, what may replace something, or refused."""
 
 
 class Intake:
@@ -146,12 +146,14 @@ class Intake:
         self._metrics.intake_batch(received)
         earliest: dict[str, int] = {}
         delays = []
+        calm = True
         refused: Counter[str] = Counter()
         for change in changes:
             if type(change) is Put:
                 record = change.record
                 due = record.schedule.due
                 delays.append(due - now)
+                calm &= due - now >= SOON and not record.id
                 if due < earliest.get(record.lane, due + 1):
                     earliest[record.lane] = due
             elif type(change) is Refuse:
@@ -165,6 +167,6 @@ class Intake:
         for lane, due in earliest.items():
             self._wake(lane, due)
         if self._gathering is not None:
-            if len(delays) < len(changes) or min(delays, default=SOON) < SOON:
+            if not calm or len(delays) < len(changes):
                 self._hurried = now
             self._gathering.gather(calm=now - self._hurried >= CALM)

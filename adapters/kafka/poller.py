@@ -13,6 +13,7 @@ import contextlib
 import threading
 import time
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kafka import OffsetAndMetadata, TopicPartition
@@ -21,19 +22,21 @@ from kafka.structs import MemberState
 
 from ..base import NotConnected
 from .commits import REBALANCING, Commits, settled
+from .inbox import size_of
 from .link import Pulse, not_connected
 from .progress import MOST, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ..base import Received
     from .topics import Topics
 
-_POLL = 200  # ms; so long may a commit wait
+_POLL = 200  # ms; so long, and a pause, may a commit wait
 _HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored
 _CLOSING = 5000  # ms
 _OF = "of topic "  # before its id, in what is committed: anything else is not ours
-_LITTLE = 500  # records
+_FEW, _SMALL = 500, 256 << 10  # records, bytes: a fetch of less is little; a full one brings more, of the largest records too
 _ASKING = 30_000  # ms, in which the cluster tells what was committed
 
 
@@ -106,8 +109,12 @@ class Poller:
         for partition, records in fetched.items():
             if partition not in created_again:
                 self.inbox.put(partition, records, self.consumer.assignment)
-        if self.pause and 0 < sum(map(len, fetched.values())) < _LITTLE:
+        if self.pause and self._little(list(chain.from_iterable(fetched.values()))):
             self._stopping.wait(self.pause)
+
+    def _little(self, records: Sequence[Received]) -> bool:
+        """Whether something has come, and nothing that looks like a flood."""
+        return 0 < len(records) < min(_FEW, self.inbox.prefetch) and sum(map(size_of, records)) < _SMALL
 
     @staticmethod
     def _each(change: Callable[[TopicPartition], None], partitions: Iterable[TopicPartition]) -> None:

@@ -49,7 +49,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
 
     limit: int
     timeout: float
-    calm: bool
+    calm: bool = False
 
 
 Failure = tuple[bytes, str, str, str]

@@ -33,6 +33,7 @@ class ApartSource:
     def connect(self) -> None:
         """See base.Source. The first time, starting a process takes half a second more."""
         self.close()
+        self._calm = False
         process = self._place.taken()
         process.connect()
         self._process = process

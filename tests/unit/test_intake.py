@@ -331,6 +331,7 @@ class Gatherer(Script):
     ("headers", "calm"),
     [
         ({"x-delay": 500}, True),
+        ({"x-delay": 5000, "x-delay-id": "a"}, False),
         ({"x-delay": 499}, False),
         ({}, False),
         ({"x-delay-cancel": "a"}, False),
@@ -340,7 +341,7 @@ class Gatherer(Script):
 def test_a_source_may_gather_once_nothing_in_a_hurry_has_come_for_two_seconds(
     store: TimeIndex, headers: dict[str, Any], calm: bool
 ) -> None:
-    """What is due within half a second, what passes through, a cancel, and what is refused: its sender may wait for it."""
+    """What is due within half a second, what passes through, what cancels or may replace something, and what is refused: its sender may wait for it."""
     source, clock = Gatherer(), [T0]
     intake = _intake(source, store, clock=lambda: clock[0])
     slow, other = Received(message(b"", {"x-delay": 5000}), "/queues/a", b""), Received(message(b"", headers), "/queues/a", b"")

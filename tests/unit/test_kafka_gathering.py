@@ -17,29 +17,28 @@ from delaybridge.adapters.kafka.source import KafkaSource
 from delaybridge.core.message import Message
 
 PARTITION = TopicPartition("t", 0)
-ONE = Received(Message(b"body"), "t", bytes(24))
 
 
 class Consumer:
     """Answers each fetch with so many records."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, body: bytes) -> None:
         self.config = {"group_id": None}
         self._client = SimpleNamespace(_manager=SimpleNamespace(_conns={}))
         self._coordinator = SimpleNamespace(_join_task=None)
-        self._count = count
+        self._records = [Received(Message(body), "t", bytes(24))] * count
 
     def assignment(self) -> set[TopicPartition]:
         return {PARTITION}
 
     def poll(self, **_: Any) -> dict[TopicPartition, list[Received]]:
-        return {PARTITION: [ONE] * self._count} if self._count else {}
+        return {PARTITION: self._records} if self._records else {}
 
 
-def pauses(count: int, *, calm: bool, kind: type[KafkaSource] = KafkaSource) -> list[float]:
+def pauses(count: int, body: bytes = b"", *, calm: bool = True, kind: type[KafkaSource] = KafkaSource, prefetch: int = 2000) -> list[float]:
     """For how long a source's thread waits after a fetch of so many records."""
     topics: Any = SimpleNamespace(identity=lambda _: "id", check=lambda: None)
-    poller = Poller(Consumer(count), Inbox(10_000), 1.0, topics, returning=False)
+    poller = Poller(Consumer(count, body), Inbox(prefetch), 1.0, topics, returning=False)
     waited: list[float] = []
     poller._stopping = SimpleNamespace(wait=waited.append)  # type: ignore[assignment]
     source = kind.__new__(kind)
@@ -52,20 +51,22 @@ def pauses(count: int, *, calm: bool, kind: type[KafkaSource] = KafkaSource) -> 
 
 @pytest.mark.parametrize(("kind", "seconds"), [(KafkaSource, 0.03), (JoinedSource, 0.1)])
 def test_after_a_fetch_of_little_a_calm_source_waits_for_what_comes_meanwhile(kind: type[KafkaSource], seconds: float) -> None:
-    assert pauses(1, calm=True, kind=kind) == [seconds]
-    assert pauses(499, calm=True, kind=kind) == [seconds]
+    assert pauses(1, kind=kind) == [seconds]
+    assert pauses(499, kind=kind) == [seconds]
 
 
 def test_where_anything_may_be_in_a_hurry_it_asks_again_at_once() -> None:
     assert pauses(1, calm=False) == []
 
 
-def test_a_flood_is_fetched_as_fast_as_it_comes() -> None:
-    assert pauses(500, calm=True) == []
+@pytest.mark.parametrize(("count", "size", "prefetch"), [(500, 0, 2000), (20, 0, 20), (4, 64 << 10, 2000), (1, 1 << 20, 2000)])
+def test_a_flood_is_fetched_as_fast_as_it_comes(count: int, size: int, prefetch: int) -> None:
+    """A fetch brings no more than `prefetch` records, and one MiB of each partition: few of a flood of large ones."""
+    assert pauses(count, bytes(size), prefetch=prefetch) == []
 
 
 def test_what_comes_to_a_quiet_topic_is_fetched_at_once() -> None:
-    assert pauses(0, calm=True) == []
+    assert pauses(0) == []
 
 
 def test_a_source_that_is_not_connected_can_be_told_too() -> None:
