@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,8 +20,22 @@ if TYPE_CHECKING:
 
 pytest.register_assert_rewrite("contract.outcomes", "contract.taking", "crash.traffic", "integration.daemon", "integration.level_queues")
 
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+"""For brokers and Spark: none lives long enough here for Java's second compiler to give back the time that it takes, which is a third of a broker's start."""
+
 _SAID = 4_000
 """Characters of a broker's output that a failed test shows."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark computes, and tests of brokers wait much of the time: spread among those, it leaves no core idle. Files stay whole, and in their order."""
+    files = [(path.parts, list(tests)) for path, tests in itertools.groupby(items, lambda item: item.path)]
+    spark = [tests for parts, tests in files if "spark" in parts]
+    brokers = [tests for parts, tests in files if not {"spark", "unit"} & set(parts)]
+    unit = [tests for parts, tests in files if "unit" in parts]
+    places = [((number + 1) / (len(group) + 1), tests) for group in (brokers, spark) for number, tests in enumerate(group)]
+    spread = [tests for _, tests in sorted(places, key=lambda place: place[0])]
+    items[:] = itertools.chain.from_iterable([*spread, *unit])
 
 
 def required(name: str) -> bool:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from crash.traffic import Ends
 
 RATE = 300
-ROUNDS = int(os.environ.get("DELAYBRIDGE_TEST_RESTARTS", "2"))
+ROUNDS = int(os.environ.get("DELAYBRIDGE_TEST_RESTARTS", "10"))
+"""Of each kind: a broker goes and comes twenty times."""
 WINDOW = 300
 """Messages on the wire: what a broker that goes away may leave in doubt."""
 

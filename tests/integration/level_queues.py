@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LEVELS = "100ms 250ms 500ms 1s 5s"
 """Short ones, so that a delay of seconds is several hops."""
 
-KILLS = int(os.environ.get("DELAYBRIDGE_TEST_KILLS", "1"))
+KILLS = int(os.environ.get("DELAYBRIDGE_TEST_KILLS", "20"))
 """Rounds."""
 
 BRIDGES = (2, 3)
@@ -124,7 +124,7 @@ def run_rounds(
     restart: bool = True,
     kill: bool = True,
 ) -> Rounds:
-    """Traffic through `count` bridges; in each round one of them is killed with -9 in the middle of its work, and started again, unless told otherwise.
+    """Traffic through `count` bridges; in each round one of them is killed with -9, at work or in its start, and started again, unless told otherwise.
 
     In the middle of the rounds the broker is restarted, orderly, unless told otherwise, or it is not ours.
 
@@ -157,10 +157,11 @@ def run_rounds(
                         victim = rng.choice(running)
                         victim.kill()
                         kills.append(traffic.now_ms())
-                        victim.start()
+                        victim.start(ready=False)
             with contextlib.suppress(AssertionError):  # `check` says what is missing
                 wait_until(lambda: not compare.lost(producer, consumer.arrivals), "all to arrive", patience)
         for daemon in running:
+            daemon.wait_ready()
             assert daemon.terminate() == 0, daemon.tail()
         rows = [row for daemon in running for row in daemon.ledger()]
     return Rounds(producer, consumer.arrivals, kills, restarts, rows)

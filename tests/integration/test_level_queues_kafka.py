@@ -192,11 +192,11 @@ def test_the_ledgers_of_bridges_that_share_the_levels_add_up_after_a_restart_of_
     ends: KafkaEnds, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     """Also for what was in a transaction whose end nobody had heard of when the connection was lost."""
-    rounds = run_rounds(ends, KIND, tmp_path, settings, kill=False)
+    rounds = run_rounds(ends, KIND, tmp_path, settings, rounds=1, kill=False)
     rounds.check()
     assert compare.ledger_problems(rounds.rows, rounds.arrivals) == []
 
 
 def test_bridges_without_transactions_may_double_but_lose_nothing(ends: KafkaEnds, tmp_path: Path, settings: dict[str, Any]) -> None:
     settings["brokers"]["it"]["exactly_once"] = False
-    run_rounds(ends, KIND, tmp_path, settings, restart=False).check()
+    run_rounds(ends, KIND, tmp_path, settings, rounds=5, restart=False).check()
