@@ -6,7 +6,7 @@ BIN     := $(VENV)/bin
 MODULES := $(shell { find __init__.py adapters bridge core spark_jobs -name '*.py' | sort; cat pyproject.toml; } | cksum | cut -d' ' -f1)
 READY   := $(VENV)/.ready-$(MODULES)
 
-.PHONY: help setup install-brokers brokers brokers-stop demo test check bench clean
+.PHONY: help setup install-brokers brokers brokers-stop demo test check types types-of-tests bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -38,7 +38,12 @@ test: $(READY) install-brokers  ## all tests; real brokers, started by the tests
 check: $(READY)  ## lint, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory --jobs=2 types types-of-tests
+
+types:
 	@$(BIN)/mypy
+
+types-of-tests:
 	@cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml --explicit-package-bases .
 
 bench: $(READY) install-brokers  ## measure against the budgets; BENCH_FULL=1 for ten million pending and a million due at once
