@@ -31,7 +31,7 @@ What may be a redelivery does not count.
 
 
 SOON, CALM = 500, 2_000
-"""Milliseconds. A source may gather once nothing in a hurry has come for so long: due so soon, a cancel, what may replace something, or refused."""
+"""Milliseconds: what is due so soon is in a hurry, and once nothing in a hurry has come for so long a source may gather."""
 
 
 class Intake:
@@ -146,14 +146,12 @@ class Intake:
         self._metrics.intake_batch(received)
         earliest: dict[str, int] = {}
         delays = []
-        calm = True
         refused: Counter[str] = Counter()
         for change in changes:
             if type(change) is Put:
                 record = change.record
                 due = record.schedule.due
                 delays.append(due - now)
-                calm &= due - now >= SOON and not record.id
                 if due < earliest.get(record.lane, due + 1):
                     earliest[record.lane] = due
             elif type(change) is Refuse:
@@ -167,6 +165,11 @@ class Intake:
         for lane, due in earliest.items():
             self._wake(lane, due)
         if self._gathering is not None:
-            if not calm or len(delays) < len(changes):
+            if any(_in_a_hurry(change, now) for change in changes):
                 self._hurried = now
             self._gathering.gather(calm=now - self._hurried >= CALM)
+
+
+def _in_a_hurry(change: Change, now: int) -> bool:
+    """Whether its sender may wait for it: due soon, a cancel, what may replace something, or refused."""
+    return type(change) is not Put or change.record.schedule.due - now < SOON or bool(change.record.id)
