@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import random
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,7 +74,7 @@ def test_nothing_is_lost_early_or_unrecognisably_doubled_when_the_broker_goes_an
             for _ in range(rounds):
                 enough = [len(consumer.arrivals) + RATE for consumer in consumers.values()]
                 traffic.wait_for_more(consumers.values(), enough)
-                time.sleep(rng.uniform(0, 0.5))
+                traffic.any_moment(rng, 0, 0.5)
                 returns.append(traffic.now_ms())
                 ending(ends.broker)
                 daemon.wait_for(daemon.ready, "the daemon to be connected again", 60)

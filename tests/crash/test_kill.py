@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,10 +48,10 @@ def test_nothing_is_lost_early_or_unrecognisably_doubled_when_the_daemon_is_kill
                 daemon.start(ready=False)
                 if not in_the_start:
                     daemon.wait_for(lambda: at_work(daemon), "messages to come in")
-                time.sleep(rng.uniform(0.2, 1.2) if in_the_start else rng.uniform(0, 0.7))
+                traffic.any_moment(rng, *((0.2, 1.2) if in_the_start else (0, 0.7)))
                 recognised += 0 if in_the_start else daemon.metric("duplicates_suppressed_total")
                 daemon.kill()
-                kills.append(time.time_ns() // 1_000_000)
+                kills.append(traffic.now_ms())
         daemon.start()
         daemon.wait_for(lambda: ends.waiting(KIND) == 0 and daemon.pending() == 0, "what waits to be delivered", 60)
         daemon.wait_for(lambda: not compare.lost(producer, consumer.arrivals), "what RabbitMQ has given and does not count", 60)

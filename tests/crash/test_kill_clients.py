@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ def test_nothing_is_lost_early_or_unrecognisably_doubled_when_clients_are_killed
         with producer:
             for _ in range(ROUNDS):
                 daemon.wait_for(lambda: at_work(daemon) and len(clients(daemon)) == 2, "both clients to work")
-                time.sleep(rng.uniform(0, 0.7))
+                traffic.any_moment(rng, 0, 0.7)
                 os.kill(rng.choice(clients(daemon)), signal.SIGKILL)
                 kills.append(traffic.now_ms())
                 daemon.wait_for(lambda: not daemon.ready(), "the loss to be noticed")

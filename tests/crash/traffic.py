@@ -27,6 +27,14 @@ def seed() -> int:
     return chosen
 
 
+def any_moment(rng: random.Random, least: float, most: float) -> None:
+    """Let from `least` to `most` seconds pass: what is killed next is at any point of its work then, and not in step with what was waited for.
+
+    Nothing rests on how long it is.
+    """
+    time.sleep(rng.uniform(least, most))
+
+
 class Sent(NamedTuple):
     """What one message asks for: its headers, how many deliveries, and when the first may come at the earliest (epoch ms)."""
 

@@ -10,7 +10,6 @@ import gc
 import os
 import random
 import secrets
-import time
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -138,7 +137,7 @@ def run_rounds(
 
     def more() -> None:
         traffic.wait_for_more([consumer], [len(consumer.arrivals) + rate // 2], patience)
-        time.sleep(rng.uniform(0, 0.5))  # not to be in step with the producer's bursts
+        traffic.any_moment(rng, 0, 0.5)
 
     with bridges(directory, settings, count) as running:
         for daemon in running:

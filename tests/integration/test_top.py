@@ -43,9 +43,8 @@ def top(*options: str) -> Iterator[tuple[subprocess.Popen[bytes], Screen]]:
     """The command on a terminal of 40 lines."""
     ours, its = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # what is ignored here, as behind `nohup`, a program started here would ignore too
+    # What is ignored here, as behind `nohup`, a program that is started here would ignore too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen([COMMAND, "top", "--interval", "0.2", *options], stdin=its, stdout=its, stderr=its, env=environment)
     try:
         yield process, Screen(ours)

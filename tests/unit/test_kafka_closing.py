@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kafka import TopicPartition, errors
 from kafka.future import Future
+from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.kafka import poller as poller_module
-from delaybridge.adapters.kafka.inbox import Inbox
 from delaybridge.adapters.kafka.poller import Poller
 
 PARTITION = TopicPartition("t", 0)
@@ -21,7 +21,7 @@ class Consumer:
 
     def __init__(self, *answers: Exception) -> None:
         self.config = {"group_id": "g"}
-        self._client = SimpleNamespace(_manager=SimpleNamespace(_conns={}))
+        self._client = client()
         self.pending: Any = None
         self.done: list[str] = []
         self._answers = list(answers)
@@ -42,8 +42,7 @@ class Consumer:
 
 def poller(consumer: Consumer) -> Poller:
     """One that has an acknowledged batch, and whose thread has ended."""
-    topics: Any = SimpleNamespace(identity=lambda _: "id", check=lambda: None)
-    made = Poller(consumer, Inbox(10), 1.0, topics, returning=False)
+    made = poller_on(consumer)
     made._thread = SimpleNamespace(join=lambda: None)  # type: ignore[assignment]
     made.progress.ack(made.progress.give({PARTITION: 7}, 1))
     return made

@@ -9,11 +9,10 @@ import pytest
 from kafka import TopicPartition, errors
 from kafka.future import Future
 from structlog.testing import capture_logs
+from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import NotConnected, Received
 from delaybridge.adapters.kafka import Kafka, commits
-from delaybridge.adapters.kafka.inbox import Inbox
-from delaybridge.adapters.kafka.poller import Poller
 from delaybridge.adapters.kafka.progress import MOST
 from delaybridge.adapters.kafka.records import Origin
 from delaybridge.adapters.kafka.source import KafkaSource, Subscription
@@ -34,11 +33,8 @@ class Source:
         self.commits: list[int] = []
         self._asked: list[Any] = []
         coordinator = SimpleNamespace(_do_commit_offsets_async=self._commit)
-        consumer = SimpleNamespace(
-            config={"group_id": "g"}, _client=SimpleNamespace(_manager=SimpleNamespace(_conns={})), _coordinator=coordinator
-        )
-        topics: Any = SimpleNamespace(identity=lambda _: "id")
-        self.poller = Poller(consumer, Inbox(10), 1.0, topics, returning=False)
+        consumer = SimpleNamespace(config={"group_id": "g"}, _client=client(), _coordinator=coordinator)
+        self.poller = poller_on(consumer)
         self.poller.inbox.put(
             PARTITION, [Received(Message(b""), "", ORIGIN.token(number, 0), redelivered=True) for number in range(2 * MOST)]
         )

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import Gathering, Received
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
-from delaybridge.adapters.kafka.inbox import Inbox
 from delaybridge.adapters.kafka.joined import JoinedSource
-from delaybridge.adapters.kafka.poller import Poller
 from delaybridge.adapters.kafka.source import KafkaSource
 from delaybridge.core.message import Message
 
@@ -24,7 +23,7 @@ class Consumer:
 
     def __init__(self, count: int, body: bytes) -> None:
         self.config = {"group_id": None}
-        self._client = SimpleNamespace(_manager=SimpleNamespace(_conns={}))
+        self._client = client()
         self._coordinator = SimpleNamespace(_join_task=None)
         self._records = [Received(Message(body), "t", bytes(24))] * count
 
@@ -37,8 +36,7 @@ class Consumer:
 
 def pauses(count: int, body: bytes = b"", *, calm: bool = True, kind: type[KafkaSource] = KafkaSource, prefetch: int = 2000) -> list[float]:
     """For how long a source's thread waits after a fetch of so many records."""
-    topics: Any = SimpleNamespace(identity=lambda _: "id", check=lambda: None)
-    poller = Poller(Consumer(count, body), Inbox(prefetch), 1.0, topics, returning=False)
+    poller = poller_on(Consumer(count, body), prefetch)
     waited: list[float] = []
     poller._stopping = SimpleNamespace(wait=waited.append)  # type: ignore[assignment]
     source = kind.__new__(kind)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka import OffsetAndMetadata, TopicPartition, errors
 from kafka.future import Future
+from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import Level, NotConnected, Received
-from delaybridge.adapters.kafka.inbox import Inbox
 from delaybridge.adapters.kafka.level_inbox import LevelInbox
 from delaybridge.adapters.kafka.levels import LevelPoller
 from delaybridge.adapters.kafka.poller import Handover, Poller
@@ -50,11 +50,8 @@ class Group:
 
     def __init__(self) -> None:
         self.coordinator = Coordinator()
-        self._consumer: Any = SimpleNamespace(
-            config={"group_id": "g"}, _client=SimpleNamespace(_manager=SimpleNamespace(_conns={})), _coordinator=self.coordinator
-        )
-        topics: Any = SimpleNamespace(identity=lambda _: "id")
-        self.poller = Poller(self._consumer, Inbox(10), 1.0, topics, returning=False)
+        self._consumer: Any = SimpleNamespace(config={"group_id": "g"}, _client=client(), _coordinator=self.coordinator)
+        self.poller = poller_on(self._consumer)
 
     def store(self, **ends: int) -> None:
         """A batch is given out, stored and acknowledged."""
