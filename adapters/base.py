@@ -1,6 +1,7 @@
 """The contract of a broker adapter: four verbs and an acknowledgement.
 
-An adapter never retries, never counts, never decides; it raises one of three words, and the bridge acts on them:
+An adapter never connects again by itself, holds a destination back, or gives a message up: it raises one of three words, and the bridge acts on them.
+It runs the threads that its client needs, and may repeat what its broker has certainly not done (a commit in the middle of a rebalance, say).
 
     AdapterError
     +-- NotConnected        the connection is gone or cannot be made: the bridge calls `connect` again, with back-off

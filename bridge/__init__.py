@@ -1,4 +1,4 @@
-"""The daemon: intake, lanes, ledger, control, HTTP, command line. The only place with threads, retries, sleep and a clock.
+"""The daemon: intake, lanes, ledger, control, HTTP, command line. Only here is a connection made again, a destination held back, a message dead-lettered.
 
 - `daemon`: signals and exit codes, around an
 - `engine`: one store, an intake per route, a lane per destination broker, built from a `config`.

@@ -1,4 +1,4 @@
-"""The one place that reads the wall clock."""
+"""The daemon's wall clock. Whoever needs the time is given it, or a `Clock`, so that tests can say what time it is."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Holds:
     _resumed: bool = False
 
     def _plan(self, address: str, hold: Hold, at: int) -> None:
-        """Try it then."""
+        """Try a held address again at that time (epoch ms)."""
         hold.retry_at = at
         self._open.pop(address, None)
         if at != NEVER:

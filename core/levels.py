@@ -26,11 +26,6 @@ class Levels(msgspec.Struct, frozen=True):
     table: tuple[int, ...]
 
     @property
-    def smallest(self) -> int:
-        """What remains below this is waited out in memory."""
-        return self.table[0]
-
-    @property
     def waits(self) -> tuple[int, ...]:
         """How long a message waits at level 0, 1, 2, ... (milliseconds)."""
         return (0, *self.table)

@@ -83,7 +83,7 @@ class Cluster:
         self._admin = admin
 
     def names(self) -> set[str]:
-        """Of all topics but Kafka's own."""
+        """The names of all topics but Kafka's own."""
         return {each["name"] for each in self._admin.describe_topics() if not each.get("is_internal")}
 
     def topics(self, names: Collection[str], *, settings: bool = True) -> dict[str, Topic]:
@@ -95,12 +95,12 @@ class Cluster:
         return {name: _topic(name, partitions, described[name]) for name, partitions in found.items()}
 
     def create(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
-        """-1: as many as the cluster gives by default."""
+        """Create a topic and wait until the cluster knows it; -1 partitions or replicas: as many as it gives by default."""
         self._admin.create_topics({name: {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}})
         self._admin.wait_for_topics([name], timeout_ms=int(_PATIENCE * 1000))
 
     def delete(self, name: str) -> None:
-        """With all its records."""
+        """Delete a topic with all its records, and wait until the cluster has forgotten it."""
         self._admin.delete_topics([name])
         self._wait(lambda: not self.topics([name], settings=False), f"topic {name} to be deleted")
 

@@ -52,7 +52,7 @@ class Commits:
             )
 
     def made(self) -> None:
-        """One was."""
+        """A commit has succeeded: forget the failures before it."""
         if self._told:
             log.info("commits_again", group=self._group)
         self._since, self._told = None, False

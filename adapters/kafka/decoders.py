@@ -42,6 +42,6 @@ def _of_version(message: Any, version: int | None) -> Any:
 
 
 def make_singly() -> None:
-    """From now on. Idempotent."""
+    """Make each decoder once, when it is first needed, from now on. Idempotent."""
     StructField.compiled_decode_from = _compiled_decode_from
     VersionSubscriptable.__getitem__ = _of_version

@@ -14,6 +14,7 @@ from ..options import File  # noqa: TC001  pydantic reads the annotations
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 _RENEW = 0.8  # of a token's life
+_PATIENCE = 10  # s, for a token endpoint's answer
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
@@ -48,10 +49,9 @@ class OAuth(BaseModel):
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
     """Gives kafka-python a bearer token whenever it connects. A token of the endpoint is used again for most of its life."""
 
-    def __init__(self, oauth: OAuth, timeout: float = 10) -> None:
+    def __init__(self, oauth: OAuth) -> None:
         super().__init__()
         self._oauth = oauth
-        self._timeout = timeout
         self._token = ""
         self._until = 0.0
 
@@ -79,7 +79,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has n
         form = {"grant_type": "client_credentials"} | ({"scope": self._oauth.scope} if self._oauth.scope else {})
         began = time.monotonic()
         try:
-            answer = httpx.post(url, data=form, auth=(self._oauth.client_id or "", self._oauth.secret()), timeout=self._timeout)
+            answer = httpx.post(url, data=form, auth=(self._oauth.client_id or "", self._oauth.secret()), timeout=_PATIENCE)
             answer.raise_for_status()
             grant = answer.json()
             token, life = str(grant["access_token"]), float(grant.get("expires_in", 60))

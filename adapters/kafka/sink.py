@@ -171,7 +171,7 @@ class Publisher:
             self._to_partition(TopicPartition(topic, partition), group)
 
     def _to_partition(self, partition: TopicPartition, prepared: list[Prepared]) -> None:
-        """These have their place."""
+        """Send messages whose partition is known."""
         self._accumulator.enqueue(partition, prepared)
 
     def _heard(self, cluster: Any) -> None:

@@ -58,7 +58,7 @@ class Session(Protocol):
         ...
 
     def finished(self, found: Iterable[Any]) -> None:
-        """A transaction has committed that."""
+        """A committed transaction has finished these."""
         ...
 
     def fail(self, reason: NotConnected) -> None:

@@ -46,7 +46,7 @@ class Problem(Exception):
         self.headers = headers
 
     def response(self) -> Response:
-        """As HTTP."""
+        """The HTTP response that tells it."""
         return Response(msgspec.json.encode(Error(self.error)), self.status, self.headers, "application/json")
 
 

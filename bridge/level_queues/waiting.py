@@ -100,7 +100,7 @@ class _Lane:
         return (head for heap in (self.waiting, *self.ready.values()) if (head := _head(heap)))
 
     def hold(self, entry: Entry) -> None:
-        """Behind its address."""
+        """Let an entry wait until its address takes messages again."""
         if not entry.held:
             entry.held = True
             self.behind[entry.record.address] += 1

@@ -106,7 +106,7 @@ def compact(db: Database, due: list[Range], meta: list[Range], room: int) -> Non
 
 
 def _joined(ranges: list[Range]) -> list[Range]:
-    """One of those that begin alike."""
+    """Of ranges that begin alike, one that reaches as far as the longest."""
     found: dict[bytes, bytes] = {}
     for first, end in ranges:
         found[first] = max(end, found.get(first, end))

@@ -106,6 +106,14 @@ class Stage:
             connection.close()
         return True
 
+    def waiting(self, name: str) -> int:
+        """How many messages of a queue can be taken."""
+        connection = self.connection()
+        try:
+            return connection.channel().queue_declare(name, passive=True).method.message_count
+        finally:
+            connection.close()
+
     def close(self) -> None:
         opened: list[LevelSource | RabbitSink] = [*self._sources, *self._sinks]
         for one in opened:
@@ -171,7 +179,7 @@ def test_messages_leave_a_level_in_the_order_in_which_they_came(stage: Stage) ->
 def test_what_waits_needs_no_bridge_to_leave_and_survives_that_nobody_takes_it(stage: Stage) -> None:
     stage.queues().apply()
     stage.confirmed(stage.level, 1, 2, 3)
-    time.sleep(2 * WAIT / 1000)
+    wait_until(lambda: stage.waiting(f"{stage.level.name}.out") == 3, "them to leave the level")
     assert stage.queues().depths() == [0, 3]
     assert [each.number for each in leaving(stage.taking(stage.level), 3, timeout=5)] == [1, 2, 3]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from delaybridge.core.store import Answer, Pending
 
 TOKEN = "correct-horse-battery-staple"
-_OFTEN = 400
+_OFTEN = 1_000
 PROBES = ("/livez", "/healthz", "/readyz")
 PRIVATE = ("/metrics", "/api/v1/status", OPENAPI, "/api/v1/export", "/readyz?verbose", "/nothing")
 
@@ -276,11 +277,23 @@ def test_a_connection_on_which_no_answer_is_read_is_given_up(asked_often: tuple[
 
 
 def test_a_connection_on_which_answers_are_read_slowly_has_all_of_them(asked_often: tuple[HttpServer, socket.socket]) -> None:
-    answers, rest = 0, b""
+    """Something is read only when the server cannot write any more, and it all takes several times as long as one may read nothing."""
+    server, client = asked_often
+    assert server._server is not None
+    state = server._server.server_state
+
+    def stuck() -> bool:
+        return state.total_requests == _OFTEN or any(each.transport.get_write_buffer_size() for each in state.connections)
+
+    began, answers, rest = time.monotonic(), 0, b""
     while answers < _OFTEN:
-        rest += asked_often[1].recv(4096)
+        wait_until(stuck, "the server to wait for its client")
+        received = client.recv(1 << 16)
+        assert received, f"the connection ended after {answers} of {_OFTEN} answers"
+        rest += received
         answers += rest.count(b"HTTP/1.1 200 OK")
         rest = rest[-14:]
+    assert time.monotonic() - began > 2 * connections.READ_SECONDS
 
 
 @pytest.mark.parametrize("path", ["/api/v1/observe?broker=rabbit&address=orders", "/api/v1/export"])
