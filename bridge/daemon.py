@@ -203,7 +203,7 @@ class Daemon:
         control, now = self.engine.control, wall_clock()
         counts, store = self.engine.store.counts(), self.engine.store
         return Gauges(
-            messages_scheduled=counts.pending,
+            messages_pending=counts.pending,
             messages_overdue=sum(pending for hour, pending in counts.by_hour.items() if (hour + 1) * HOUR_MS <= now),
             messages_held=counts.held,
             messages_shelved=counts.shelved,

@@ -99,7 +99,7 @@ class Intake:
             came = self._came(fresh)
             began = time.perf_counter()
             self._store.put(changes, now, came)
-            self._metrics.fsync(time.perf_counter() - began)
+            self._metrics.put(time.perf_counter() - began)
             self._reached |= came.reached
         batch.ack()
         self._tell(changes, len(batch.messages), now)

@@ -25,7 +25,7 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # 
 
 _LATENESS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600)
 _DELAYS = (1, 10, 60, 300, 900, 3600, 21_600, 86_400, 604_800, 2_592_000, 31_536_000)
-_FSYNC = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
+_PUT = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 _BATCH = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
@@ -46,7 +46,7 @@ PREFIX = "delaybridge_"
 TABLE: tuple[Metric, ...] = (
     Metric("messages_received_total", "counter", ("route", "broker"), "Messages taken in from a source, delayed or not."),
     Metric("messages_published_total", "counter", ("route", "outcome"), "Attempts to publish, by what the destination broker answered."),
-    Metric("messages_scheduled", "gauge", (), "Messages that wait, those in flight included."),
+    Metric("messages_pending", "gauge", (), "Messages that wait, those in flight included."),
     Metric("messages_overdue", "gauge", (), "Messages that still wait although the hour in which they were due is over."),
     Metric("messages_held", "gauge", (), "Messages held back because their destination does not take them now."),
     Metric("messages_shelved", "gauge", (), "Dead letters on the bridge's own shelf."),
@@ -55,14 +55,14 @@ TABLE: tuple[Metric, ...] = (
         "publish_lateness_seconds", "histogram", ("broker",), "From due to published, by destination broker. Never negative.", _LATENESS
     ),
     Metric("delay_requested_seconds", "histogram", (), "How far ahead producers schedule, on arrival.", _DELAYS),
-    Metric("store_fsync_seconds", "histogram", (), "Time of one durable write of the store.", _FSYNC),
+    Metric("store_put_seconds", "histogram", (), "Until one intake batch was stored durably; with level queues, until the broker had confirmed it.", _PUT),
     Metric("store_bytes", "gauge", (), "Bytes of the store on disk."),
     Metric(
         "store_free_bytes", "gauge", (), "Free bytes on the store's file system; or what is left of store.max_size, where that is less."
     ),
     Metric("store_room", "gauge", (), "1 while the store takes messages in, 0 while intake has stopped for lack of disk space."),
     Metric("ledger_backlog_rows", "gauge", (), "Rows of the ledger that are in no ledger file yet; they wait in the store."),
-    Metric("ingest_batch_size", "histogram", (), "Messages in one intake batch.", _BATCH),
+    Metric("intake_batch_size", "histogram", (), "Messages in one intake batch.", _BATCH),
     Metric("publish_retries_total", "counter", (), "Messages published again after a failed attempt."),
     Metric(
         "dead_letters_total",
@@ -82,7 +82,7 @@ _BY_NAME = {metric.name: metric for metric in TABLE}
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """What is read at the moment of a scrape; each field is the metric of that name."""
 
-    messages_scheduled: int
+    messages_pending: int
     messages_overdue: int
     messages_held: int
     messages_shelved: int
@@ -143,8 +143,8 @@ class Metrics:
         self._reconnects = self._counter("broker_reconnects_total")
         self._connected = self._gauge("broker_connected")
         self._reloaded = self._gauge("config_reload_success_timestamp_seconds")
-        self._fsync = self._histogram("store_fsync_seconds")
-        self._batch = self._histogram("ingest_batch_size")
+        self._put = self._histogram("store_put_seconds")
+        self._batch = self._histogram("intake_batch_size")
         self._gauge("build_info").labels(version).set(1)
         self._registry.register(self)
 
@@ -167,9 +167,9 @@ class Metrics:
         """How far ahead these messages were scheduled."""
         self._delays.observe(values_ms)
 
-    def fsync(self, seconds: float) -> None:
-        """The store made one durable write."""
-        self._fsync.observe(seconds)
+    def put(self, seconds: float) -> None:
+        """It took so long until an intake batch was stored durably."""
+        self._put.observe(seconds)
 
     def intake_batch(self, n: int) -> None:
         """One intake batch of n messages is stored."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
 GAUGES = Gauges(
-    messages_scheduled=5,
+    messages_pending=5,
     messages_overdue=2,
     messages_held=1,
     messages_shelved=7,
@@ -111,24 +111,24 @@ def test_each_reason_has_its_series_before_its_first_dead_letter(metrics: Metric
 
 
 def test_the_store_and_the_configuration_are_told_of(metrics: Metrics) -> None:
-    metrics.fsync(0.003)
+    metrics.put(0.003)
     metrics.intake_batch(120)
     metrics.reloaded(1_750_000_000.0)
-    assert value(metrics, "store_fsync_seconds_bucket", le="0.002") == 0
-    assert value(metrics, "store_fsync_seconds_bucket", le="0.005") == 1
-    assert value(metrics, "ingest_batch_size_sum") == 120
+    assert value(metrics, "store_put_seconds_bucket", le="0.002") == 0
+    assert value(metrics, "store_put_seconds_bucket", le="0.005") == 1
+    assert value(metrics, "intake_batch_size_sum") == 120
     assert value(metrics, "config_reload_success_timestamp_seconds") == 1_750_000_000
     assert value(metrics, "build_info", version="0.1.0") == 1
 
 
 def test_gauges_are_read_when_they_are_scraped_and_absent_before() -> None:
     metrics = Metrics("0.1.0")
-    assert PREFIX + "messages_scheduled" not in families(metrics)
+    assert PREFIX + "messages_pending" not in families(metrics)
     pending = iter([1, 2])
     metrics.watch(
-        lambda: Gauges(**{**{name: getattr(GAUGES, name) for name in Gauges.__struct_fields__}, "messages_scheduled": next(pending)})
+        lambda: Gauges(**{**{name: getattr(GAUGES, name) for name in Gauges.__struct_fields__}, "messages_pending": next(pending)})
     )
-    assert [value(metrics, "messages_scheduled"), value(metrics, "messages_scheduled")] == [1, 2]
+    assert [value(metrics, "messages_pending"), value(metrics, "messages_pending")] == [1, 2]
 
 
 def test_gauges_stand_under_their_own_names(metrics: Metrics) -> None:
