@@ -13,7 +13,7 @@ An adapter is found by the entry-point group `delaybridge.adapters`; the entry p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -22,7 +22,6 @@ from ..core.message import Message
 
 if TYPE_CHECKING:
     from ..core.reasons import Reason
-    from ..core.store import Record
 
 
 class AdapterError(Exception):
@@ -141,16 +140,33 @@ class Sink(Protocol):
         ...
 
 
-class Adapter(Protocol):
-    """What an entry point in the group `delaybridge.adapters` names: options are validated by `options` (a pydantic model) first.
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """In what brokers, or their clients, differ so that the bridge acts differently.
 
-    An attribute `exact`, true, says that the tokens of its sources name one message each, however alike two of them are. One named `addressed`, true,
-    says that the place from which a route reads names the one for which its messages are: a topic `orders.delayed` those for `orders`. One named
-    `apart`, true, has its sources and sinks run in processes of their own unless a configuration says otherwise; None says that they cannot.
+    `exact`: the tokens of its sources name one message each, however alike two of them are. `addressed`: the place from which a route reads names the
+    one for which its messages are, as the topic `orders.delayed` does `orders`. `embedded`: the broker lives in the daemon's process, nobody else
+    can reach it, and it intercepts nothing. `own_processes`: its sources and sinks run in processes of their own unless a configuration says otherwise.
+    `copied`: how addresses begin at which a tap gives copies; at others it takes the messages themselves away. `probes`: how the addresses begin that
+    `doctor` makes for its probes.
+    """
+
+    exact: bool = False
+    addressed: bool = False
+    embedded: bool = False
+    own_processes: bool = False
+    copied: str = ""
+    probes: tuple[str, ...] = ()
+
+
+class Adapter(Protocol):
+    """What an entry point in the group `delaybridge.adapters` names.
+
+    `options` and `endpoint` are the pydantic models of a broker's section and of a route's `from`: what they have validated is passed to the methods.
     """
 
     options: type[Any]
     endpoint: type[Any]
+    traits: Traits
 
     def source(self, options: Any, route: Any) -> Source:
         """A source for one route; not connected yet. `route` is the validated `from` section, less the broker's name."""
@@ -224,70 +240,10 @@ class Gathering(Protocol):
 
 @runtime_checkable
 class Observable(Protocol):
-    """An adapter that can listen at a destination, for `delaybridge observe` and `doctor`.
-
-    An attribute `copied` is how addresses begin at which that gives copies, where it takes the messages themselves away at others; without it, all give copies.
-    """
+    """An adapter that can listen at a destination, for `delaybridge observe` and `doctor`."""
 
     def tap(self, options: Any, address: str) -> Source:
         """A source of copies of what arrives at `address` from now on; takes nothing away from the real consumers where the broker allows it."""
-        ...
-
-
-class Browse(msgspec.Struct, frozen=True):
-    """Show what is scheduled to `reply_to`; with a window, what is due from (inclusive) to (inclusive), epoch ms."""
-
-    reply_to: str
-    due_from: int | None = None
-    due_to: int | None = None
-
-
-class Remove(msgspec.Struct, frozen=True):
-    """Withdraw one scheduled message."""
-
-    id: str
-
-
-class RemoveAll(msgspec.Struct, frozen=True):
-    """Withdraw all; with a window, what is due from (inclusive) to (inclusive), epoch ms."""
-
-    due_from: int | None = None
-    due_to: int | None = None
-
-
-class Unclear(msgspec.Struct, frozen=True):
-    """A management message that asks for nothing that can be done; `detail` is a sentence for people."""
-
-    detail: str
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """One management message, and the call that lets the broker forget it (as `Batch.ack`)."""
-
-    request: Browse | Remove | RemoveAll | Unclear
-    ack: Callable[[], None]
-
-
-class SchedulerRequests(Protocol):
-    """Where a broker's own clients ask its scheduler what is scheduled, and withdraw it. One thread drives it."""
-
-    def connect(self) -> None:
-        """Open the connection and subscribe; blocks for at most the configured connection time-out. Raises NotConnected."""
-        ...
-
-    def receive(self, timeout: float) -> Asked | None:
-        """The next request, waiting up to `timeout` seconds; None where there was none. Raises NotConnected."""
-        ...
-
-    def answer(self, to: str, pages: Iterable[Sequence[Record]]) -> None:
-        """Send a message for each record to where a Browse wants them, page by page; returns when the broker has taken all.
-
-        Blocks while the broker takes none, for at most the configured time-out. Raises NotConnected, and Rejected where there is nobody to answer.
-        """
-        ...
-
-    def close(self) -> None:
-        """Disconnect. What was not acknowledged goes back to the broker, where that keeps it. Idempotent."""
         ...
 
 
@@ -381,13 +337,4 @@ class Examinable(Protocol):
 
     def standstills(self, options: Any, routes: Sequence[Any], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
         """In what `routes` (validated `from` sections) read, at `addresses`, where messages go, and at `levels`; changes nothing. Raises AdapterError."""
-        ...
-
-
-@runtime_checkable
-class Manageable(Protocol):
-    """An adapter of a broker with a scheduler of its own, whose management messages the bridge answers in its place."""
-
-    def management(self, options: Any) -> Sequence[SchedulerRequests]:
-        """One for each destination at which such messages come in; not connected yet. Empty where it is switched off."""
         ...

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.reasons import Reason
-from .base import BackOff, Batch, Confirm, NotConnected, Outcome, Outgoing, Received
+from .base import BackOff, Batch, Confirm, NotConnected, Outcome, Outgoing, Received, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,8 +265,7 @@ class MemoryAdapter:
 
     options = Memory
     endpoint = Endpoint
-    exact = True
-    apart = None
+    traits = Traits(exact=True, embedded=True)
 
     def source(self, options: Memory, route: Endpoint) -> MemorySource:
         """See base.Adapter."""

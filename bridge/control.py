@@ -273,12 +273,11 @@ class Control:
     def _would_be_taken(self, route: Route, kind: str, message: Message, address: str) -> None:
         """Raises WouldBeRefusedError where it is known that the bridge would dead-letter it, NotPossibleError where it would never see it."""
         source = route.source.endpoint.address
-        if kind == "memory" and address not in ("", source):
+        if plugins.traits(kind).embedded and address not in ("", source):
             raise NotPossibleError(
                 f"the in-process broker intercepts nothing: what is sent to {address!r} never comes to the bridge; name it in x-delay-to instead"
             )
-        addressed = getattr(plugins.adapter(kind), "addressed", False)
-        came_to = address or source if addressed or address not in ("", source) else ""
+        came_to = address or source if plugins.traits(kind).addressed or address not in ("", source) else ""
         change = self._intakes[route.name].intake.planner.plan(Received(message, came_to, b"send"), self._clock())
         if isinstance(change, Refuse):
             raise WouldBeRefusedError(change.reason, change.detail)

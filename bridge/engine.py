@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from ..core.time_index import TimeIndex
-from . import management, plugins
+from . import plugins, scheduler_requests
 from .apart.frames import Setup
 from .apart.sink import ApartSink
 from .apart.source import ApartSource
@@ -84,11 +84,11 @@ class Engine:
         )
         self.managements = self._managements(failed)
 
-    def _managements(self, failed: Failed) -> list[management.ManagementWorker]:
+    def _managements(self, failed: Failed) -> list[scheduler_requests.ManagementWorker]:
         """Where nothing can be looked for there is nothing to browse or remove from."""
         if not self.store.indexed:
             return []
-        return management.workers(self.config, self.store, self.control, self._clock, self.metrics, failed, lambda: self._stopping)
+        return scheduler_requests.workers(self.config, self.store, self.control, self._clock, self.metrics, failed, lambda: self._stopping)
 
     def _destinations(self) -> list[str]:
         """The brokers that a route names, and those for which something waits since one did. In level queues any bridge may find anything."""
@@ -138,7 +138,7 @@ class Engine:
             self._wake,
             self.metrics,
             self.config.intake.batch,
-            exact=plugins.exact(plugins.adapter(self.config.brokers[route.source.broker].type)),
+            exact=plugins.traits(self.config.brokers[route.source.broker].type).exact,
         )
         return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed)
 
@@ -159,7 +159,7 @@ class Engine:
         return Setup(section.type, section.options, endpoint, self.config.logs, secrets(self.config))
 
     def _planner(self, route: configuration.Route) -> Planner:
-        return Planner(planned(route), self.config.limits.core(), cancels=self.store.cancels)
+        return Planner(planned(route, self.config), self.config.limits.core(), cancels=self.store.cancels)
 
     def _wake(self, lane: str, due: int) -> None:
         self.lanes[lane].wake(due)
@@ -214,7 +214,7 @@ class Engine:
         return ended
 
 
-def planned(route: configuration.Route) -> Route:
+def planned(route: configuration.Route, config: configuration.Config) -> Route:
     """A configured route as the planner sees it."""
     return Route(
         name=route.name,
@@ -224,6 +224,7 @@ def planned(route: configuration.Route) -> Route:
         address=route.to.address or "",
         allow_to=route.allow_to,
         dead_letter=route.dead_letter or "",
+        probes=plugins.traits(config.brokers[route.to.broker].type).probes,
     )
 
 

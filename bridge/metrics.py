@@ -55,7 +55,13 @@ TABLE: tuple[Metric, ...] = (
         "publish_lateness_seconds", "histogram", ("broker",), "From due to published, by destination broker. Never negative.", _LATENESS
     ),
     Metric("delay_requested_seconds", "histogram", (), "How far ahead producers schedule, on arrival.", _DELAYS),
-    Metric("store_put_seconds", "histogram", (), "Until one intake batch was stored durably; with level queues, until the broker had confirmed it.", _PUT),
+    Metric(
+        "store_put_seconds",
+        "histogram",
+        (),
+        "Until one intake batch was stored durably; with level queues, until the broker had confirmed it.",
+        _PUT,
+    ),
     Metric("store_bytes", "gauge", (), "Bytes of the store on disk."),
     Metric(
         "store_free_bytes", "gauge", (), "Free bytes on the store's file system; or what is left of store.max_size, where that is less."

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..adapters.base import Received
+from ..adapters.probes import NAME
 from ..core import fields, headers
 from ..core.dialects.base import number
 from ..core.message import Message
@@ -19,15 +20,14 @@ MAX_HOPS = 16
 """How often a message may pass the bridge undelayed with an earlier delivery's headers on it before that is called a loop."""
 
 HOPS = b"x-delay-hops"
-PROBES = ("/queues/delaybridge.doctor.", "delaybridge.doctor.", "/queue/delaybridge.doctor.", "/topic/delaybridge.doctor.")
-"""How destinations begin that `delaybridge doctor` makes for itself (RabbitMQ, Kafka, ActiveMQ); allowed on every route."""
-
-
 _CANCEL = (Reason.UNSUPPORTED_IN_LEVEL_QUEUES, "a cancellation: nobody can look for a message in a queue")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One source and where its messages go. `address` and `dead_letter` are empty where the route names none."""
+    """One source and where its messages go. `address` and `dead_letter` are empty where the route names none.
+
+    `probes`: how destinations begin that `delaybridge doctor` makes for itself; they are allowed on every route.
+    """
 
     name: str
     source_broker: str
@@ -36,6 +36,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     allow_to: tuple[str, ...] = ()
     dead_letter: str = ""
+    probes: tuple[str, ...] = ()
 
 
 class Planner:
@@ -55,7 +56,7 @@ class Planner:
             return self.refuse(received, now, received.defect.reason, received.defect.detail)
         reading = headers.read(received.message.headers, self._sent(received, now), self.limits)
         if type(reading) is Cancel:
-            return Withdraw(reading.id) if self.cancels or reading.id.startswith(PROBES) else self.refuse(received, now, *_CANCEL)
+            return Withdraw(reading.id) if self.cancels or reading.id.startswith(NAME) else self.refuse(received, now, *_CANCEL)
         if type(reading) is Refused:
             return self.refuse(received, now, reading.reason, reading.detail, reading.dialect)
         assert isinstance(reading, Request | PassThrough)
@@ -76,7 +77,7 @@ class Planner:
 
     def _destination(self, received: Received, to: str) -> tuple[str, tuple[str, str] | None]:
         if to:
-            if to.startswith(PROBES) or any(fnmatchcase(to, pattern) for pattern in self.route.allow_to):
+            if to.startswith(self.route.probes) or any(fnmatchcase(to, pattern) for pattern in self.route.allow_to):
                 return to, None
             return "", (Reason.DESTINATION_NOT_ALLOWED, f"route {self.route.name!r} does not allow {to!r}; add it to allow_to")
         address = self.route.address or (received.address if self.route.lane == self.route.source_broker else "")

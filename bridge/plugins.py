@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..adapters.base import Adapter
+    from ..adapters.base import Adapter, Traits
 
 GROUP = "delaybridge.adapters"
 
@@ -39,11 +39,6 @@ def adapter(kind: str) -> Adapter:
     return loaded
 
 
-def exact(adapter: Adapter) -> bool:
-    """Whether the tokens of its sources name one message each: see base.Adapter."""
-    return bool(getattr(adapter, "exact", False))
-
-
-def apart(adapter: Adapter) -> bool | None:
-    """Whether its sources and sinks have processes of their own where nobody says; None where they cannot: see base.Adapter."""
-    return getattr(adapter, "apart", False)
+def traits(kind: str) -> Traits:
+    """What is peculiar to brokers of a type. Raises UnusableAdapter."""
+    return adapter(kind).traits

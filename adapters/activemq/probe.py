@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from ...core.dialects.activemq import DELAY as AMQ_DELAY
 from ...core.dialects.activemq import JOB
 from ..base import AdapterError, Finding, NotConnected
+from ..probes import DELAY, NAME, PATIENCE, ends, judged
 from .address import queue_address
 from .frames import ERROR, MESSAGE
 from .link import Link
@@ -20,21 +21,12 @@ if TYPE_CHECKING:
     from .frames import Frame
     from .transport import Target, Times
 
-DELAY = 300
-"""Milliseconds that a probe asks for: long enough to tell a delay from none."""
-
-PATIENCE = 10.0
-"""Seconds after which a probe counts as lost."""
-
-NAME = "delaybridge.doctor."
-"""How the names of destinations for probes begin; the bridge allows them on every route."""
-
 SIBLING = NAME + "gate."
 """What stands before an intercepted name in that of its sibling."""
 
 _ANSWER = 5.0  # seconds, for what does not go through the bridge
 _OWN = b"delaybridge_doctor"
-_BRIDGE = "start the bridge, or see `delaybridge status` and `delaybridge dead-letter list` for what it did with the probe"
+_EARLY = "set the clocks of broker and bridge by NTP; or see whether something besides the bridge reads the ingress queue"
 
 
 class _Post:
@@ -69,8 +61,7 @@ class _Post:
 
     def send(self, destination: str, **headers: str | int) -> None:
         """Send a message for ourselves and wait until the broker has it."""
-        expires = int(time.time() * 1000) + DELAY + round(PATIENCE * 1000)
-        own = [(b"destination", destination.encode()), (_OWN, self.id), (b"persistent", b"false"), (b"expires", b"%d" % expires)]
+        own = [(b"destination", destination.encode()), (_OWN, self.id), (b"persistent", b"false"), (b"expires", b"%d" % ends())]
         self._ask(b"SEND", *own, *((name.encode(), str(value).encode()) for name, value in headers.items()))
 
     def first(self, number: int, timeout: float) -> list[tuple[Frame, float]]:
@@ -126,25 +117,21 @@ class Prober:
         """A delayed message through the ingress queue."""
         with self._post(queue_address(NAME + "probe")) as post:
             sent = time.monotonic()
-            post.send(ingress, x_delay=DELAY, x_delay_to=post.destination, x_delay_ends=_ends())
-            return _judge(f"`{ingress}`", sent, post.first(1, PATIENCE))
+            post.send(ingress, x_delay=DELAY, x_delay_to=post.destination, x_delay_ends=ends())
+            return _judged(f"`{ingress}`", sent, post.first(1, PATIENCE))
 
     def probe_gate(self, gate: str) -> Finding:
         """A delayed message of ActiveMQ's dialect and an undelayed one through an interceptor."""
         with self._post(sibling(gate)) as post:
             sent = time.monotonic()
-            post.send(post.destination, AMQ_SCHEDULED_DELAY=DELAY, x_delay_to=post.destination, x_delay_ends=_ends())
+            post.send(post.destination, AMQ_SCHEDULED_DELAY=DELAY, x_delay_to=post.destination, x_delay_ends=ends())
             post.send(post.destination)
             undelayed = post.first(1, _ANSWER)
             if not undelayed or b"x-delay-id" in undelayed[0][0].headers or AMQ_DELAY in undelayed[0][0].headers:
                 return Finding(
                     False, f"an undelayed message to `{gate}` did not come first", "compare activemq.xml with `delaybridge plan`"
                 )
-            return _judge(f"`{gate}`", sent, post.first(2, PATIENCE)[1:])
-
-
-def _ends() -> int:
-    return int(time.time() * 1000) + DELAY + round(PATIENCE * 1000)
+            return _judged(f"`{gate}`", sent, post.first(2, PATIENCE)[1:])
 
 
 def sibling(gate: str) -> str:
@@ -153,14 +140,10 @@ def sibling(gate: str) -> str:
     return gate[:7] + SIBLING + ".".join(parts)
 
 
-def _judge(through: str, sent: float, arrived: Sequence[tuple[Frame, float]]) -> Finding:
+def _judged(through: str, sent: float, arrived: Sequence[tuple[Frame, float]]) -> Finding:
     if not arrived:
-        return Finding(False, f"a probe through {through} did not come back within {PATIENCE:.0f} s", _BRIDGE)
+        return judged(through, None, _EARLY)
     ((frame, at),) = arrived
-    late = (at - sent) * 1000 - DELAY
     if JOB in frame.headers:
         return Finding(False, f"a probe through {through} was delayed by ActiveMQ's own scheduler", 'set schedulerSupport="false"')
-    if late < 0:
-        fix = "set the clocks of broker and bridge by NTP; or see whether something besides the bridge reads the ingress queue"
-        return Finding(False, f"a probe through {through} came {-late:.0f} ms too early", fix)
-    return Finding(True, f"a probe through {through}, delayed by {DELAY} ms, came back {late:.1f} ms after it was due")
+    return judged(through, (at - sent) * 1000 - DELAY, _EARLY)

@@ -23,7 +23,8 @@ from ...core.dialects.activemq import CRON, DELAY, JOB, PERIOD, REPEAT
 from ...core.fields import fields
 from ...core.message import Message, Properties
 from ...core.reasons import Reason
-from ..base import Asked, Browse, NotConnected, Rejected, Remove, RemoveAll, Unclear
+from ..base import NotConnected, Rejected
+from ..scheduler_requests import Asked, Browse, Remove, RemoveAll, Unclear
 from .frames import ERROR, RECEIPT, escaped
 from .incoming import Rules
 from .link import Link

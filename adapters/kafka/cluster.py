@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kafka import OffsetAndMetadata
 
-    from . import Kafka
+    from .options import Kafka
 
 OFFSETS = "__consumer_offsets"
 COMMITTED = ("PrepareCommit", "CompleteCommit")

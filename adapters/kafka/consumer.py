@@ -12,9 +12,9 @@ from .fetched import PartitionRecords
 from .topics import Topics
 
 if TYPE_CHECKING:
-    from . import Kafka
     from .fetched import Suspects
     from .link import Caught
+    from .options import Kafka
 
 
 def consuming(options: Kafka, purpose: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ..base import NotConnected
 from .cluster import opened
 from .finished import Finished
 from .joined import JoinedSource
-from .levels import Hub, LevelSource
+from .level_source import Hub, LevelSource
 from .link import translated
 from .markers import Markers
 from .source import KafkaSource, Subscription
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ..base import Confirm, Level, Source
     from ..exchange import Move
-    from . import Kafka
-    from .gate import Held
+    from .level_waiting import LevelRecord
+    from .options import Kafka
     from .transactor import Pending, Readers
 
 
@@ -41,7 +41,7 @@ class KafkaExchange:
         self._markers = Markers(options, self._hub.topics)
         self._lock = threading.Lock()
         self._transactor: Transactor | None = None
-        self._doubtful: list[tuple[Pending, Held]] = []
+        self._doubtful: list[tuple[Pending, LevelRecord]] = []
         self._users = 0
 
     def source(self, level: Level) -> LevelSource:
@@ -74,12 +74,12 @@ class KafkaExchange:
         """Tell what became of moves whose transaction was in doubt: the producer's successor has ended it, and the group's positions say how."""
         if not self._doubtful:
             return
-        partitions = {held.partition for _, held in self._doubtful}
+        partitions = {record.partition for _, record in self._doubtful}
         with opened(self._options) as cluster:
             positions = cluster.positions(self._hub.group, partitions)
         known = {each: Finished(position.offset, position.metadata or "") for each, position in positions.items()}
         happened = self._markers.committed and all(
-            held.partition in known and known[held.partition].includes(held.offset) for _, held in self._doubtful
+            record.partition in known and known[record.partition].includes(record.offset) for _, record in self._doubtful
         )
         doubtful, self._doubtful = self._doubtful, []
         _tell(doubtful, None if happened else NotConnected("its transaction was not committed"))
@@ -111,7 +111,7 @@ class KafkaExchange:
         return Transactor(configs, options.connection_timeout, limit, transactions, readers, markers, leaves_doubt=leaves_doubt)
 
 
-def _tell(doubtful: Iterable[tuple[Pending, Held]], error: NotConnected | None) -> None:
+def _tell(doubtful: Iterable[tuple[Pending, LevelRecord]], error: NotConnected | None) -> None:
     for pending, _ in doubtful:
         pending.confirm([(pending.move.tag, error)])
 

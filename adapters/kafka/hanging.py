@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..base import Finding
 from .cluster import COMMITTED, OFFSETS, opened
-from .ingress import KafkaIngress
-from .level_topics import group
+from .interception import KafkaInterception
+from .level_queues import group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from kafka import TopicPartition
 
     from ..base import Level
-    from . import Endpoint, Kafka
     from .cluster import Cluster, Open, Owner
+    from .options import Endpoint, Kafka
 
 
 class Hanging(NamedTuple):
@@ -55,7 +55,7 @@ def findings(options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str
     bridges = f"{group(levels[0].name)}-" if levels else None
     with opened(options) as cluster:
         there = cluster.names()
-        read = {name for one in KafkaIngress(options, routes).read(there) for name in (one.name, one.destination)}
+        read = {name for one in KafkaInterception(options, routes).read(there) for name in (one.name, one.destination)}
         topics = there & (read | set(addresses) | {level.name for level in levels})
         seen = look(cluster, topics | ({OFFSETS} if levels else set()))
     found = [each for each in seen.hanging if each.open.partition.topic != OFFSETS or _bridge(each, bridges)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kafka import OffsetAndMetadata
 
 from .finished import Finished
-from .gate import Gate, Held
+from .level_waiting import LevelRecord, LevelWaiting
 from .records import offset_of
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ class LevelInbox:
     """All partitions of all levels. Any thread."""
 
     def __init__(self, levels: Sequence[Level]) -> None:
-        self._gate = Gate({level.name: level.wait for level in levels})
+        self._waiting = LevelWaiting({level.name: level.wait for level in levels})
         self._lock = threading.RLock()
         self._changed = {level.name: threading.Condition(self._lock) for level in levels}
         self._finished: dict[TopicPartition, Finished] = {}
         self._uncommitted: set[TopicPartition] = set()
-        self._out: dict[bytes, Held] = {}
+        self._out: dict[bytes, LevelRecord] = {}
         self._reason: NotConnected | None = None
 
     # The inbox.
@@ -46,13 +46,13 @@ class LevelInbox:
             for partition, records in fetched.items():
                 finished = self._finished.get(partition)
                 if finished is not None and partition in ours:
-                    self._gate.put(partition, [each for each in records if finished.admit(offset_of(each.token))])
+                    self._waiting.put(partition, [each for each in records if finished.admit(offset_of(each.token))])
                     self._changed[partition.topic].notify_all()
             for partition, offset in ours.items():
                 if partition in self._finished:
                     self._finished[partition].reach(offset)
 
-    def leaving(self, topic: str, limit: int, timeout: float) -> list[Held]:
+    def leaving(self, topic: str, limit: int, timeout: float) -> list[LevelRecord]:
         """At most `limit` records that have left their level, waiting for the first. Raises NotConnected."""
         deadline = time.monotonic() + timeout
         with self._lock:
@@ -60,14 +60,14 @@ class LevelInbox:
                 if self._reason is not None:
                     raise self._reason
                 now = wall_clock()
-                taken = self._gate.take(topic, now, limit, self._room)
+                taken = self._waiting.take(topic, now, limit, self._room)
                 left = deadline - time.monotonic()
                 if taken or left <= 0:
-                    for held in taken:
-                        self._finished[held.partition].give(held.offset)
-                        self._out[held.received.token] = held
+                    for record in taken:
+                        self._finished[record.partition].give(record.offset)
+                        self._out[record.received.token] = record
                     return taken
-                leaves = self._gate.next_leave(topic, self._room)
+                leaves = self._waiting.next_leave(topic, self._room)
                 self._changed[topic].wait(left if leaves is None else min(left, max(1, leaves - now) / 1000))
 
     def _room(self, partition: TopicPartition) -> int:
@@ -76,13 +76,13 @@ class LevelInbox:
     def first_leaves(self, topic: str) -> int | None:
         """When the first of what is here of a topic leaves its level; None where that is nothing."""
         with self._lock:
-            return self._gate.next_leave(topic, lambda _: 1)
+            return self._waiting.next_leave(topic, lambda _: 1)
 
     def unwanted(self, partitions: Iterable[TopicPartition], now: int) -> tuple[set[TopicPartition], bool]:
         """Of which partitions no more should be fetched, and whether one of them is full of what leaves soon."""
         with self._lock:
-            found = {each for each in partitions if not self._gate.wants(each, now)}
-            return found, any(self._gate.full(each) for each in found)
+            found = {each for each in partitions if not self._waiting.wants(each, now)}
+            return found, any(self._waiting.full(each) for each in found)
 
     def fail(self, reason: NotConnected) -> None:
         """From now on there is nothing to take. The first reason stands."""
@@ -99,7 +99,7 @@ class LevelInbox:
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget what is here of these and was not given out."""
         with self._lock:
-            self._gate.drop(partitions)
+            self._waiting.drop(partitions)
 
     # The progress.
 
@@ -123,15 +123,15 @@ class LevelInbox:
         with self._lock:
             return {each for each in partitions if each not in self._finished}
 
-    def out(self, token: bytes) -> Held | None:
+    def out(self, token: bytes) -> LevelRecord | None:
         """The record that was given out with this token, while it is ours and not finished."""
         with self._lock:
             return self._out.get(token)
 
-    def finish(self, held: Iterable[Held], *, committed: bool = False) -> None:
+    def finish(self, records: Iterable[LevelRecord], *, committed: bool = False) -> None:
         """These need not come again. What belongs to somebody else by now is left to them."""
         with self._lock:
-            for each in held:
+            for each in records:
                 if self._out.pop(each.received.token, None) is not None:
                     self._finished[each.partition].finish(each.offset)
                     self._changed[each.partition.topic].notify_all()
@@ -144,11 +144,11 @@ class LevelInbox:
             partitions, self._uncommitted = self._uncommitted, set()
             return {each: self._position(self._finished[each]) for each in partitions}
 
-    def positions(self, held: Iterable[Held]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def positions(self, records: Iterable[LevelRecord]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What would be to be committed if these, which are given out, were finished."""
         with self._lock:
             offsets: dict[TopicPartition, set[int]] = {}
-            for each in held:
+            for each in records:
                 offsets.setdefault(each.partition, set()).add(each.offset)
             return {each: self._position(self._finished[each].after(done)) for each, done in offsets.items()}
 
@@ -177,8 +177,8 @@ class LevelInbox:
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """These are not ours any more."""
         with self._lock:
-            self._gate.drop(partitions)  # once more: some may have been fetched since
+            self._waiting.drop(partitions)  # once more: some may have been fetched since
             for each in partitions:
                 self._finished.pop(each, None)
                 self._uncommitted.discard(each)
-            self._out = {token: held for token, held in self._out.items() if held.partition in self._finished}
+            self._out = {token: record for token, record in self._out.items() if record.partition in self._finished}

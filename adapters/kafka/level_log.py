@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..base import Received
-    from . import Kafka
+    from .options import Kafka
 
 _BATCH = 256 << 10  # bytes; a partition has one batch under way at a time, and kafka-python's 16 KiB would be its limit
 _WAIT = 50  # ms; a broker answers the question for the end after the fetch before it, which waits so long for records

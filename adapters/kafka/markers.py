@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kafka import TopicPartition
 
-    from . import Kafka
+    from .options import Kafka
 
 AGAIN = 2.0
 """Seconds after which partitions without a leader are looked at again: each look asks about all topics, and all moves wait for it."""

@@ -9,23 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from ..base import Finding
+from ..probes import DELAY, NAME, PATIENCE, ends, judged
 from .link import Caught
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from . import Kafka
+    from ..base import Finding
     from .cluster import Cluster
+    from .options import Kafka
 
-DELAY = 300
-"""Milliseconds that a probe asks for: long enough to tell a delay from none."""
-
-PATIENCE = 10.0
-"""Seconds after which a probe counts as lost."""
-
-NAME = "delaybridge.doctor."
-"""How the names of topics for probes begin; the bridge allows them as destinations on every route."""
+_EARLY = "look whether something besides the bridge reads it"
 
 
 def probe(options: Kafka, cluster: Cluster, topics: Sequence[str]) -> list[Finding]:
@@ -36,7 +30,10 @@ def probe(options: Kafka, cluster: Cluster, topics: Sequence[str]) -> list[Findi
         with _consumer(options, own) as consumer:
             sent = _sent(options, own, topics)
             came = _came(consumer, len(topics))
-        return [_judge(topic, None if topic not in came else (came[topic] - sent[topic]) * 1000 - DELAY) for topic in topics]
+        return [
+            judged(f"topic `{topic}`", None if topic not in came else (came[topic] - sent[topic]) * 1000 - DELAY, _EARLY)
+            for topic in topics
+        ]
     finally:
         cluster.delete(own)
 
@@ -63,8 +60,7 @@ def _sent(options: Kafka, to: str, topics: Sequence[str]) -> dict[str, float]:
         producer = KafkaProducer(
             **options.client("doctor"), kafka_client=caught, bootstrap_timeout_ms=int(options.connection_timeout * 1000), acks="all"
         )
-        ends = int(time.time() * 1000) + DELAY + round(PATIENCE * 1000)
-        headers = [("x-delay", b"%d" % DELAY), ("x-delay-to", to.encode()), ("x-delay-ends", b"%d" % ends)]
+        headers = [("x-delay", b"%d" % DELAY), ("x-delay-to", to.encode()), ("x-delay-ends", b"%d" % ends())]
         sent = {}
         for topic in topics:
             sent[topic] = time.monotonic()
@@ -83,15 +79,3 @@ def _came(consumer: Any, count: int) -> dict[str, float]:
             for record in records:
                 came.setdefault(record.key.decode(), time.monotonic())
     return came
-
-
-def _judge(topic: str, late: float | None) -> Finding:
-    through = f"topic `{topic}`"
-    if late is None:
-        fix = "start the bridge, or see `delaybridge status` and `delaybridge dead-letter list` for what it did with the probe"
-        return Finding(False, f"a probe through {through} did not come back within {PATIENCE:.0f} s", fix)
-    if late < 0:
-        return Finding(
-            False, f"a probe through {through} came {-late:.0f} ms too early", "look whether something besides the bridge reads it"
-        )
-    return Finding(True, f"a probe through {through}, delayed by {DELAY} ms, came back {late:.1f} ms after it was due")

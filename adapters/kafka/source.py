@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..base import Received
-    from . import Kafka
+    from .options import Kafka
     from .progress import Given
     from .topics import Topics
 

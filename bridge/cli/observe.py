@@ -33,9 +33,6 @@ _LOOK = 0.02
 _BYTES = 4 << 20
 """Bodies of so many bytes in one look: it is full."""
 
-_IN_PROCESS = "memory"
-"""The broker type that lives in the daemon: only the daemon can listen there."""
-
 
 @commands.command(epilog="Example: delaybridge observe /exchanges/orders.real/eu --to ./observed")
 def observe(
@@ -57,19 +54,17 @@ def observe(
     before their consumers: it asks first, or needs --take where nobody can answer.
     """
     from ..config.file import load
-    from ..plugins import adapter
+    from ..plugins import traits
 
     if to is not None and to.exists() and not to.is_dir():
         raise typer.BadParameter(f"{to} is no directory: files are written below one", param_hint="--to")
     loaded = load(config)
     name = _the_broker(loaded, broker)
-    kind = loaded.brokers[name].type
-    in_process = kind == _IN_PROCESS
-    copied = getattr(adapter(kind), "copied", "")
-    copies = address.startswith(copied)
+    known = traits(loaded.brokers[name].type)
+    copies = address.startswith(known.copied)
     if not take and not copies:
-        _ask(name, address, copied)
-    arrivals = _through_daemon(config, url, token_file, name, address, count) if in_process else _directly(loaded, name, address, count)
+        _ask(name, address, known.copied)
+    arrivals = _through_daemon(config, url, token_file, name, address, count) if known.embedded else _directly(loaded, name, address, count)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if to is None:
         _print((each for look in _until_interrupted(arrivals) for each in look.deliveries), output)

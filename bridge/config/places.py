@@ -35,17 +35,16 @@ class Broker(Section):
         except plugins.UnusableAdapter as error:
             refuse(("type",), str(error))
         model: type[BaseModel] = adapter.options
-        usual, given = plugins.apart(adapter), rest.pop("own_processes", None)
-        own = usual if given in (None, "") else given
+        given = rest.pop("own_processes", None)
         return {
             "type": kind,
-            "own_processes": False if own is None else own,
+            "own_processes": adapter.traits.own_processes if given in (None, "") else given,
             "options": model.model_validate(with_secret_files(rest, model), extra="forbid"),
         }
 
     @model_validator(mode="after")
     def _in_this_process(self) -> Self:
-        if self.own_processes and plugins.apart(plugins.adapter(self.type)) is None:
+        if self.own_processes and plugins.traits(self.type).embedded:
             refuse(("own_processes",), f"a broker of type {self.type} lives in this process: leave it out")
         return self
 

@@ -180,8 +180,7 @@ def assembled(
 
 def exact(config: Config) -> set[str]:
     """The routes whose source gives each message a token that no other has: then its id can be made of that."""
-    kinds = {route.name: plugins.adapter(config.brokers[route.source.broker].type) for route in config.routes}
-    return {name for name, adapter in kinds.items() if plugins.exact(adapter)}
+    return {route.name for route in config.routes if plugins.traits(config.brokers[route.source.broker].type).exact}
 
 
 class Declaration:

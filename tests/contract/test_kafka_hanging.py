@@ -18,7 +18,7 @@ from contract.test_kafka_exchange import taken
 from contract.test_kafka_markers import CHECK, end, left_open, unchecked
 from delaybridge.adapters.base import Finding
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
-from delaybridge.adapters.kafka.level_topics import group
+from delaybridge.adapters.kafka.level_queues import group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from brokers.kafka import admin, create_topic
 from contract.kafka_user import User, named, out, receive
 from delaybridge.adapters.base import Batch, Foreseeing, Level, NotConnected, Source
 from delaybridge.adapters.kafka import adapter
-from delaybridge.adapters.kafka.levels import Hub
+from delaybridge.adapters.kafka.level_source import Hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private, re
 from contract.test_kafka_exchange import Bridge, taken
 from contract.test_kafka_levels import PARTITIONS, Levels, bodies, come_and_go
 from delaybridge.adapters.base import AdapterError, NotConnected, Trimmable
-from delaybridge.adapters.kafka.level_topics import group
+from delaybridge.adapters.kafka.level_queues import group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

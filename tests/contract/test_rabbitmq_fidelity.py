@@ -15,7 +15,7 @@ from pika.exceptions import AMQPError
 from delaybridge.adapters.base import Outcome, Outgoing, Received, Rejected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
 from delaybridge.adapters.rabbitmq.address import queue_address
-from delaybridge.adapters.rabbitmq.levels import UNLIMITED
+from delaybridge.adapters.rabbitmq.level_queues import UNLIMITED
 from delaybridge.adapters.rabbitmq.source import Ingress, RabbitSource, _Subscriber
 from delaybridge.core import fields
 from delaybridge.core.message import Properties

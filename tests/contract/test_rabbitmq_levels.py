@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from brokers.rabbitmq import Broker
 
-    from delaybridge.adapters.rabbitmq.levels import LevelSource, RabbitLevels
+    from delaybridge.adapters.rabbitmq.level_queues import RabbitLevelQueues
+    from delaybridge.adapters.rabbitmq.level_source import LevelSource
     from delaybridge.adapters.rabbitmq.sink import RabbitSink
 
 WAIT = 400
@@ -54,7 +55,7 @@ class Stage:
     def options(self, **options: Any) -> RabbitMQ:
         return RabbitMQ.model_validate({"url": self.broker.url, "connection_timeout": 15} | options)
 
-    def queues(self, **options: Any) -> RabbitLevels:
+    def queues(self, **options: Any) -> RabbitLevelQueues:
         return adapter.level_queues(self.options(**options), [self.through, self.level])
 
     def source(self, level: Level, **options: Any) -> LevelSource:
@@ -110,7 +111,7 @@ class Stage:
         """How many messages of a queue can be taken."""
         connection = self.connection()
         try:
-            return connection.channel().queue_declare(name, passive=True).method.message_count
+            return int(connection.channel().queue_declare(name, passive=True).method.message_count)
         finally:
             connection.close()
 

@@ -9,7 +9,7 @@ import pytest
 from brokers.common import Unavailable, wait_until
 
 from contract.test_rabbitmq_levels import WAIT, Stage, leaving
-from delaybridge.adapters.rabbitmq import levels
+from delaybridge.adapters.rabbitmq import level_queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def stage(rabbitmq: Broker) -> Iterator[Stage]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a RabbitMQ that tries again after a second."""
-    monkeypatch.setattr(levels, "SECOND_LOOK", 2.5)
+    monkeypatch.setattr(level_queues, "SECOND_LOOK", 2.5)
 
 
 def retrying(stage: Stage, milliseconds: int) -> None:
@@ -55,7 +55,7 @@ def test_undo_takes_empty_queues_away_and_can_be_repeated(stage: Stage) -> None:
 
 
 def test_undo_of_what_is_not_there_takes_no_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "SECOND_LOOK", 60.0)
+    monkeypatch.setattr(level_queues, "SECOND_LOOK", 60.0)
     began = time.monotonic()
     assert [step.done for step in stage.queues().undo()] == [True] * 3
     assert time.monotonic() - began < 30
@@ -104,7 +104,7 @@ def test_undo_finds_messages_that_a_marker_has_passed_by(stage: Stage) -> None:
 
 
 def test_undo_leaves_a_level_that_lets_no_marker_through(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "THROUGH", 1.0)
+    monkeypatch.setattr(level_queues, "THROUGH", 1.0)
     retrying(stage, 20_000)
     hold_up(stage, 40)  # more than RabbitMQ passes by
 
@@ -118,7 +118,7 @@ def test_undo_leaves_a_level_that_lets_no_marker_through(stage: Stage, monkeypat
 def test_a_marker_that_came_too_late_is_no_reason_to_stay(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.queues().apply()
     with monkeypatch.context() as hasty:
-        hasty.setattr(levels, "THROUGH", 0.0)
+        hasty.setattr(level_queues, "THROUGH", 0.0)
         assert [step.done for step in stage.queues().undo()] == [True, False, False]
     wait_until(lambda: stage.queues().depths()[1] == 1, "the marker")
 

@@ -19,7 +19,7 @@ from brokers.private import running
 from pydantic import SecretStr
 
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
-from delaybridge.adapters.activemq.composite import Composite
+from delaybridge.adapters.activemq.interception import ActiveInterception
 from delaybridge.adapters.activemq.statistics import PLUGIN
 from integration.daemon import Daemon
 
@@ -137,7 +137,7 @@ def intercepted() -> Iterator[Native]:
     broker = Native(libraries())
     options = ActiveMQ(url=SecretStr(broker.url), connection_timeout=15)
     composite = adapter.interception(options, [Endpoint(queue=INGRESS, gate=GATES)])
-    assert isinstance(composite, Composite)
+    assert isinstance(composite, ActiveInterception)
     broker.configure(xml=composite.xml() + PLUGIN)
     with running(broker):
         yield broker

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pika.adapters.blocking_connection import BlockingChannel
 
-    from delaybridge.adapters.rabbitmq.gate import RabbitGate
+    from delaybridge.adapters.rabbitmq.interception import RabbitInterception
 
 
 TYPES = ("direct", "topic", "fanout", "headers")
@@ -49,7 +49,7 @@ MESSAGES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
 }
 
 
-def gated(url: str, management_url: str | None, queue: str, *exchanges: str) -> RabbitGate:
+def gated(url: str, management_url: str | None, queue: str, *exchanges: str) -> RabbitInterception:
     options = adapter.options.model_validate({"url": url, "management_url": management_url})
     return adapter.interception(options, [adapter.endpoint(queue=queue, gate=exchanges)])
 
@@ -65,7 +65,7 @@ class Stage:
         self.channel = self.connection.channel()
         self.http = httpx.Client(base_url=f"{management_url}/api", trust_env=False)
 
-    def gate(self, *exchanges: str, management: bool = True) -> RabbitGate:
+    def gate(self, *exchanges: str, management: bool = True) -> RabbitInterception:
         return gated(self.url, self.management_url if management else None, self.ingress, *(exchanges or (self.exchange,)))
 
     def name(self, queue: str) -> str:

@@ -16,7 +16,7 @@ from kafka.errors import MessageSizeTooLargeError
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, Kafka
 from delaybridge.adapters.kafka.cluster import Cluster, Topic, opened
-from delaybridge.adapters.kafka.ingress import RETENTION, KafkaIngress
+from delaybridge.adapters.kafka.interception import RETENTION, KafkaInterception
 from integration.daemon import Daemon
 from integration.stores import in_time_index
 
@@ -38,8 +38,8 @@ class Stage:
         self.group = f"group-{secrets.token_hex(4)}"
         self.options = Kafka(bootstrap_servers=url, delayed_suffix=self.suffix)
 
-    def interception(self, topic: str | tuple[str, ...] = "") -> KafkaIngress:
-        return KafkaIngress(self.options, [Endpoint(topic=topic or self.ingress, group=self.group)])
+    def interception(self, topic: str | tuple[str, ...] = "") -> KafkaInterception:
+        return KafkaInterception(self.options, [Endpoint(topic=topic or self.ingress, group=self.group)])
 
     def topics(self) -> dict[str, Topic]:
         with opened(self.options) as cluster:
@@ -223,7 +223,7 @@ def test_check_says_that_no_bridge_runs_and_what_waits_for_it(stage: Stage) -> N
 @pytest.mark.usefixtures("collected")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_broker_that_does_not_answer_is_said_so(stage: Stage) -> None:
-    nobody = KafkaIngress(Kafka(bootstrap_servers="127.0.0.1:1", connection_timeout=1), [Endpoint(topic=stage.ingress)])
+    nobody = KafkaInterception(Kafka(bootstrap_servers="127.0.0.1:1", connection_timeout=1), [Endpoint(topic=stage.ingress)])
     for ask in (nobody.plan, nobody.apply, nobody.undo, nobody.check, nobody.probe):
         with pytest.raises(NotConnected):
             ask()

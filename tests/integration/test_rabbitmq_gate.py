@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from delaybridge.adapters.rabbitmq import probe as rabbitmq_probe
+from delaybridge.adapters.rabbitmq import amqp
 from delaybridge.adapters.rabbitmq.management import Call, Management
 from delaybridge.core.headers import DELAY_NAMES
 
@@ -122,7 +122,7 @@ def stopping_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
         return change
 
     monkeypatch.setattr(Management, "do", limited(Management.do))
-    monkeypatch.setattr(rabbitmq_probe, "bind", limited(rabbitmq_probe.bind))
+    monkeypatch.setattr(amqp, "bind", limited(amqp.bind))
     return lambda: bool(stopped)
 
 

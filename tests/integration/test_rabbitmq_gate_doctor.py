@@ -11,7 +11,7 @@ import pytest
 from brokers.common import wait_until
 
 from delaybridge.adapters.base import AdapterError
-from delaybridge.adapters.rabbitmq import probe as rabbitmq_probe
+from delaybridge.adapters.rabbitmq import probe
 from delaybridge.core.headers import DELAY_NAMES
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def test_a_probe_that_comes_too_early_is_a_problem(stage: Stage) -> None:
 
 
 def test_a_probe_that_does_not_come_back_is_a_problem(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rabbitmq_probe, "PATIENCE", 0.2)
+    monkeypatch.setattr(probe, "PATIENCE", 0.2)
     gate = stage.gate()
     stage.build("topic")
     gate.apply()

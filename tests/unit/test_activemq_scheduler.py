@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from delaybridge.adapters.activemq import ActiveMQ, adapter
 from delaybridge.adapters.activemq.outgoing import LONGEST_HEADER, MOST_HEADERS
 from delaybridge.adapters.activemq.scheduler import DESTINATIONS, answered, request
-from delaybridge.adapters.base import Browse, Manageable, Remove, RemoveAll, Unclear
+from delaybridge.adapters.scheduler_requests import Browse, Manageable, Remove, RemoveAll, Unclear
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties, message
 from delaybridge.core.schedule import Recurrence, Schedule

@@ -9,7 +9,7 @@ import pytest
 from fake_daemon import alone, call
 
 from delaybridge.adapters.base import NotConnected, Step
-from delaybridge.adapters.kafka import KafkaAdapter
+from delaybridge.adapters.kafka.entry import KafkaAdapter
 
 if TYPE_CHECKING:
     from pathlib import Path

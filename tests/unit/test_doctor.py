@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delaybridge.adapters.base import AdapterError, Finding, NotConnected
-from delaybridge.adapters.kafka import KafkaAdapter
+from delaybridge.adapters.kafka.entry import KafkaAdapter
 from delaybridge.bridge import doctor
 from delaybridge.bridge.client import UnreachableError
 from delaybridge.bridge.config import Config

@@ -12,7 +12,7 @@ from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import Level, NotConnected, Received
 from delaybridge.adapters.kafka.level_inbox import LevelInbox
-from delaybridge.adapters.kafka.levels import LevelPoller
+from delaybridge.adapters.kafka.level_source import LevelPoller
 from delaybridge.adapters.kafka.poller import Handover, Poller
 from delaybridge.adapters.kafka.records import Origin
 from delaybridge.adapters.kafka.source import KafkaSource, Subscription

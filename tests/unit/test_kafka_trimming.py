@@ -11,7 +11,7 @@ from kafka.admin import OffsetSpec
 from unit.kafka_cluster import asked_by
 
 from delaybridge.adapters.base import AdapterError, Level
-from delaybridge.adapters.kafka import Kafka, adapter, level_topics
+from delaybridge.adapters.kafka import Kafka, adapter, level_queues
 from delaybridge.adapters.kafka.cluster import Cluster, Topic
 
 LEVEL = TopicPartition("lv.1s", 0)
@@ -86,14 +86,14 @@ def test_what_another_group_has_committed_says_nothing() -> None:
 def test_where_nothing_may_be_deleted_it_is_said_what_to_grant(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     admin = Admin({LEVEL: (0, 10)}, "lv", {LEVEL: 7})
     admin.error = error
-    asked_by(monkeypatch, level_topics, Cluster(admin))
+    asked_by(monkeypatch, level_queues, Cluster(admin))
     with pytest.raises(AdapterError, match=r"grant DELETE on topics lv\.\*"):
-        level_topics.KafkaLevelQueues(Kafka(bootstrap_servers="b:1"), LEVELS).trim()
+        level_queues.KafkaLevelQueues(Kafka(bootstrap_servers="b:1"), LEVELS).trim()
 
 
 def test_dead_letters_and_what_became_of_ids_are_never_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     partitions = [TopicPartition(level.name, 0) for level in LEVELS]
     admin = Admin(dict.fromkeys(partitions, (0, 10)), "lv", dict.fromkeys(partitions, 7))
-    asked_by(monkeypatch, level_topics, Cluster(admin))
+    asked_by(monkeypatch, level_queues, Cluster(admin))
     adapter.level_queues(Kafka(bootstrap_servers="b:1"), LEVELS).trim()  # type: ignore[attr-defined]
     assert admin.deleted == {LEVEL: 7}

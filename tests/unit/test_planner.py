@@ -19,7 +19,13 @@ NOW = 1_750_000_000_000
 
 
 def _route(**changes: object) -> Route:
-    fields: dict[str, object] = {"name": "orders", "source_broker": "rabbit", "source": "in", "lane": "rabbit"}
+    fields: dict[str, object] = {
+        "name": "orders",
+        "source_broker": "rabbit",
+        "source": "in",
+        "lane": "rabbit",
+        "probes": ("/queues/delaybridge.doctor.",),
+    }
     return Route(**(fields | changes))  # type: ignore[arg-type]  # changes are given by the tests below
 
 

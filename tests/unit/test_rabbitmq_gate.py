@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from delaybridge.adapters.base import AdapterError, NotConnected
-from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, probe
-from delaybridge.adapters.rabbitmq.gate import RabbitGate, _check_limit
+from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, amqp
+from delaybridge.adapters.rabbitmq.interception import RabbitInterception, _check_limit
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue, _reason
 from delaybridge.adapters.rabbitmq.topology import Gate, version
 
@@ -156,16 +156,16 @@ def test_a_command_to_paste_survives_the_shell_and_shows_no_password() -> None:
 def test_without_a_management_api_there_is_nothing_to_undo_unless_an_exchange_is_gated() -> None:
     options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1"})
 
-    assert RabbitGate(options, [Endpoint(queue="in")]).undo() == []
+    assert RabbitInterception(options, [Endpoint(queue="in")]).undo() == []
     with pytest.raises(AdapterError, match="set the broker's `management_url`"):
-        RabbitGate(options, [Endpoint(queue="in", gate=("orders",))]).undo()
+        RabbitInterception(options, [Endpoint(queue="in", gate=("orders",))]).undo()
 
 
 def test_without_a_management_api_the_plan_says_how_to_enable_it_and_where_to_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "consumers", lambda *_: 0)
+    monkeypatch.setattr(amqp, "consumers", lambda *_: 0)
     options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1"})
 
-    _, step = RabbitGate(options, [Endpoint(queue="in", gate=("orders",))]).plan()
+    _, step = RabbitInterception(options, [Endpoint(queue="in", gate=("orders",))]).plan()
 
     assert "set the broker's `management_url`" in step.what
     assert step.command == "rabbitmq-plugins enable rabbitmq_management"
@@ -183,14 +183,14 @@ def test_a_page_in_the_place_of_the_management_api_is_told_as_what_it_is(monkeyp
     monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=page))
     options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1", "management_url": "http://127.0.0.1:1"})
     with pytest.raises(AdapterError, match=r"at http://127\.0\.0\.1:1 is not RabbitMQ's management API"):
-        RabbitGate(options, [Endpoint(queue="in", gate=("orders",))]).plan()
+        RabbitInterception(options, [Endpoint(queue="in", gate=("orders",))]).plan()
 
 
 def test_a_file_of_certificates_that_holds_none_is_told_as_any_other_problem_of_the_broker(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     options = {"url": "amqp://127.0.0.1:1", "management_url": "https://127.0.0.1:1", "tls": {"ca_file": tmp_path / "ca.pem"}}
     with pytest.raises(NotConnected, match=r"RabbitMQ: .*CERTIFICATE"):
-        RabbitGate(RabbitMQ.model_validate(options), [Endpoint(queue="in", gate=("orders",))]).plan()
+        RabbitInterception(RabbitMQ.model_validate(options), [Endpoint(queue="in", gate=("orders",))]).plan()
 
 
 @pytest.mark.parametrize(("limit", "told"), [(20, True), (None, False), ("unlimited", False), (2**31 - 1, False), (-1, False)])
@@ -204,7 +204,7 @@ def test_where_several_nodes_hold_it_an_ingress_queue_keeps_what_is_redelivered(
     several = msgspec.structs.replace(broker(), nodes=3)
     options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1"})
     api: Any = SimpleNamespace(calls=CALLS)
-    (change,) = RabbitGate(options, [Endpoint(queue="in")])._ingress(api, several)
+    (change,) = RabbitInterception(options, [Endpoint(queue="in")])._ingress(api, several)
     assert isinstance(change.action, Call)
     assert change.action.body["arguments"] == {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
 

@@ -10,8 +10,8 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from delaybridge.adapters.base import Level
-from delaybridge.adapters.rabbitmq import levels
-from delaybridge.adapters.rabbitmq.levels import RabbitLevels
+from delaybridge.adapters.rabbitmq import level_queues
+from delaybridge.adapters.rabbitmq.level_queues import RabbitLevelQueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,17 +55,17 @@ class Channel:
         return SimpleNamespace(method=SimpleNamespace(message_count=0, consumer_count=0))
 
 
-@pytest.mark.parametrize("ask", [RabbitLevels.plan, RabbitLevels.apply, RabbitLevels.depths])
+@pytest.mark.parametrize("ask", [RabbitLevelQueues.plan, RabbitLevelQueues.apply, RabbitLevelQueues.depths])
 @pytest.mark.parametrize("there", [True, False])
 def test_however_many_levels_there_are_one_channel_is_enough(
-    ask: Callable[[RabbitLevels], list[Any]], there: bool, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[RabbitLevelQueues], list[Any]], there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = Connection(*(name for level in LEVELS for name in (level.name, level.name + levels.OUT) if there))
+    connection = Connection(*(name for level in LEVELS for name in (level.name, level.name + level_queues.OUT) if there))
 
     @contextlib.contextmanager
-    def connected(_: RabbitLevels) -> Iterator[Connection]:
+    def connected(_: RabbitLevelQueues) -> Iterator[Connection]:
         yield connection
 
-    monkeypatch.setattr(RabbitLevels, "_connection", connected)
-    assert ask(RabbitLevels(list, LEVELS))
+    monkeypatch.setattr(RabbitLevelQueues, "_connection", connected)
+    assert ask(RabbitLevelQueues(list, LEVELS))
     assert connection.most == 1

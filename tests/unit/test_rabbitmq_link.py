@@ -13,7 +13,7 @@ from pika.adapters.utils import connection_workflow
 from pydantic import ValidationError
 
 from delaybridge.adapters.base import NotConnected, Rejected
-from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter, probe
+from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter, amqp
 from delaybridge.adapters.rabbitmq.link import Link, not_connected, translated
 from delaybridge.adapters.rabbitmq.wire import Wire
 from delaybridge.adapters.tls import Tls
@@ -85,7 +85,7 @@ def test_a_broker_that_is_not_there_is_not_connected() -> None:
 
 
 def test_a_blocking_connection_to_a_broker_that_is_not_there_says_where_and_why() -> None:
-    with pytest.raises(NotConnected, match=r"^RabbitMQ at 127.0.0.1:\d+: .*refused"), probe.channel([URLParameters(free_address())]):
+    with pytest.raises(NotConnected, match=r"^RabbitMQ at 127.0.0.1:\d+: .*refused"), amqp.channel([URLParameters(free_address())]):
         pass
 
 
@@ -93,7 +93,7 @@ def test_a_host_that_can_have_no_such_name_is_not_connected() -> None:
     options = rabbit(url="amqp://broker..example")
     with pytest.raises(NotConnected, match=r"^RabbitMQ at broker\.\.example:5672: "):
         adapter.source(options, Endpoint(queue="q")).connect()
-    with pytest.raises(NotConnected, match=r"^RabbitMQ at broker\.\.example:5672: "), probe.channel(options.parameters("test")):
+    with pytest.raises(NotConnected, match=r"^RabbitMQ at broker\.\.example:5672: "), amqp.channel(options.parameters("test")):
         pass
 
 

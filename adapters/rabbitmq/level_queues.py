@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pika import BasicProperties
 from pika.exceptions import ChannelClosedByBroker
 
-from ..base import NotConnected, Step
-from . import probe as amqp
-from .source import Declared, RabbitSource
+from ..base import Step
+from . import amqp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,9 +39,12 @@ _QUORUM: dict[str, Any] = {
     **UNLIMITED,
     "x-queue-leader-locator": "balanced",  # else the node to which the first bridge connects leads them all
 }
-_NOT_FOUND, _DIFFERS = 404, 406
-_OTHERS = "delete it when it is empty, or set another `store.prefix`"
-_HINTS = {_NOT_FOUND: "`delaybridge apply` makes it, where it is run by a user who may", _DIFFERS: _OTHERS}
+NOT_FOUND, DIFFERS = 404, 406
+"""What RabbitMQ replies where there is no such queue, and where one is declared otherwise than it is."""
+
+OTHERS = "delete it when it is empty, or set another `store.prefix`"
+"""What to do about a queue of that name that is not ours."""
+
 THROUGH = 10.0
 """Seconds within which a marker comes through a level that moves messages."""
 
@@ -79,31 +81,7 @@ def queues(level: Level) -> list[Queue]:
     ]
 
 
-class LevelSource(RabbitSource):
-    """What leaves one level. Declares the queues where the user may; where not, takes them as they are."""
-
-    def __init__(self, parameters: Callable[[], Sequence[Parameters]], level: Level, *, prefetch: int, timeout: float) -> None:
-        wanted = queues(level)
-        super().__init__(
-            parameters,
-            Declared(wanted[-1].name, tuple((queue.name, queue.arguments) for queue in wanted)),
-            prefetch=prefetch,
-            timeout=timeout,
-        )
-
-    def connect(self) -> None:
-        """See base.Levelled. NotConnected as well where a queue is there and is not ours: its messages would never come, or too late."""
-        try:
-            super().connect()
-        except NotConnected as error:
-            cause = error.__cause__
-            hint = _HINTS.get(cause.reply_code) if isinstance(cause, ChannelClosedByBroker) else None
-            if hint is None:
-                raise
-            raise NotConnected(f"{error}: {hint}") from cause
-
-
-class RabbitLevels:
+class RabbitLevelQueues:
     """See base.LevelDeclaration. All of it goes over AMQP."""
 
     counts_taken = False
@@ -160,9 +138,9 @@ def _declared(connection: BlockingConnection, queue: Queue) -> Step:
         with connection.channel() as channel:
             channel.queue_declare(queue.name, durable=True, arguments=queue.arguments)
     except ChannelClosedByBroker as closed:
-        if closed.reply_code != _DIFFERS:
+        if closed.reply_code != DIFFERS:
             raise
-        return Step(f"queue `{queue.name}` is there and differs: {_OTHERS}. RabbitMQ says: {closed.reply_text}", "", False)
+        return Step(f"queue `{queue.name}` is there and differs: {OTHERS}. RabbitMQ says: {closed.reply_text}", "", False)
     return _step(queue, done=True)
 
 
@@ -181,7 +159,7 @@ def _look(connection: BlockingConnection, name: str) -> _Found | None:
         with connection.channel() as channel:  # many are looked at, and a broker may allow few channels
             method = channel.queue_declare(name, passive=True).method
     except ChannelClosedByBroker as closed:
-        if closed.reply_code == _NOT_FOUND:
+        if closed.reply_code == NOT_FOUND:
             return None
         raise
     return _Found(method.message_count or 0, method.consumer_count or 0)

@@ -26,7 +26,7 @@ AHEAD = 2000
 """Milliseconds. While the last record that is here leaves later than that, no more of its partition is fetched."""
 
 
-class Held(NamedTuple):
+class LevelRecord(NamedTuple):
     """One record, and when it may leave (epoch ms)."""
 
     partition: TopicPartition
@@ -36,12 +36,12 @@ class Held(NamedTuple):
     size: int
 
 
-class Gate:
+class LevelWaiting:
     """What was fetched and has not left. `waits`: how long each topic's records wait (ms), counted from their timestamp."""
 
     def __init__(self, waits: Mapping[str, int]) -> None:
         self._waits = waits
-        self._queues: dict[str, dict[int, deque[Held]]] = defaultdict(dict)
+        self._queues: dict[str, dict[int, deque[LevelRecord]]] = defaultdict(dict)
         self._bytes: dict[TopicPartition, int] = {}
 
     def put(self, partition: TopicPartition, records: Iterable[Received]) -> None:
@@ -49,23 +49,23 @@ class Gate:
         wait = self._waits[partition.topic]
         queue = self._queues[partition.topic].setdefault(partition.partition, deque())
         for received in records:
-            held = Held(partition, offset_of(received.token), received, (received.sent or 0) + wait, size_of(received))
-            queue.append(held)
-            self._bytes[partition] = self._bytes.get(partition, 0) + held.size
+            record = LevelRecord(partition, offset_of(received.token), received, (received.sent or 0) + wait, size_of(received))
+            queue.append(record)
+            self._bytes[partition] = self._bytes.get(partition, 0) + record.size
 
-    def take(self, topic: str, now: int, limit: int, room: Callable[[TopicPartition], int]) -> list[Held]:
+    def take(self, topic: str, now: int, limit: int, room: Callable[[TopicPartition], int]) -> list[LevelRecord]:
         """At most `limit` records of a topic that may leave, the earliest first, and of each partition as many as there is `room` for."""
         heads = [(queue[0].leaves, number, room(queue[0].partition)) for number, queue in self._queues[topic].items() if queue]
         heapq.heapify(heads)
-        taken: list[Held] = []
+        taken: list[LevelRecord] = []
         while heads and len(taken) < limit and heads[0][0] <= now:
             _, number, left = heapq.heappop(heads)
             if left <= 0:
                 continue
             queue = self._queues[topic][number]
-            held = queue.popleft()
-            self._bytes[held.partition] -= held.size
-            taken.append(held)
+            record = queue.popleft()
+            self._bytes[record.partition] -= record.size
+            taken.append(record)
             if queue:
                 heapq.heappush(heads, (queue[0].leaves, number, left - 1))
         return taken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka import TopicPartition
 
 from delaybridge.adapters.base import Received
-from delaybridge.adapters.kafka.gate import AHEAD, FULL, FULL_BYTES, Gate
+from delaybridge.adapters.kafka.level_waiting import AHEAD, FULL, FULL_BYTES, LevelWaiting
 from delaybridge.adapters.kafka.records import Origin
 from delaybridge.core.message import Message
 
@@ -18,15 +18,15 @@ def records(partition: TopicPartition, *sent: int | None, first: int = 0, size: 
     return [Received(Message(b"x" * size), "", origin.token(first + number, 0), True, at) for number, at in enumerate(sent)]
 
 
-def gate() -> Gate:
-    return Gate({"a": WAIT, "b": 0})
+def gate() -> LevelWaiting:
+    return LevelWaiting({"a": WAIT, "b": 0})
 
 
 def plenty(_: TopicPartition) -> int:
     return 1000
 
 
-def leaving(gate: Gate, now: int, limit: int = 100, topic: str = "a") -> list[tuple[int, int]]:
+def leaving(gate: LevelWaiting, now: int, limit: int = 100, topic: str = "a") -> list[tuple[int, int]]:
     return [(held.partition.partition, held.offset) for held in gate.take(topic, now, limit, plenty)]
 
 

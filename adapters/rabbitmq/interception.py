@@ -10,11 +10,12 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ...core.headers import DELAY_NAMES
 from ..base import AdapterError, Finding, NotConnected, Step
-from . import probe as amqp
+from . import amqp
 from .address import real_of
-from .levels import UNLIMITED
+from .level_queues import UNLIMITED
 from .link import translated
 from .management import Call, Management
+from .probe import probe
 from .topology import GUIDE, PLUGIN, Change, Gate
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from pika.connection import Parameters
 
-    from . import Endpoint, RabbitMQ
     from .management import Binding, Broker, Queue
+    from .options import Endpoint, RabbitMQ
 
 HEADERS = sorted(name.decode() for name in DELAY_NAMES)
 ROUNDS = 4
@@ -40,7 +41,7 @@ APPLY = "run `delaybridge apply`"
 CHECK_URL = "check `management_url`, and that the plugin rabbitmq_management runs"
 
 
-class RabbitGate:
+class RabbitInterception:
     """See base.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and the exchanges that it gates."""
 
     def __init__(self, options: RabbitMQ, endpoints: Sequence[Endpoint]) -> None:
@@ -218,14 +219,14 @@ class RabbitGate:
     def probe(self) -> list[Finding]:
         """See base.Interception. A gate is probed only where it is complete: its own consumers must not see the message."""
         parameters = self._parameters()
-        findings = [amqp.probe(parameters, "", queue) for queue in self._queues]
+        findings = [probe(parameters, "", queue) for queue in self._queues]
         if not all(finding.ok for finding in findings) or not self._options.management_url:
             return findings
         with self._api() as api:
             for gate in self._gates(api.broker()):
                 whole = all(finding.ok for finding in _check_gate(api, gate))
                 refused = Finding(False, f"no probe was sent through `{gate.name}`: its consumers could see it", APPLY)
-                findings.append(amqp.probe(parameters, gate.name, gate.queue) if whole else refused)
+                findings.append(probe(parameters, gate.name, gate.queue) if whole else refused)
         return findings
 
     # --- connections ---

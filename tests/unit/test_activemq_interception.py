@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq.address import pattern
-from delaybridge.adapters.activemq.composite import NAMED, Composite, overlap, selector
+from delaybridge.adapters.activemq.interception import NAMED, ActiveInterception, overlap, selector
 from delaybridge.adapters.activemq.probe import Prober, sibling
 from delaybridge.adapters.base import AdapterError, Intercepting
 from delaybridge.core.headers import DELAY_NAMES
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 NOBODY = ActiveMQ(url=SecretStr("stomp://127.0.0.1:1"), connection_timeout=1)
 
 
-def composite(*gates: str, queue: str = "DELAYBRIDGE.IN", options: ActiveMQ = NOBODY) -> Composite:
-    return Composite(options, [Endpoint(queue=queue, gate=gates)])
+def composite(*gates: str, queue: str = "DELAYBRIDGE.IN", options: ActiveMQ = NOBODY) -> ActiveInterception:
+    return ActiveInterception(options, [Endpoint(queue=queue, gate=gates)])
 
 
-def virtual(made: Composite) -> Sequence[ET.Element]:
+def virtual(made: ActiveInterception) -> Sequence[ET.Element]:
     return list(ET.fromstring(made.xml())[0][0])
 
 
 def test_the_adapter_can_intercept() -> None:
     assert isinstance(adapter, Intercepting)
-    assert isinstance(adapter.interception(NOBODY, [Endpoint(queue="in")]), Composite)
+    assert isinstance(adapter.interception(NOBODY, [Endpoint(queue="in")]), ActiveInterception)
 
 
 def test_each_destination_gets_an_interceptor_of_its_kind_that_sends_on_what_is_not_delayed() -> None:
@@ -91,7 +91,7 @@ def test_gates_that_overlap_are_refused_on_one_route_and_on_two() -> None:
     with pytest.raises(AdapterError, match="overlap"):
         composite("orders.>", "orders.new")
     with pytest.raises(AdapterError, match="overlap"):
-        Composite(NOBODY, [Endpoint(queue="in", gate=("orders.*",)), Endpoint(queue="out", gate=("orders.new",))])
+        ActiveInterception(NOBODY, [Endpoint(queue="in", gate=("orders.*",)), Endpoint(queue="out", gate=("orders.new",))])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from .scheduler import NAME as MANAGEMENT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from . import ActiveMQ, Endpoint
+    from .options import ActiveMQ, Endpoint
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 NAMED = sorted(name.decode() for name in DELAY_NAMES if _IDENTIFIER.fullmatch(name.decode()))
@@ -39,7 +39,7 @@ _TAKEN = {
 }
 
 
-class Composite:
+class ActiveInterception:
     """See base.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and in `gate` the destinations that lead there.
 
     Raises AdapterError where the gates cannot be told apart: ActiveMQ would send a message through each interceptor that matches.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from . import Endpoint, Kafka
     from .cluster import Cluster
+    from .options import Endpoint, Kafka
 
 DAY = 86_400_000
 RETENTION = 14 * DAY
@@ -49,7 +49,7 @@ class Ingress(NamedTuple):
     destination: str
 
 
-class KafkaIngress:
+class KafkaInterception:
     """See base.Interception. `endpoints`: the `from` sections."""
 
     def __init__(self, options: Kafka, endpoints: Sequence[Endpoint]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .transport import Target, Times
 
 
-class ActiveLevels:
+class ActiveLevelQueues:
     """See base.LevelDeclaration. There is nothing to declare; what a level holds the statistics plug-in knows."""
 
     counts_taken = True

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ..base import Batch, NotConnected
 from .consumer import bootstrapped, consuming
 from .fetched import Suspects
-from .gate import FULL
 from .level_inbox import LevelInbox, wall_clock
-from .level_topics import group
+from .level_queues import group
+from .level_waiting import FULL
 from .link import Caught
 from .poller import Handover, Poller
 from .source import nothing
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafka import OffsetAndMetadata, TopicPartition
 
     from ..base import Level
-    from . import Kafka
+    from .options import Kafka
     from .topics import Topics
 
 _POLL, _HURRY = 200, 20  # ms; so often a paused partition is looked at, and while one is full
@@ -171,13 +171,13 @@ class LevelSource:
         if self._poller is None:
             raise NotConnected("the source is closed")
         inbox = self._poller.level_inbox
-        held = inbox.leaving(self._topic, limit, timeout)
-        if not held:
+        records = inbox.leaving(self._topic, limit, timeout)
+        if not records:
             return None
-        received = [each.received for each in held]
+        received = [each.received for each in records]
         if self._hub.moving:
             return Batch(received, nothing, lambda _: None)
-        return Batch(received, partial(inbox.finish, held), lambda places: inbox.finish(held[place] for place in places))
+        return Batch(received, partial(inbox.finish, records), lambda places: inbox.finish(records[place] for place in places))
 
     @property
     def first_leaves(self) -> int | None:

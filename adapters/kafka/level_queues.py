@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from ..base import AdapterError, Level, Step
 from .cluster import opened
-from .ingress import RETENTION
+from .interception import RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from . import Kafka
     from .cluster import Cluster, Topic
+    from .options import Kafka
 
 FOR_EVER = "-1"
 LARGEST = "100000000"  # bytes; a broker takes requests of 100 MiB (`socket.request.max.bytes`)

@@ -8,11 +8,12 @@ import pytest
 from contract.stores import T0, record
 from msgspec.structs import replace
 
-from delaybridge.adapters.base import Asked, Browse, NotConnected, Rejected, Remove, RemoveAll, Unclear
+from delaybridge.adapters.base import NotConnected, Rejected
+from delaybridge.adapters.scheduler_requests import Asked, Browse, Remove, RemoveAll, Unclear
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
-from delaybridge.bridge.management import PORTION, Manager
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.bridge.scheduler_requests import PORTION, Manager
 from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Pending, Put, Query, Record
 

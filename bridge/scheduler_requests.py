@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ..adapters.base import Browse, Manageable, Rejected, Remove, RemoveAll
+from ..adapters.base import Rejected
+from ..adapters.scheduler_requests import Browse, Manageable, Remove, RemoveAll
 from ..core.store import Pending, Query, Withdraw
 from . import plugins
 from .workers import RECEIVE_TIMEOUT, Worker
@@ -14,7 +15,7 @@ from .workers import RECEIVE_TIMEOUT, Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ..adapters.base import Asked, SchedulerRequests
+    from ..adapters.scheduler_requests import Asked, SchedulerRequests
     from ..core.store import Record, Store
     from .clock import Clock
     from .config import Config

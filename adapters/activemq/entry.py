@@ -1,0 +1,87 @@
+"""The entry point `activemq`: what the bridge can ask of ActiveMQ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..base import Traits
+from ..probes import NAME
+from .address import destination, pattern, queue_address
+from .incoming import Rules
+from .options import ActiveMQ, Endpoint
+from .sink import ActiveSink, Settings
+from .source import ActiveSource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base import Interception, Level, LevelDeclaration
+    from ..scheduler_requests import SchedulerRequests
+    from .level_source import LevelSource
+
+
+class ActiveAdapter:
+    """The entry point `activemq`."""
+
+    options = ActiveMQ
+    endpoint = Endpoint
+    traits = Traits(exact=True, copied="/topic/", probes=(f"/queue/{NAME}", f"/topic/{NAME}"))
+
+    def source(self, options: ActiveMQ, route: Endpoint) -> ActiveSource:
+        """See base.Adapter."""
+        return self._source(options, route.address, route.gate)
+
+    def sink(self, options: ActiveMQ) -> ActiveSink:
+        """See base.Adapter."""
+        settings = Settings(persistent=options.persistent, largest=options.max_body_bytes)
+        return ActiveSink(options.targets, times=options.times, settings=settings)
+
+    def tap(self, options: ActiveMQ, address: str) -> ActiveSource:
+        """At a topic: copies of what arrives there. At a queue: its messages themselves, taken away from its consumers.
+
+        Raises Rejected(bad_destination).
+        """
+        return self._source(options, destination(address))
+
+    def interception(self, options: ActiveMQ, routes: Sequence[Endpoint]) -> Interception:
+        """See base.Intercepting."""
+        from .interception import ActiveInterception  # noqa: PLC0415 - only plan, apply and doctor need it
+
+        return ActiveInterception(options, routes)
+
+    def management(self, options: ActiveMQ) -> Sequence[SchedulerRequests]:
+        """See scheduler_requests.Manageable."""
+        from .scheduler import DESTINATIONS, Scheduler  # noqa: PLC0415 - imports the other way round for the types
+
+        return [Scheduler(options.targets, each, options.times) for each in DESTINATIONS] if options.management else []
+
+    timed = True
+
+    def level_address(self, options: ActiveMQ, level: Level) -> str:
+        """See base.Levelled."""
+        del options
+        return destination(queue_address(level.name))
+
+    def level_source(self, options: ActiveMQ, level: Level) -> LevelSource:
+        """See base.Levelled. Keeps back what does not leave yet, so that it can give that back to ActiveMQ."""
+        from .level_source import LevelSource  # noqa: PLC0415 - only level queues need it
+
+        address = self.level_address(options, level)
+        return LevelSource(options.targets, address, level, prefetch=options.prefetch, times=options.times)
+
+    def level_contents(self, options: ActiveMQ, level: Level) -> list[ActiveSource]:
+        """See base.Levelled."""
+        return [self._source(options, self.level_address(options, level))]
+
+    def level_queues(self, options: ActiveMQ, levels: Sequence[Level]) -> LevelDeclaration:
+        """See base.Levelled."""
+        from .level_queues import ActiveLevelQueues  # noqa: PLC0415 - only level queues need it
+
+        return ActiveLevelQueues(options.targets, options.times, levels)
+
+    def _source(self, options: ActiveMQ, name: str, gate: Sequence[str] = ()) -> ActiveSource:
+        rules = Rules([pattern(one) for one in gate], carry_empty=options.empty_messages == "carry")
+        return ActiveSource(options.targets, name, prefetch=options.prefetch, times=options.times, rules=rules)
+
+
+adapter = ActiveAdapter()

@@ -1,0 +1,85 @@
+"""The entry point `kafka`: what the bridge can ask of Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..base import Traits
+from ..probes import NAME
+from .exchange import KafkaExchange
+from .level_log import KafkaLog
+from .level_source import Hub, LevelSource
+from .options import Endpoint, Kafka
+from .sink import KafkaSink
+from .source import KafkaSource, Subscription, Tap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base import Finding, Interception, Level, LevelDeclaration
+
+
+class KafkaAdapter:
+    """The entry point `kafka`."""
+
+    options = Kafka
+    endpoint = Endpoint
+    traits = Traits(exact=True, addressed=True, own_processes=True, probes=(NAME,))
+
+    def source(self, options: Kafka, route: Endpoint) -> KafkaSource:
+        """See base.Adapter."""
+        return KafkaSource(options, Subscription(route.topics, route.pattern, route.group, route.instance))
+
+    def sink(self, options: Kafka) -> KafkaSink:
+        """See base.Adapter."""
+        return KafkaSink(lambda: options.client("sink"), options.connection_timeout, options.delivery_timeout)
+
+    def tap(self, options: Kafka, address: str) -> KafkaSource:
+        """Copies of what arrives at the topic `address`, read without a group; nothing is taken away."""
+        return KafkaSource(options, Tap(address))
+
+    def interception(self, options: Kafka, routes: Sequence[Endpoint]) -> Interception:
+        """See base.Intercepting."""
+        from .interception import KafkaInterception  # noqa: PLC0415 - the daemon's hot path needs no administration
+
+        return KafkaInterception(options, routes)
+
+    def standstills(self, options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
+        """See base.Examinable."""
+        from .hanging import findings  # noqa: PLC0415 - as above
+
+        return findings(options, routes, addresses, levels)
+
+    timed = True
+
+    def level_address(self, options: Kafka, level: Level) -> str:
+        """See base.Levelled."""
+        del options
+        return level.name
+
+    def level_source(self, options: Kafka, level: Level) -> LevelSource:
+        """See base.Levelled."""
+        return Hub(options, [level]).source(level)
+
+    def level_contents(self, options: Kafka, level: Level) -> list[LevelSource]:
+        """See base.Levelled. Of a level at which nothing waits, everything may leave."""
+        return [self.level_source(options, replace(level, wait=0))]
+
+    def level_exchange(self, options: Kafka, levels: Sequence[Level], bridge: str = "") -> KafkaExchange:
+        """See exchange.Exchanging."""
+        return KafkaExchange(options, levels, bridge)
+
+    def level_log(self, options: Kafka, level: Level) -> KafkaLog:
+        """See base.Logging."""
+        return KafkaLog(options, level.name)
+
+    def level_queues(self, options: Kafka, levels: Sequence[Level]) -> LevelDeclaration:
+        """See base.Levelled."""
+        from .level_queues import KafkaLevelQueues  # noqa: PLC0415 - as above
+
+        return KafkaLevelQueues(options, levels)
+
+
+adapter = KafkaAdapter()

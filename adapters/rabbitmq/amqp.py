@@ -1,0 +1,94 @@
+"""What administration says over AMQP itself: queues where there is no management API, bindings with voids; and the same as commands to paste."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+import pika
+import pika.exceptions
+
+from ..base import AdapterError, NotConnected
+from .link import FOREIGN, not_connected, placed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pika.adapters.blocking_connection import BlockingChannel
+    from pika.connection import Parameters
+
+    from .management import Arguments, Binding
+
+_NOT_FOUND = 404
+
+
+@contextlib.contextmanager
+def channel(parameters: Sequence[Parameters]) -> Iterator[BlockingChannel]:
+    """A channel for the length of the `with` block. Raises NotConnected, and AdapterError where RabbitMQ closes the channel."""
+    try:
+        connection = pika.BlockingConnection(parameters)
+    except FOREIGN as error:
+        raise not_connected(error, placed(parameters)) from error
+    try:
+        yield connection.channel()
+    except pika.exceptions.ChannelClosedByBroker as error:
+        raise AdapterError(f"RabbitMQ refused: {error.reply_text}") from error
+    except pika.exceptions.AMQPError as error:
+        raise NotConnected(f"RabbitMQ closed the connection: {error}") from error
+    finally:
+        with contextlib.suppress(pika.exceptions.AMQPError):  # RabbitMQ may be quicker
+            connection.close()
+
+
+def consumers(parameters: Sequence[Parameters], queue: str) -> int | None:
+    """How many consumers a queue has at this moment; None where there is no such queue."""
+    with channel(parameters) as amqp:
+        try:
+            found: int | None = amqp.queue_declare(queue, passive=True).method.consumer_count
+        except pika.exceptions.ChannelClosedByBroker as closed:
+            if closed.reply_code == _NOT_FOUND:
+                return None
+            raise
+        return found
+
+
+def declare(parameters: Sequence[Parameters], queue: str) -> None:
+    """Declare a durable queue of the virtual host's default type."""
+    with channel(parameters) as amqp:
+        amqp.queue_declare(queue, durable=True)
+
+
+def bind(parameters: Sequence[Parameters], binding: Binding) -> None:
+    """Make a binding, voids and all."""
+    with channel(parameters) as amqp:
+        make = amqp.queue_bind if binding.destination_type == "queue" else amqp.exchange_bind
+        make(binding.destination, binding.source, binding.routing_key, binding.arguments)
+
+
+def bind_command(binding: Binding) -> str:
+    """The same as a command to paste."""
+    ends = ", ".join(_literal(name) for name in (binding.destination, binding.source, binding.routing_key))
+    return _command(f"{binding.destination_type}_bind({ends}, {_table(binding.arguments)})")
+
+
+def declare_command(queue: str, arguments: Arguments | None = None) -> str:
+    """Declaring a durable queue, as a command to paste."""
+    more = f", arguments={_table(arguments)}" if arguments else ""
+    return _command(f"queue_declare({_literal(queue)}, durable=True{more})")
+
+
+def _table(arguments: Arguments) -> str:
+    return "{" + ", ".join(f"{_literal(name)}: {_literal(value)}" for name, value in arguments.items()) + "}"
+
+
+def _literal(value: object) -> str:
+    """In Python, with double quotes: the shell takes the single ones."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _command(call: str) -> str:
+    """One call of a channel's method; the URL is read from the environment."""
+    script = f'import os, pika; pika.BlockingConnection(pika.URLParameters(os.environ["RABBITMQ_URL"])).channel().{call}'
+    return f"python3 -c {shlex.quote(script)}"

@@ -1,0 +1,81 @@
+"""The entry point `rabbitmq`: what the bridge can ask of RabbitMQ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..base import Traits
+from ..probes import NAME
+from .address import parse, queue_address
+from .level_queues import RabbitLevelQueues, queues
+from .level_source import LevelSource
+from .options import Endpoint, RabbitMQ
+from .sink import RabbitSink
+from .source import Ingress, RabbitSource, Tap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base import Level
+    from .interception import RabbitInterception
+    from .source import Subscription
+
+
+class RabbitAdapter:
+    """The entry point `rabbitmq`."""
+
+    options = RabbitMQ
+    endpoint = Endpoint
+    traits = Traits(copied="/exchanges/", probes=(queue_address(NAME),))
+
+    def source(self, options: RabbitMQ, route: Endpoint) -> RabbitSource:
+        """See base.Adapter."""
+        return self._source(options, Ingress(route.queue, route.declare), route.gate)
+
+    def sink(self, options: RabbitMQ) -> RabbitSink:
+        """See base.Adapter."""
+        return RabbitSink(lambda: options.parameters("sink"), timeout=options.connection_timeout, user=options.publisher)
+
+    def tap(self, options: RabbitMQ, address: str) -> RabbitSource:
+        """At an exchange: copies of what arrives there with this key. At a queue: its messages themselves, taken away from its consumers.
+
+        Raises Rejected(bad_destination).
+        """
+        target = parse(address)
+        exchange, key = target.exchange.decode(), target.routing_key.decode()
+        return self._source(options, Tap(exchange, key) if exchange else Ingress(key, create=False))
+
+    def interception(self, options: RabbitMQ, routes: Sequence[Endpoint]) -> RabbitInterception:
+        """See base.Intercepting. Raises AdapterError where two routes gate one exchange."""
+        from .interception import RabbitInterception  # noqa: PLC0415 - the daemon's hot path needs no HTTP client
+
+        return RabbitInterception(options, routes)
+
+    timed = True
+
+    def level_address(self, options: RabbitMQ, level: Level) -> str:
+        """See base.Levelled."""
+        del options
+        return queue_address(level.name)
+
+    def level_source(self, options: RabbitMQ, level: Level) -> LevelSource:
+        """See base.Levelled."""
+        purpose = f"level {level.name}"
+        return LevelSource(lambda: options.parameters(purpose), level, prefetch=options.prefetch, timeout=options.connection_timeout)
+
+    def level_contents(self, options: RabbitMQ, level: Level) -> list[RabbitSource]:
+        """See base.Levelled. First what waits, then what has waited, to which RabbitMQ adds meanwhile."""
+        return [self._source(options, Ingress(queue.name, create=False)) for queue in queues(level)]
+
+    def level_queues(self, options: RabbitMQ, levels: Sequence[Level]) -> RabbitLevelQueues:
+        """See base.Levelled."""
+        return RabbitLevelQueues(lambda: options.parameters("level queues"), levels)
+
+    def _source(self, options: RabbitMQ, subscription: Subscription, gated: Sequence[str] = ()) -> RabbitSource:
+        purpose = f"source {subscription[0]}"
+        return RabbitSource(
+            lambda: options.parameters(purpose), subscription, prefetch=options.prefetch, timeout=options.connection_timeout, gated=gated
+        )
+
+
+adapter = RabbitAdapter()

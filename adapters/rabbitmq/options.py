@@ -1,0 +1,145 @@
+"""What a configuration says of RabbitMQ: the options of a broker, and where a route reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pika
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from ..options import File, Seconds, WholeSeconds, check_tls, parts_of, scheme_of, texts_of
+from ..tls import Tls
+from .address import queue_address
+from .link import translated
+
+if TYPE_CHECKING:
+    from pika.connection import Parameters
+
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+_SCHEMES = ("amqp", "amqps", "http", "https")
+
+
+class RabbitMQ(BaseModel):
+    """Options of a broker. Times are in seconds.
+
+    `url` is one amqp(s) URL or a list of them, tried in order; `username` and `password` (or `password_file`) go before those in the URL;
+    `external` logs in by the client certificate. `prefetch` messages are held in memory at most: lower it where they are large.
+    `management_url` is needed by `plan`, `apply` and `doctor` only.
+    """
+
+    model_config = _STRICT
+
+    url: SecretStr | list[SecretStr]
+    username: str | None = None
+    password: SecretStr | None = None
+    password_file: File | None = None
+    external: bool = False
+    impersonate: bool = False
+    tls: Tls = Tls()
+    heartbeat: WholeSeconds = Field(default=30, ge=0, le=3600)
+    connection_timeout: Seconds = Field(default=10, gt=0)
+    blocked_connection_timeout: Seconds = Field(default=60, gt=0)
+    prefetch: int = Field(default=2000, ge=1, le=9000)
+    management_url: SecretStr | None = None
+
+    @field_validator("url", mode="after")
+    @classmethod
+    def _readable(cls, url: SecretStr | list[SecretStr]) -> SecretStr | list[SecretStr]:
+        texts = texts_of(url)
+        if not texts:
+            raise ValueError("name at least one amqp:// or amqps:// URL")
+        for text in texts:
+            if scheme_of(text) not in ("amqp", "amqps"):
+                raise ValueError("a RabbitMQ URL begins with amqp:// or amqps://")
+            parts_of(text, _SCHEMES)
+            _check_parameters(text)
+        return url
+
+    @field_validator("management_url", mode="after")
+    @classmethod
+    def _management(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            if scheme_of(url.get_secret_value()) not in ("http", "https"):
+                raise ValueError("begins with http:// or https://, as in http://127.0.0.1:15672")
+            parts_of(url.get_secret_value(), _SCHEMES)
+        return url
+
+    @model_validator(mode="after")
+    def _tls_is_used(self) -> RabbitMQ:
+        management = [] if self.management_url is None else [self.management_url]
+        check_tls(self, [*texts_of(self.url), *texts_of(management)], ["amqps", "https"])
+        return self
+
+    @model_validator(mode="after")
+    def _one_password(self) -> RabbitMQ:
+        if self.password is not None and self.password_file is not None:
+            raise ValueError("give either `password` or `password_file`")
+        return self
+
+    def parameters(self, purpose: str) -> list[Parameters]:
+        """What pika needs, one for each URL. Reads files anew. Raises NotConnected where one cannot be read."""
+        with translated():
+            return [self._parameters(url, purpose) for url in texts_of(self.url)]
+
+    def _parameters(self, url: str, purpose: str) -> Parameters:
+        parameters = _url_parameters(url)
+        parameters.heartbeat = self.heartbeat
+        parameters.socket_timeout = parameters.stack_timeout = self.connection_timeout
+        parameters.blocked_connection_timeout = self.blocked_connection_timeout
+        parameters.client_properties = {"product": "delaybridge", "connection_name": f"delaybridge {purpose}"}
+        if parameters.ssl_options is not None:
+            parameters.ssl_options = pika.SSLOptions(self.tls.context(), parameters.host)
+        parameters.credentials = self._credentials(parameters.credentials)
+        return parameters
+
+    def _credentials(self, given: Any) -> Any:
+        if self.external:
+            return pika.credentials.ExternalCredentials()
+        password = given.password
+        if self.password is not None:
+            password = self.password.get_secret_value()
+        elif self.password_file is not None:
+            password = self.password_file.read_text().strip()
+        return pika.PlainCredentials(self.username or given.username, password)
+
+    @property
+    def publisher(self) -> bytes | None:
+        """The only user that a message's `user_id` may name; None where any may be."""
+        if self.impersonate or self.external:
+            return None
+        credentials = _url_parameters(texts_of(self.url)[0]).credentials
+        assert isinstance(credentials, pika.PlainCredentials)
+        return (self.username or credentials.username or "").encode()
+
+
+def _url_parameters(url: str) -> pika.URLParameters:
+    """Raises ValueError. A user without a password has the empty one, which pika does not read."""
+    parts = urlsplit(url)
+    if parts.username is not None and parts.password is None:
+        url = urlunsplit(parts._replace(netloc=parts.netloc.replace("@", ":@")))
+    return pika.URLParameters(url)
+
+
+def _check_parameters(url: str) -> None:
+    """Raises ValueError, whose text shows nothing of the URL, where pika cannot use what stands behind its `?`."""
+    try:
+        _url_parameters(url)
+    except Exception:  # noqa: BLE001 - pika reads Python there, and opens files: anything may come of it
+        raise ValueError("has a parameter behind the `?` that RabbitMQ's client does not know, or cannot use with this value") from None
+
+
+class Endpoint(BaseModel):
+    """Where a route reads: a queue, declared durable where it is missing and `declare` is set; `gate` names the exchanges that are gated."""
+
+    model_config = _STRICT
+
+    queue: str = Field(min_length=1, max_length=255)
+    gate: tuple[str, ...] = ()
+    declare: bool = True
+
+    @property
+    def address(self) -> str:
+        """The queue, as an address."""
+        return queue_address(self.queue)
