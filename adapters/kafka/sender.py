@@ -42,6 +42,15 @@ class Flight(ProducerBatch):  # type: ignore[misc]  # kafka-python has no types
         self.doubtful = False
         self.error: Exception | None = None
 
+    def ends(self) -> None:
+        """It has had its time: it is tried no more.
+
+        kafka-python would forget the producer's id for a batch that it was still trying, and never ask for another: nothing would be sent any more, to
+        anybody. What a refused batch leaves behind is seen to in `Delivery._dispatch_error`; and where nobody knows whether one was taken, the answer
+        to the next one tells.
+        """
+        self._retry = False
+
 
 class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has no types
     """Batches that wait for their partition, in order. `report` hears outcomes, on the sender's thread or the closing one."""
@@ -103,9 +112,10 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
         self._report(outcomes)
         held = next((outcome for _, outcome in outcomes if not isinstance(outcome, Rejected)), None)
         if held is not None:
-            self._drop(flight.topic_partition, held)
+            self.drop(flight.topic_partition, held)
 
-    def _drop(self, partition: TopicPartition, error: AdapterError) -> None:
+    def drop(self, partition: TopicPartition, error: AdapterError) -> None:
+        """All that waits for a partition gets this outcome, or NotConnected where it may have been taken."""
         with self._tp_lock(partition):
             queue = self._batches[partition]
             waiting = list(queue)
@@ -121,25 +131,33 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
                     del self._batches[partition]
         return super().ready(cluster, now)
 
+    def expired_batches(self, now: float | None = None) -> list[Flight]:
+        """See RecordAccumulator."""
+        return _ended(super().expired_batches(now))
+
     def overdue(self, before: float) -> bool:
         """Whether something that came before then (`time.monotonic`) has no outcome yet. Any thread."""
         return any(flight.created < before for flight in self._incomplete.all())
 
-    def waiting(self) -> set[str]:
-        """The topics that have batches waiting."""
-        return {partition.topic for partition, queue in list(self._batches.items()) if queue}
+    def waiting(self) -> set[TopicPartition]:
+        """The partitions that have batches waiting."""
+        return {partition for partition, queue in list(self._batches.items()) if queue}
 
     def abandon(self, topic: str, error: AdapterError) -> None:
         """All that waits for a topic gets this outcome."""
         for partition in list(self._batches):
             if partition.topic == topic:
-                self._drop(partition, error)
+                self.drop(partition, error)
 
 
 class Delivery(Sender):  # type: ignore[misc]  # kafka-python has no types
     """The thread that sends. A batch that a broker refuses harms no other, and its numbers are used again."""
 
     _accumulator: Accumulator
+
+    def _get_expired_inflight_batches(self, now: float | None = None) -> list[Flight]:
+        """See Sender."""
+        return _ended(super()._get_expired_inflight_batches(now))
 
     def _can_retry(self, batch: Flight, error_cls: type[Exception]) -> bool:
         if issubclass(error_cls, UNROUTABLE) and batch.attempts >= _PATIENCE and not batch.doubtful:
@@ -203,6 +221,12 @@ class Numbers(TransactionManager):  # type: ignore[misc]  # kafka-python has no 
 
 def _nothing(_: Exception) -> None:
     pass
+
+
+def _ended(flights: list[Flight]) -> list[Flight]:
+    for flight in flights:
+        flight.ends()
+    return flights
 
 
 def _blame(error: Exception, culprits: dict[int, str | None], number: int) -> Exception:

@@ -188,9 +188,13 @@ class Publisher:
 
     def _release(self, cluster: Any, outcomes: list[Outcome]) -> None:
         """Hand over what waited to hear of its topic."""
-        for topic in self._accumulator.waiting():
-            if topic not in cluster._partitions:  # noqa: SLF001 - without a copy
-                self._unknown.setdefault(topic, _Unknown())
+        for partition in self._accumulator.waiting():
+            there = cluster._partitions.get(partition.topic)  # noqa: SLF001 - without a copy
+            if not there:
+                self._unknown.setdefault(partition.topic, _Unknown())
+            elif partition.partition not in there:  # then the key decides, at the next try
+                gone = f"topic {partition.topic} was made anew, without partition {partition.partition}"
+                self._accumulator.drop(partition, BackOff(Reason.UNROUTABLE, gone))
         for topic, unknown in list(self._unknown.items()):
             refused: list[Outcome] = []
             partitions = cluster._partitions.get(topic)  # noqa: SLF001 - without a copy

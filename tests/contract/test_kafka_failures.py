@@ -15,8 +15,9 @@ from brokers.kafka import create_topic, delete_topic
 from kafka import KafkaConsumer, TopicPartition
 
 from contract.kafka_user import Intake, User, bodies, named, out, receive
-from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.base import NotConnected, Outgoing
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
+from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +102,34 @@ def test_a_topic_that_was_idle_is_forgotten_and_found_again(user: User) -> None:
     sink.publish([out("4", user.topic)])
     user.words(4)
     assert len(publisher._accumulator._batches) <= 1, "partitions for which nothing waits are not kept"
+
+
+@pytest.mark.parametrize("refusal", ["too few replicas", "the partition has gone"])
+def test_a_topic_that_refuses_for_as_long_as_a_delivery_may_take_holds_up_no_other(user: User, refusal: str) -> None:
+    topic = named("refuses")
+    create_topic(user.url, topic, 2, min_insync_replicas="2" if refusal == "too few replicas" else "1")
+    sink = user.sink(delivery_timeout=1.5)
+    sink.publish([to_partition("before", topic, 1)])
+    if refusal == "the partition has gone":
+        assert user.words(1) == {"before": "confirmed"}
+        delete_topic(user.url, topic)
+        create_topic(user.url, topic, 1)
+        sink.publish([to_partition("after", topic, 1)])
+    refused, began, number, slowest = "after" if refusal == "the partition has gone" else "before", time.monotonic(), 0, 0.0
+    while time.monotonic() - began < 4 or not heard(user, refused):
+        number, at = number + 1, time.monotonic()
+        sink.publish([out(f"other {number}", user.topic)])
+        wait_until(lambda tag=f"other {number}": heard(user, tag), "another topic's message to be confirmed")
+        slowest = max(slowest, time.monotonic() - at)
+    assert slowest < 1.5
+
+
+def heard(user: User, tag: str) -> bool:
+    return any(each == tag.encode() for each, _ in user.outcomes)
+
+
+def to_partition(tag: str, topic: str, partition: int) -> Outgoing:
+    return Outgoing(tag.encode(), topic, Message(b"body", b"", Properties(partition=partition)))
 
 
 @pytest.mark.parametrize("address", ["", "no spaces", "ö", "x" * 250, ".."])
