@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +21,10 @@ MAX_HOPS = 16
 """How often a message may pass the bridge undelayed with an earlier delivery's headers on it before that is called a loop."""
 
 HOPS = b"x-delay-hops"
+DEATH = b"x-delay-death"
+"""A digest of `x-death` as it was when a hop was counted: where RabbitMQ has dead-lettered the message since, somebody tries it again on purpose."""
+
+_X_DEATH = b"x-death"
 _CANCEL = (Reason.UNSUPPORTED_IN_LEVEL_QUEUES, "a cancellation: nobody can look for a message in a queue")
 
 
@@ -136,13 +141,18 @@ def kind_of(schedule: Schedule) -> str:
 
 
 def carrier(record: Record, address: str, now: int, reason: str, detail: str) -> Record:
-    """The record that takes a dead letter to `address`, due at once, its reason in `x-delay-reason` and `x-delay-detail`."""
-    message = record.message
+    """The record that takes a dead letter to `address`, due at once, its reason in `x-delay-reason` and `x-delay-detail`.
+
+    It does not expire, as RabbitMQ's own dead letters do not: its time to live stands in `x-delay-expiration`.
+    """
+    message, expiration = record.message, record.message.properties.expiration
     kept = b"" if reason == Reason.HEADER_DAMAGED else message.headers  # no broker takes a table that cannot be read
-    table = kept + fields.table(((b"x-delay-reason", str(reason)), (b"x-delay-detail", detail[:1000])))
+    told: list[tuple[bytes, fields.Value]] = [(b"x-delay-reason", str(reason)), (b"x-delay-detail", detail[:1000])]
+    if expiration is not None:
+        told.append((b"x-delay-expiration", expiration.decode(errors="replace")))
     return replace(
         record,
-        message=Message(message.body, table, message.properties, message.key),
+        message=Message(message.body, kept + fields.table(told), replace(message.properties, expiration=None), message.key),
         schedule=Schedule(due=now, occurrence=record.schedule.occurrence),
         address=address,
         kind="refused",
@@ -151,18 +161,21 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
 
 
 def _count_hop(table: bytes) -> tuple[int, bytes]:
-    """Raise the hop counter by one."""
-    counters = [field for field in fields.fields(table) if field.name == HOPS]
-    hops = (_hops(counters[-1]) if counters else 0) + 1
-    return hops, fields.without(table, counters) + fields.entry(HOPS, hops)
+    """Raise the hop counter by one, or begin anew where RabbitMQ has dead-lettered the message since."""
+    found = fields.named(table, {HOPS, DEATH, _X_DEATH})
+    last = {field.name: field for field in found}
+    death = crc32(last[_X_DEATH].payload) if _X_DEATH in last else 0
+    hops = 1 + (min(_count(last.get(HOPS)), MAX_HOPS) if _count(last.get(DEATH)) == death else 0)
+    counters = fields.entry(HOPS, hops) + (fields.entry(DEATH, death) if death else b"")
+    return hops, fields.without(table, [field for field in found if field.name != _X_DEATH]) + counters
 
 
-def _hops(counter: fields.Field) -> int:
-    """The count that we wrote, as its broker hands it back: a number, or its digits as text (ActiveMQ) or bytes (Kafka).
+def _count(counter: fields.Field | None) -> int:
+    """The number that we wrote, as its broker hands it back: a number, or its digits as text (ActiveMQ) or bytes (Kafka).
 
-    A producer can write one as well: what is no number counts as none, and too high a number as the limit.
+    A producer can write one as well: what is no number counts as 0.
     """
     try:
-        return min(max(number(counter), 0), MAX_HOPS)
+        return 0 if counter is None else max(number(counter), 0)
     except Refusal:
         return 0

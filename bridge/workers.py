@@ -118,6 +118,7 @@ class Worker(ABC):
             before_sleep=tell,
             retry_error_callback=lambda _: False,
         )
+        metrics.connected(broker, False, self.name)  # also before the first time: an alert can only see what is there
         self._rest()
         self.connected = bool(retrying(connect_unless_stopping))
         self._connected_at = time.monotonic()

@@ -22,7 +22,7 @@ DIALECTS: tuple[Dialect, ...] = (
 ID, TO, CANCEL, ENDS, MISFIRE = b"x-delay-id", b"x-delay-to", b"x-delay-cancel", own.ENDS, b"x-delay-misfire"
 OCCURRENCE, DUE = b"x-delay-occurrence", b"x-delay-due"
 _MODIFIERS = (TIMEZONE, ENDS, MISFIRE)
-_COMMON = (ID, TO, CANCEL, *_MODIFIERS, OCCURRENCE, DUE, b"x-delay-reason", b"x-delay-detail", activemq.JOB)
+_COMMON = (ID, TO, CANCEL, *_MODIFIERS, OCCURRENCE, DUE, b"x-delay-reason", b"x-delay-detail", b"x-delay-expiration", activemq.JOB)
 
 
 def _spellings(name: bytes) -> tuple[bytes, ...]:

@@ -224,6 +224,30 @@ def test_a_hop_counter_that_is_no_count_counts_as_none(forged: Value) -> None:
     assert plain(_put(Planner(_route(), Limits()).plan(received, NOW)).record.message.headers) == {"x-delay-hops": 1}
 
 
+def test_what_rabbitmq_dead_letters_again_and_again_is_tried_again_on_purpose_and_no_loop() -> None:
+    """A queue with a dead-letter exchange that leads to a gated exchange: each nack brings the message back, with another entry in `x-death`."""
+    planner, table = Planner(_route(), Limits()), message(b"", {"x-delay-occurrence": 1}).headers
+    for retry in range(3 * MAX_HOPS):
+        died = tables.without(table, tables.named(table, {b"x-death"})) + tables.entry("x-death", b"%d" % retry)
+        table = _put(planner.plan(Received(Message(b"body", died), "/exchanges/e/k", b"token"), NOW)).record.message.headers
+        table = headers.delivered(table, "a", 1, NOW)
+
+
+def test_what_was_dead_lettered_once_and_goes_round_since_is_a_loop() -> None:
+    planner, table = Planner(_route(), Limits()), message(b"", {"x-delay-occurrence": 1, "x-death": "once"}).headers
+    for _ in range(MAX_HOPS):
+        table = _put(planner.plan(Received(Message(b"body", table), "/exchanges/e/k", b"token"), NOW)).record.message.headers
+        table = headers.delivered(table, "a", 1, NOW)
+    assert _refused(planner.plan(Received(Message(b"body", table), "/exchanges/e/k", b"token"), NOW)).reason == "loop"
+
+
+def test_a_dead_letter_does_not_expire_where_it_goes() -> None:
+    received = Received(message(b"body", {"x-delay": "soon"}, Properties(expiration=b"500")), "/queues/a", b"token")
+    forward = _refused(Planner(_route(dead_letter="/queues/dead"), Limits()).plan(received, NOW)).forward
+    assert forward is not None
+    assert (forward.message.properties.expiration, plain(forward.message.headers)["x-delay-expiration"]) == (None, "500")
+
+
 @pytest.mark.parametrize("stamp", [2**60, NOW + 1, NOW // 1000, 0, -5])
 def test_a_stamp_that_no_broker_can_have_given_is_not_believed(stamp: int) -> None:
     """Where the broker stamps nothing, the header is a producer's: it must neither stop the bridge nor make a message early."""

@@ -88,6 +88,17 @@ def test_while_a_broker_is_away_nothing_is_in_flight_and_what_it_confirmed_is_se
     assert failures == []
 
 
+def test_a_broker_that_was_never_reached_is_seen_as_not_connected(bench: Bench) -> None:
+    """Else the alert for it cannot fire: it looks for a series with the value 0."""
+    metrics, sink = Metrics("test"), Flaky(connections=0)
+    worker = LaneWorker(bench.lane, sink, lambda: T0, metrics, lambda *_: None, drain_for=0.1)
+    worker.start()
+    assert sink.refused.wait(PATIENCE)
+    worker.stop()
+    assert worker.join(PATIENCE)
+    assert f'delaybridge_broker_connected{{broker="{bench.lane.name}"}} 0.0' in metrics.expose()[0].decode()
+
+
 def test_a_lane_stops_in_time_though_the_wall_clock_stands_still(bench: Bench) -> None:
     """As it seems to while it is being set back."""
     bench.put("confirmed", T0)
