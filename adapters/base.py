@@ -239,6 +239,16 @@ class Gathering(Protocol):
 
 
 @runtime_checkable
+class Blockable(Protocol):
+    """Optional ability of a sink: to tell that its broker takes nothing from it for now, though the connection stands."""
+
+    @property
+    def blocked(self) -> str:
+        """Why, for people; empty while it takes messages. Any thread; does not block."""
+        ...
+
+
+@runtime_checkable
 class Observable(Protocol):
     """An adapter that can listen at a destination, for `delaybridge observe` and `doctor`."""
 

@@ -125,7 +125,7 @@ class Control:
             HeldStatus(address, hold.attempts, hold.error, None if hold.retry_at == NEVER else hold.retry_at)
             for address, hold in list(lane.holds.addresses.items())
         ]
-        return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held, worker.error)
+        return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held, worker.error or worker.blocked)
 
     def alive(self) -> bool:
         """Every thread runs, or is on its way to an orderly end. A thread that dies ends the daemon, so this is false only for a moment."""
@@ -135,7 +135,10 @@ class Control:
         """What readiness depends on."""
         disk = Check("disk", self._store.room(), f"{self._store.free_bytes()} bytes free")
         sources = [Check(f"source {name}", worker.connected, worker.error) for name, worker in self._intakes.items()]
-        lanes = [Check(f"destination {name}", worker.connected, worker.error) for name, worker in self._lanes.items()]
+        lanes = [
+            Check(f"destination {name}", worker.connected and not worker.blocked, worker.error or worker.blocked)
+            for name, worker in self._lanes.items()
+        ]
         levels = [Check(f"level {level.name}", level.connected, level.error) for level in self._levels()]
         return [disk, *sources, *lanes, *levels, *self._more_checks()]
 

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 from pika.adapters.select_connection import IOLoop
 from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException, AMQPConnectorPhaseErrorBase
-from pika.exceptions import AMQPConnectionError, AMQPError, ChannelClosed, ChannelError, ConnectionClosed, ReentrancyError
+from pika.exceptions import (
+    AMQPConnectionError,
+    AMQPError,
+    ChannelClosed,
+    ChannelError,
+    ConnectionBlockedTimeout,
+    ConnectionClosed,
+    ReentrancyError,
+)
 
 from ..base import NotConnected
 from .wire import Event, Wire
@@ -43,6 +51,8 @@ def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnecte
     text = repr(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
         text = error.reply_text
+    elif isinstance(error, ConnectionBlockedTimeout):
+        text = "it took no messages for longer than `blocked_connection_timeout`: see `rabbitmq-diagnostics alarms`"
     elif isinstance(error, OSError | UnicodeError):
         text = str(error)
     ours = NotConnected(f"{broker}: {text}")

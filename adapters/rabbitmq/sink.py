@@ -21,24 +21,29 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import structlog
 from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels
 
 from ...core.fields import fields
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Rejected
 from .address import Target, parse
+from .copies import uncopied
 from .foreign import is_foreign, native
 from .link import Link, not_connected
 from .wire import CONTENT_OVERHEAD, Confirmed, Returned, content_frames, decode, encode, publish_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from pika.channel import Channel
     from pika.connection import Parameters
 
     from ..base import Confirm, Outcome, Outgoing
     from .wire import Event, Wire
+
+log = structlog.get_logger()
 
 _NOT_FOUND, _ACCESS_REFUSED = 404, 403
 _WRITE = 65536  # bytes handed to the socket at once
@@ -221,13 +226,24 @@ class _Publisher:
         self._sorted: dict[bytes, list[_Prepared]] = {}  # by exchange, what no outlet has yet
         self._reason: NotConnected | None = None
         self.channels: dict[int, _Outlet] = {}
+        self.blocked = ""
         self.wire: Wire
 
     def opened(self, link: Link, wire: Wire) -> None:
         """See Session."""
         self._link = link
         self.wire = wire
+        wire.add_on_connection_blocked_callback(self._is_blocked)
+        wire.add_on_connection_unblocked_callback(self._is_unblocked)
         link.ready()
+
+    def _is_blocked(self, _: object, frame: Any) -> None:
+        self.blocked = f"RabbitMQ takes no messages until its alarm is over: {frame.method.reason}"
+        log.warning("broker_blocks", reason=self.blocked, action="messages wait; see `rabbitmq-diagnostics alarms`")
+
+    def _is_unblocked(self, *_: object) -> None:
+        self.blocked = ""
+        log.info("broker_takes_messages_again")
 
     def submit(self, messages: Sequence[Outgoing]) -> None:
         """Hand messages over from any thread. Raises NotConnected: then none was taken."""
@@ -273,7 +289,7 @@ class _Publisher:
             detail = f"user_id is {theirs!r}, and the bridge publishes as {ours!r}; see `impersonate`"
             raise Rejected(Reason.REJECTED_BY_BROKER, detail)
         try:
-            properties = encode(message.properties, message.headers)
+            properties = encode(message.properties, uncopied(target.exchange, message.headers))
         except (ValueError, OverflowError) as error:
             raise Rejected(Reason.REJECTED_BY_BROKER, f"a property does not fit AMQP 0-9-1: {error}") from error
         if len(properties) + CONTENT_OVERHEAD > self.wire.payload_limit:
@@ -364,6 +380,12 @@ class RabbitSink:
         if self._session is None:
             raise NotConnected("the sink is closed")
         self._session.submit(messages)
+
+    @property
+    def blocked(self) -> str:
+        """See base.Blockable."""
+        session = self._session
+        return "" if session is None else session.blocked
 
     def close(self) -> None:
         """See base.Sink."""

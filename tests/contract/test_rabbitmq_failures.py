@@ -115,6 +115,19 @@ def test_an_exchange_that_appears_later_takes_messages(stage: Stage) -> None:
     assert stage.words(2)["late"] == "confirmed"
 
 
+def test_a_queue_that_a_producer_names_for_a_copy_gets_none_through_the_default_exchange(stage: Stage) -> None:
+    """Else whoever may send to the bridge could reach any queue, with the bridge's rights."""
+    victim = stage.channel.queue_declare("", exclusive=True).method.queue
+    stage.channel.queue_declare(stage.queue, durable=True)
+    names = b"S" + len(victim).to_bytes(4, "big") + victim.encode()
+    copies = b"\x02CCA" + len(names).to_bytes(4, "big") + names  # an array of one long string
+    stage.sink().publish([Outgoing(b"1", stage.queue, Message(b"body", copies))])
+    assert stage.words(1) == {"1": "confirmed"}
+    assert stage.channel.queue_declare(victim, passive=True).method.message_count == 0
+    _, properties, _ = stage.channel.basic_get(stage.queue)
+    assert properties.headers == {"x-original-cc": [victim]}
+
+
 def test_a_full_queue_that_rejects_means_refused_by_the_broker(stage: Stage) -> None:
     stage.channel.queue_declare(stage.queue, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     sink = stage.sink()
@@ -352,6 +365,8 @@ def test_while_the_broker_is_short_of_memory_outcomes_stay_open_until_the_blocke
         for name, sink in (("patient", patient), ("hasty", hasty)):
             sink.publish([out(name, stage.queue)])
         assert stage.words(3)["hasty"] == "NotConnected"
+        assert "low on memory" in patient.blocked
     finally:
         stage.broker.control("set_vm_memory_high_watermark", "0.4")
     assert stage.words(4)["patient"] == "confirmed"
+    wait_until(lambda: not patient.blocked, "RabbitMQ to say that it takes messages again")
