@@ -18,7 +18,8 @@ def uncopied(exchange: bytes, headers: bytes) -> bytes:
     """The header table for a message to this exchange. Raises MalformedTableError."""
     if b"CC" not in headers or exchange.endswith(_REAL):
         return headers
-    kept, at = [], 0
+    kept: list[bytes] = []
+    at = 0
     for field in named(headers, _HARMLESS):
         name = _HARMLESS[field.name]
         kept += (headers[at : field.start], bytes((len(name),)), name)

@@ -30,7 +30,7 @@ class RabbitAdapter:
 
     def source(self, options: RabbitMQ, route: Endpoint) -> RabbitSource:
         """See base.Adapter."""
-        return self._source(options, Ingress(route.queue, route.declare), route.gate)
+        return self._source(options, Ingress(route.queue, route.declare and not route.gate), route.gate)
 
     def sink(self, options: RabbitMQ) -> RabbitSink:
         """See base.Adapter."""

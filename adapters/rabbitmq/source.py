@@ -35,7 +35,11 @@ _ADDED = (*_STAMPS, *_COUNTERS)
 
 
 class Ingress(NamedTuple):
-    """A queue to consume. A missing one is declared durable where `create` says so; an existing one is taken as it is."""
+    """A queue to consume. A missing one is declared durable where `create` says so; an existing one is taken as it is.
+
+    One to which a gate leads is not made here: without the gate's binding nothing would come to it, delayed messages would go past the bridge,
+    undelayed, and all would look well.
+    """
 
     queue: str
     create: bool
@@ -217,7 +221,13 @@ class RabbitSource:
         self._session = _Subscriber(self._subscription, self._prefetch)
         self._open_batches = deque()
         link = Link(self._parameters(), self._session, self._timeout, f"rabbitmq source {self._subscription[0]}")
-        link.start()
+        try:
+            link.start()
+        except NotConnected as error:
+            cause = error.__cause__
+            if self._gated and isinstance(cause, ChannelClosedByBroker) and cause.reply_code == _NOT_FOUND:
+                raise NotConnected(f"{error}: no gate leads to it, and nothing is delayed. Run `delaybridge apply`") from cause
+            raise
         self._link = link
 
     def receive(self, limit: int, timeout: float) -> Batch | None:

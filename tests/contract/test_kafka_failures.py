@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -118,8 +119,9 @@ def test_a_topic_that_refuses_for_as_long_as_a_delivery_may_take_holds_up_no_oth
     refused, began, number, slowest = "after" if refusal == "the partition has gone" else "before", time.monotonic(), 0, 0.0
     while time.monotonic() - began < 4 or not heard(user, refused):
         number, at = number + 1, time.monotonic()
-        sink.publish([out(f"other {number}", user.topic)])
-        wait_until(lambda tag=f"other {number}": heard(user, tag), "another topic's message to be confirmed")
+        tag = f"other {number}"
+        sink.publish([out(tag, user.topic)])
+        wait_until(partial(heard, user, tag), "another topic's message to be confirmed")
         slowest = max(slowest, time.monotonic() - at)
     assert slowest < 1.5
 

@@ -45,8 +45,8 @@ class Stage:
     def options(self, **options: Any) -> RabbitMQ:
         return RabbitMQ.model_validate({"url": self.broker.url, "connection_timeout": 15} | options)
 
-    def source(self, *, declare: bool = True, **options: Any) -> RabbitSource:
-        source = adapter.source(self.options(**options), Endpoint(queue=self.queue, declare=declare))
+    def source(self, *, declare: bool = True, gate: tuple[str, ...] = (), **options: Any) -> RabbitSource:
+        source = adapter.source(self.options(**options), Endpoint(queue=self.queue, declare=declare, gate=gate))
         self._opened.append(source)
         return source
 
@@ -125,6 +125,7 @@ def test_a_queue_that_a_producer_names_for_a_copy_gets_none_through_the_default_
     assert stage.words(1) == {"1": "confirmed"}
     assert stage.channel.queue_declare(victim, passive=True).method.message_count == 0
     _, properties, _ = stage.channel.basic_get(stage.queue)
+    assert properties is not None
     assert properties.headers == {"x-original-cc": [victim]}
 
 
@@ -213,6 +214,26 @@ def test_a_missing_queue_is_declared_durable(stage: Stage) -> None:
 def test_a_missing_queue_is_not_declared_where_the_route_says_so(stage: Stage) -> None:
     with pytest.raises(NotConnected, match="no queue"):
         stage.source(declare=False).connect()
+
+
+def test_a_missing_queue_to_which_a_gate_should_lead_is_not_made_without_it(stage: Stage) -> None:
+    """With the queue the gate's binding has gone: all would look well, and nothing would be delayed any more."""
+    gated = stage.source(gate=("orders",))
+    with pytest.raises(NotConnected, match=r"no queue .* nothing is delayed. Run `delaybridge apply`"):
+        gated.connect()
+    stage.channel.queue_declare(stage.queue)
+    gated.connect()
+    stage.channel.queue_delete(stage.queue)
+    with pytest.raises(NotConnected):
+        receive_until_lost(gated)
+    with pytest.raises(NotConnected, match="delaybridge apply"):
+        gated.connect()
+
+
+def receive_until_lost(source: RabbitSource) -> None:
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        source.receive(1, 0.1)
 
 
 def test_an_existing_queue_is_taken_with_whatever_arguments_it_has(stage: Stage) -> None:

@@ -58,6 +58,10 @@ class FakeWire:
         self.pending: Callable[[FakeChannel], None] | None = None
         self.written: list[bytes] = []
 
+    def add_on_connection_blocked_callback(self, callback: object) -> None: ...
+
+    def add_on_connection_unblocked_callback(self, callback: object) -> None: ...
+
     def channel(self, on_open_callback: Callable[[FakeChannel], None]) -> FakeChannel:
         if len(self.open) >= self.channels_left:
             raise NoFreeChannels
@@ -172,7 +176,7 @@ def test_of_equal_bodies_the_one_with_the_returned_headers_is_unroutable(stage: 
 
 
 def test_headers_that_the_broker_added_or_took_do_not_hide_a_returned_message(stage: Stage) -> None:
-    stage.publish("a", BCC="list", own=1)
+    stage.publish("a", address="/exchanges/x.real/k", BCC="list", own=1)
     stage.session.heard([returned("a", fields.table([("stamp", 5), ("own", 1)])), Confirmed(1, 1, False, True)])
     assert stage.outcomes == {"a": "unroutable"}
 
