@@ -75,6 +75,8 @@ class Poller:
         self._commits = Commits(consumer.config["group_id"])
         self._met: set[TopicPartition] = set()
         self._member: str | None = None  # who fetched what is here; None while nothing is
+        self._passed = time.monotonic()  # when this thread last came by
+        self._session = consumer.config["session_timeout_ms"] / 1000
         self._grouped = consumer.config["group_id"] is not None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka source", daemon=True)
@@ -97,7 +99,7 @@ class Poller:
     def _poll(self) -> None:
         """Fetch; or, while nobody receives, keep the place in the group without fetching."""
         self._mind_the_join()
-        if self.inbox.wait_for_room(1.0):
+        if self.inbox.wait_for_room(min(1.0, self._session / 6)):
             fetched = self.consumer.poll(timeout_ms=_POLL, max_records=self.inbox.prefetch)
         else:
             paused = self.consumer.assignment()
@@ -105,6 +107,7 @@ class Poller:
             fetched = self.consumer.poll(timeout_ms=_POLL)
             self._each(self.consumer.resume, paused)
         self._forgotten()
+        self._stood_still()
         created_again = self._meet(self.consumer.assignment() - self._met)
         for partition, records in fetched.items():
             if partition not in created_again:
@@ -155,6 +158,19 @@ class Poller:
         if not (self._holding and self._member) or self.consumer.group_metadata().member_id in ("", self._member):
             return False
         self.fail(NotConnected("the group has forgotten this bridge"))
+        return True
+
+    def _stood_still(self) -> bool:
+        """Whether this process stood still for so long that its session may have ended, as one of a machine that was suspended.
+
+        Then the connection is given up: others may have its partitions, and deliver what it fetches now. kafka-python finds that out with its next
+        heartbeat, seconds later. The last one was sent up to a third of the session before.
+        """
+        now = time.monotonic()
+        gap, self._passed = now - self._passed, now
+        if not self._holding or gap <= self._session * 2 / 3:
+            return False
+        self.fail(NotConnected(f"this process stood still for {gap:.0f} s, and the group may have given its partitions away"))
         return True
 
     def _join_again(self) -> None:

@@ -156,7 +156,7 @@ def out(
     return Outgoing(tag.encode(), address, Message(body, table, properties, key))
 
 
-def receive(source: KafkaSource, count: int, *, ack: bool = True) -> list[Received]:
+def receive(source: KafkaSource | ApartSource, count: int, *, ack: bool = True) -> list[Received]:
     """That many messages; acknowledged batch by batch."""
     messages: list[Received] = []
     deadline = time.monotonic() + 30

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from brokers.common import wait_until
 from brokers.kafka import admin, create_topic
 
 from contract.kafka_user import Intake, User, bodies, named, receive
+from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, adapter
 
 if TYPE_CHECKING:
@@ -66,6 +69,23 @@ def test_closing_commits_what_was_acknowledged(user: User) -> None:
     receive(source, 2, ack=False)
     source.close()
     assert user.committed() == {3: 6}
+
+
+def test_a_source_that_stood_still_for_longer_than_its_session_gives_nothing_that_came_meanwhile(kafka: Broker) -> None:
+    """As a bridge on a machine that was suspended: its partitions are others' by then."""
+    with contextlib.closing(User(kafka.url, session_timeout=1.5)) as user:
+        asleep = user.apart()
+        user.send(b"before")
+        assert bodies(receive(asleep, 1)) == ["before"]
+        assert asleep._process is not None
+        os.kill(asleep._process._process.pid, signal.SIGSTOP)
+        awake = user.source()
+        user.send(*[b"%d" % number for number in range(50)])
+        receive(awake, 50)
+        os.kill(asleep._process._process.pid, signal.SIGCONT)
+        with pytest.raises(NotConnected):
+            while (batch := asleep.receive(100, 15)) is not None:
+                assert batch.messages == []
 
 
 def test_partitions_change_hands_in_the_middle_of_intake_without_loss_or_doubles(user: User) -> None:

@@ -227,6 +227,18 @@ def test_numbers_of_a_batch_are_used_again_only_where_no_try_of_it_was_taken(
         caught.close()
 
 
+def test_a_batch_whose_time_is_over_is_tried_no_more() -> None:
+    """Else the sender forgets the producer's id with it, never asks for another, and sends nothing to anybody any more."""
+    assert "any([batch.in_retry() for batch in expired_batches])" in inspect.getsource(Sender._send_producer_data)
+    accumulator, partition = Accumulator(lambda _: None, delivery_timeout_ms=1, request_timeout_ms=1), TopicPartition("t", 0)
+    accumulator.enqueue(partition, [(b"tag", b"\x01\x01\0", 0)])
+    (waiting,) = accumulator._batches[partition]
+    waiting.retry()
+    waiting.created -= 1
+    (expired,) = accumulator.expired_batches()
+    assert (expired, expired.in_retry()) == (waiting, False)
+
+
 def test_the_sender_waits_for_requests_about_the_transaction_in_one_place() -> None:
     source = inspect.getsource(Sender.run_once)
     assert "has_in_flight_transactional_request() or self._maybe_send_pending_request()" in source

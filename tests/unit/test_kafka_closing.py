@@ -20,7 +20,7 @@ class Consumer:
     """Answers commits with `answers`, one after the other, then takes them; `done` is what was asked of it."""
 
     def __init__(self, *answers: Exception) -> None:
-        self.config = {"group_id": "g"}
+        self.config = {"group_id": "g", "session_timeout_ms": 10_000}
         self._client = client()
         self.pending: Any = None
         self.done: list[str] = []

@@ -33,7 +33,7 @@ class Source:
         self.commits: list[int] = []
         self._asked: list[Any] = []
         coordinator = SimpleNamespace(_do_commit_offsets_async=self._commit)
-        consumer = SimpleNamespace(config={"group_id": "g"}, _client=client(), _coordinator=coordinator)
+        consumer = SimpleNamespace(config={"group_id": "g", "session_timeout_ms": 10_000}, _client=client(), _coordinator=coordinator)
         self.poller = poller_on(consumer)
         self.poller.inbox.put(
             PARTITION, [Received(Message(b""), "", ORIGIN.token(number, 0), redelivered=True) for number in range(2 * MOST)]

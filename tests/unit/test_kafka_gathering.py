@@ -22,7 +22,7 @@ class Consumer:
     """Answers each fetch with so many records."""
 
     def __init__(self, count: int, body: bytes) -> None:
-        self.config = {"group_id": None}
+        self.config = {"group_id": None, "session_timeout_ms": 10_000}
         self._client = client()
         self._coordinator = SimpleNamespace(_join_task=None)
         self._records = [Received(Message(body), "t", bytes(24))] * count

@@ -50,7 +50,9 @@ class Group:
 
     def __init__(self) -> None:
         self.coordinator = Coordinator()
-        self._consumer: Any = SimpleNamespace(config={"group_id": "g"}, _client=client(), _coordinator=self.coordinator)
+        self._consumer: Any = SimpleNamespace(
+            config={"group_id": "g", "session_timeout_ms": 10_000}, _client=client(), _coordinator=self.coordinator
+        )
         self.poller = poller_on(self._consumer)
 
     def store(self, **ends: int) -> None:
