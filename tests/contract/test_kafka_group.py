@@ -84,8 +84,7 @@ def test_a_source_that_stood_still_for_longer_than_its_session_gives_nothing_tha
         receive(awake, 50)
         os.kill(asleep._process._process.pid, signal.SIGCONT)
         with pytest.raises(NotConnected):
-            while (batch := asleep.receive(100, 15)) is not None:
-                assert batch.messages == []
+            asleep.receive(100, 15)
 
 
 def test_partitions_change_hands_in_the_middle_of_intake_without_loss_or_doubles(user: User) -> None:
