@@ -104,7 +104,7 @@ class KafkaInterception:
             read = self.read(names)
             topics = cluster.topics(_with_destinations(read))
             findings = [finding for one in read for finding in _check_topic(topics, one)]
-            return [*findings, *self._check_strays(names, read), *self._check_groups(cluster, topics, read)]
+            return [*findings, *self._check_strays(cluster, names, read), *self._check_groups(cluster, topics, read)]
 
     def probe(self) -> list[Finding]:
         """See base.Interception. A topic that others read as well is left out, unless its name says that it is an ingress topic."""
@@ -164,11 +164,15 @@ class KafkaInterception:
 
     # --- check ---
 
-    def _check_strays(self, names: Iterable[str], read: Sequence[Ingress]) -> Iterator[Finding]:
+    def _check_strays(self, cluster: Cluster, names: Iterable[str], read: Sequence[Ingress]) -> Iterator[Finding]:
         """A cluster that creates topics by itself makes one for any delayed message whose topic has no ingress."""
         known = {one.name for one in read}
         for name in sorted(names):
-            if name not in known and self._ingress(name, "").destination:
+            if name in known or not self._ingress(name, "").destination:
+                continue
+            if others := cluster.readers(name):
+                yield Finding(True, f"topic `{name}` is read by others: {', '.join(sorted(others))}")
+            else:
                 fix = "add it to a route's `topic`; or delete it, if its messages are of no use any more"
                 yield Finding(False, f"topic `{name}` is named as an ingress topic, and no route reads it", fix)
 
@@ -236,7 +240,7 @@ def _check_destination(topic: Topic, one: Ingress, destination: Topic | None) ->
 
 
 def _check_settings(topic: Topic) -> Iterator[Finding]:
-    """Whatever lets Kafka drop a record that no bridge has taken, or refuse it."""
+    """Whatever lets Kafka drop a record that no bridge has taken, or refuse it; or lets one be delivered too early."""
     if _is_closed(topic):
         yield Finding(
             False, f"topic `{topic.name}` takes no messages: `delaybridge apply --undo` was interrupted", f"{APPLY}, or --undo again"
@@ -251,6 +255,9 @@ def _check_settings(topic: Topic) -> Iterator[Finding]:
     if "delete" in topic.settings["cleanup.policy"] and 0 <= int(topic.settings["retention.ms"]) < SHORTEST:
         text = f"topic `{topic.name}` keeps records for {_days(topic)}: if the bridge is down for longer, they are lost"
         yield Finding(False, text, f"{alter} retention.ms={RETENTION}")
+    if topic.settings["message.timestamp.type"] != SETTINGS["message.timestamp.type"]:
+        text = f"in topic `{topic.name}` a delay counts from the time that its producer gives a record: it may be of an hour ago"
+        yield Finding(False, text, f"{alter} message.timestamp.type={SETTINGS['message.timestamp.type']}")
     if int(topic.settings["retention.bytes"]) >= 0:
         text = f"topic `{topic.name}` drops records above {topic.settings['retention.bytes']} bytes in a partition, taken or not"
         yield Finding(False, text, f"{alter} retention.bytes=-1")

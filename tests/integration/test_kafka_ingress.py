@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from brokers.common import wait_until
 from brokers.kafka import admin, create_topic
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import MessageSizeTooLargeError
@@ -200,9 +201,12 @@ def test_check_finds_partitions_that_differ(stage: Stage) -> None:
         ("retention_ms", "3600000", "keeps records for 0.0417 days"),
         ("retention_bytes", "1000", "drops records above 1000 bytes"),
         ("cleanup_policy", "compact", "is compacted"),
+        ("message_timestamp_type", "CreateTime", "a delay counts from the time that its producer gives a record"),
     ],
 )
-def test_check_finds_whatever_lets_kafka_drop_what_the_bridge_has_not_taken(stage: Stage, setting: str, value: str, word: str) -> None:
+def test_check_finds_whatever_lets_kafka_drop_what_the_bridge_has_not_taken_or_deliver_it_early(
+    stage: Stage, setting: str, value: str, word: str
+) -> None:
     create_topic(stage.url, stage.name)
     create_topic(stage.url, stage.ingress, 1, **{setting: value})
     assert any(word in problem for problem in problems(stage.interception().check()))
@@ -211,6 +215,20 @@ def test_check_finds_whatever_lets_kafka_drop_what_the_bridge_has_not_taken(stag
 def test_check_finds_an_ingress_topic_that_nobody_reads(stage: Stage) -> None:
     create_topic(stage.url, f"stray{stage.suffix}")
     assert f"topic `stray{stage.suffix}` is named as an ingress topic, and no route reads it" in problems(stage.interception().check())
+
+
+def test_an_ingress_topic_of_another_bridge_is_no_problem(stage: Stage) -> None:
+    """Else the doctors of two bridges on one cluster could never be content."""
+    stray = f"stray{stage.suffix}"
+    create_topic(stage.url, stray)
+    with contextlib.closing(
+        KafkaConsumer(stray, bootstrap_servers=stage.url, group_id="another", auto_offset_reset="earliest")
+    ) as consumer:
+        stage.send(stray, 1)
+        wait_until(lambda: bool(consumer.poll(200)), "the record")
+        consumer.commit()
+    findings = stage.interception().check()
+    assert f"topic `{stray}` is read by others: another" in [each.what for each in findings if each.ok]
 
 
 def test_check_says_that_no_bridge_runs_and_what_waits_for_it(stage: Stage) -> None:
