@@ -22,7 +22,7 @@ from ..core.recurrence import following, misfired
 from ..core.store import Due, Held, Record, Settled, Store
 from .flights import Flight, Flights
 from .holds import NEVER, Hold, Holds
-from .planner import carrier
+from .planner import carried, carrier
 
 if TYPE_CHECKING:
     from .metrics import Metrics, Published
@@ -324,10 +324,15 @@ class Lane:
         return Held(due.key, due.attempts + 1, str(error))
 
     def _dead_letter(self, due: Due, now: int, reason: str, detail: str) -> None:
+        """To its route's destination for dead letters; what is on its way there already goes to the shelf, and what was wrong with it is not forgotten."""
         record = due.record
-        address = "" if record.kind == "refused" else self._dead_letters.get(record.route, "")
+        if record.kind == "refused":
+            reason, why = carried(record)
+            address, detail = "", f"{why} (and as a dead letter to {record.address!r}: {detail})"
+        else:
+            address = self._dead_letters.get(record.route, "")
+            self._metrics.dead_letter(reason, 1)
         forward = carrier(record, address, now, reason, detail) if address else None
-        self._metrics.dead_letter(reason, 1)
         log.warning("dead_lettered", route=record.route, id=record.id, address=record.address, reason=reason, detail=detail)
         self._close(
             Settled(due.key, "dead_lettered", now, reason, detail, due.attempts + 1, next=self._next(due, now), forward=forward), now

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from contract.stores import record
+from msgspec.structs import replace
 from unit.lane_bench import T0, Bench, bodies
 
 from delaybridge.adapters.base import BackOff, Rejected
 from delaybridge.bridge.lane import LaneSettings
+from delaybridge.bridge.planner import carrier
+from delaybridge.core.message import message
 from delaybridge.core.reasons import Reason
+from delaybridge.core.store import Refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +61,18 @@ def test_a_destination_that_failed_is_tried_with_one_message_of_all_that_wait(be
     bench.tick(T0 + 5000)
 
     assert bodies(bench.wire) == ["0"]
+
+
+def test_a_dead_letter_whose_own_destination_fails_is_shelved_with_what_was_wrong_with_it(bench: Bench) -> None:
+    kept = replace(record("a", address="orders.dead", kind="refused"), message=message(b"body", {"x-delay": "soon"}))
+    forward = carrier(kept, "orders.dead", T0, "bad_duration", "'soon' is not a duration")
+    bench.store.put([Refuse(kept, "bad_duration", "'soon' is not a duration", forward)], T0)
+    _fail(bench, T0)
+    bench.tick(T0 + 60_000)
+
+    (dead,) = bench.store.dead_letters(10)
+    assert dead.reason == "bad_duration"
+    assert dead.detail == "'soon' is not a duration (and as a dead letter to 'orders.dead': unroutable: no such queue)"
 
 
 def test_where_no_time_is_set_a_destination_is_never_given_up(bench: Bench) -> None:
