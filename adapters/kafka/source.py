@@ -81,7 +81,7 @@ class KafkaSource:
         return self.subscription.pattern and f"(?:{self.subscription.pattern})$"
 
     def _listen(self, consumer: Any, topics: Topics, topic: str) -> None:
-        topics.require((topic,))
+        topics.require((topic,), "create it first")
         partitions = [TopicPartition(topic, partition) for partition in topics.partitions(topic)]
         consumer.assign(partitions)
         for partition, end in consumer.end_offsets(partitions, timeout_ms=int(self.options.connection_timeout * 1000)).items():

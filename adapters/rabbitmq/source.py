@@ -133,7 +133,7 @@ class _Subscriber:
             self._link.fail(reason)
 
     def _cancelled(self, _: Any) -> None:
-        self._link.fail(NotConnected(f"RabbitMQ cancelled the consumer: {self._subscription} is gone"))
+        self._link.fail(NotConnected(f"RabbitMQ cancelled the consumer: queue `{self._subscription[0]}` is gone"))
 
     def heard(self, events: list[Event]) -> None:
         """See Session."""
