@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..store import Answer, Came, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreError, StoreFull
 from .control import Control
-from .database import ROOM_TO_OPEN, Database, told
+from .database import ROOM_TO_OPEN, told
 from .delivery import Delivery
 from .disk import Disk, Quota, files
 from .intake import Intake, encoded
@@ -17,6 +17,7 @@ from .listing import Listing
 from .moving import Moving
 from .space import Space, compact
 from .state import State
+from .watermark import opened
 
 if TYPE_CHECKING:
     import builtins
@@ -59,17 +60,18 @@ class TimeIndex:
         self.path.mkdir(parents=True, exist_ok=True)
         self._failure: StoreError | None = None
         self._closed = False
-        self._db = Database(self.path / "db")
+        self._db, watermark = opened(self.path / "db")
         free = free_bytes or (lambda: shutil.disk_usage(self.path).free)
         self._quota = Quota(self.path, max_bytes, free) if max_bytes is not None else None
         self._disk = Disk(self.path / "reserve", reserve_bytes, min_free_disk, self._quota.free_bytes if self._quota else free)
         try:
             with told():
                 self._state = State(
-                    self._db, self._disk, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens, first_row=first_row
+                    self._db, self._disk, watermark, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens, first_row=first_row
                 )
         except BaseException:
             self._db.close()
+            watermark.close()
             raise
         self._intake = Intake(self._state)
         self._delivery = Delivery(self._state)

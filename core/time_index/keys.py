@@ -3,6 +3,8 @@ r"""The keys: what stands where on disk. All numbers are big-endian, so that byt
     family  key                                              value
     ------  -----------------------------------------------  ------------------------------------------------------------
     due     track 2 | instant 6 | arrival 8                  Record (msgpack); its id is empty where the key implies it
+    due     \0                                               number of the last write, as in 'n' of meta; no track has this number
+    ids     \0                                               the same
     ids     'i' id                                           'p' due key | 'e' event at | 'w' at
     ids     'x' at 8 | id                                    nothing: when a remembered id was written, oldest first
     meta    'f'                                              format version
@@ -45,6 +47,7 @@ pack64 = struct.Struct(">Q").pack
 _pack32 = struct.Struct(">I").pack
 
 FORMAT_KEY = b"f"
+WRITE_KEY = b"\0"
 NUMBERS_KEY = b"n"
 INTENT_KEY = b"w"
 LANES = b"l"

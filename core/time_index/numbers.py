@@ -26,3 +26,8 @@ class Numbers(msgspec.Struct):
     def unpacked(cls, raw: bytes | None) -> Numbers:
         """From the disk; the first numbers where nothing was written yet."""
         return cls(*_FORM.unpack(raw)) if raw else cls()
+
+    @staticmethod
+    def written(raw: bytes | None) -> int:
+        """The number of the write alone, from these or from what `Change` puts beside them; 0 where nothing was written yet."""
+        return int.from_bytes(raw[:8], "big") if raw else 0

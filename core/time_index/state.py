@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .disk import Disk
+    from .watermark import Watermark
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Record).decode
@@ -46,9 +47,20 @@ class State:
     before, holding nothing, and who only reads waits for no disk at all. Both go round in turns: a lane with much to do keeps nobody out.
     """
 
-    def __init__(self, db: Database, disk: Disk, *, bridge: str, memory_ms: int, recent_tokens: int, first_row: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        disk: Disk,
+        watermark: Watermark,
+        *,
+        bridge: str,
+        memory_ms: int,
+        recent_tokens: int,
+        first_row: Callable[[], int],
+    ) -> None:
         self.db = db
         self.disk = disk
+        self._watermark = watermark
         self._check_format()
         written = db.meta.get(keys.NUMBERS_KEY)
         self.numbers = Numbers.unpacked(written)
@@ -72,6 +84,7 @@ class State:
         found = self.db.meta.get(keys.FORMAT_KEY)
         if found is None:
             self.db.write({}, {}, {keys.FORMAT_KEY: bytes((keys.FORMAT,))})
+            self.db.sync()  # before there is any table: see Watermark
         elif found != bytes((keys.FORMAT,)):
             raise StoreError(
                 f"{self.db.path} has format {found[0]}; this version reads format {keys.FORMAT}. "
@@ -180,6 +193,7 @@ class State:
         self.ids.forget(change)
         change.meta.update(self.lanes.unwritten)
         change.meta[keys.NUMBERS_KEY] = change.numbers.packed()
+        change.due[keys.WRITE_KEY] = change.ids[keys.WRITE_KEY] = keys.pack64(change.numbers.write)
         self._write(change, spend_reserve=spend_reserve)
         self._learn(change, counted)
 
@@ -235,15 +249,23 @@ class State:
                 return
             reached = self.numbers
             with contextlib.suppress(StoreError):
-                self.db.sync()
-                self._durable = reached
+                self._synced(reached)
                 return
             with self.lock:
                 if self.reopen() < aim:
                     raise StoreError("the disk lost what was written and not synced yet")
 
+    def _synced(self, reached: Numbers) -> None:
+        self.db.sync()
+        if reached.write > self._durable.write:
+            self._watermark.note(reached.write)
+        self._durable = reached
+
     def close(self) -> None:
         """Sync and release the database, with both locks held."""
         with self.compacting:
-            self.db.sync()
-            self.db.close()
+            try:
+                self._synced(self.numbers)
+            finally:
+                self.db.close()
+                self._watermark.close()

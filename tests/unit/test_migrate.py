@@ -19,7 +19,7 @@ from delaybridge.bridge.migrate import Place, place, to_level_queues, to_time_in
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.store import Held, Put, Refuse, Settled, StoreFull, Withdraw
-from delaybridge.core.time_index import TimeIndex
+from delaybridge.core.time_index import TimeIndex, keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -318,7 +318,7 @@ def test_what_has_moved_out_leaves_nothing_of_its_id(index: TimeIndex, there: Pl
 
     out(index, there)
 
-    assert list(index._state.db.ids.items()) == []
+    assert list(index._state.db.ids.keys()) == [keys.WRITE_KEY]
 
 
 def test_only_a_cancellation_whose_schedule_may_still_come_counts_as_one_that_waits(index: TimeIndex) -> None:
