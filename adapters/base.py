@@ -227,6 +227,15 @@ class Intercepting(Protocol):
 
 
 @runtime_checkable
+class Crowded(Protocol):
+    """Optional ability of an Interception: to tell where other bridges take in messages as well."""
+
+    def crowds(self) -> dict[str, int]:
+        """How many consumers each ingress queue has that has more than one bridge of this configuration would be; changes nothing."""
+        ...
+
+
+@runtime_checkable
 class Gathering(Protocol):
     """Optional ability of a source that asks its broker for messages: to ask less often, for more at once, which costs both of them less."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+from collections import Counter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -46,7 +47,8 @@ class RabbitInterception:
 
     def __init__(self, options: RabbitMQ, endpoints: Sequence[Endpoint]) -> None:
         self._options = options
-        self._queues = list(dict.fromkeys(endpoint.queue for endpoint in endpoints))
+        self._readers = Counter(endpoint.queue for endpoint in endpoints)
+        self._queues = list(self._readers)
         self._gated: dict[str, str] = {}
         for endpoint in endpoints:
             for exchange in endpoint.gate:
@@ -213,6 +215,12 @@ class RabbitInterception:
                     f"queue `{queue}` has {found or 'no'} consumer{'' if found == 1 else 's'}",
                     "start the bridge: `delaybridge run`",
                 )
+
+    def crowds(self) -> dict[str, int]:
+        """See base.Crowded. A connection that was lost counts until RabbitMQ misses its heartbeats."""
+        parameters = self._parameters()
+        found = {queue: amqp.consumers(parameters, queue) or 0 for queue in self._queues}
+        return {queue: count for queue, count in found.items() if count > self._readers[queue]}
 
     # --- probe ---
 

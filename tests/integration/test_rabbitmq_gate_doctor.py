@@ -109,6 +109,16 @@ def test_check_looks_at_the_permissions_of_the_user_who_publishes_though_another
     assert f"user `{stage.exchange}-user` may not write `{stage.exchange}.real`" in found
 
 
+def test_check_counts_the_consumers_of_an_ingress_queue_that_are_more_than_one_bridge(stage: Stage) -> None:
+    plain = gated(stage.url, None, stage.ingress)
+    plain.apply()
+    with stage.connected() as first, stage.connected() as second:
+        first.basic_consume(stage.ingress, lambda *_: None)
+        assert plain.crowds() == {}
+        second.basic_consume(stage.ingress, lambda *_: None)
+        assert plain.crowds() == {stage.ingress: 2}
+
+
 # --- probe ---
 
 
