@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -13,6 +12,7 @@ from ...core.headers import DELAY_NAMES
 from ..base import AdapterError, Finding, NotConnected, Step
 from . import amqp
 from .address import real_of
+from .ingress import losses
 from .level_queues import UNLIMITED
 from .link import translated
 from .management import Call, Management
@@ -24,15 +24,12 @@ if TYPE_CHECKING:
 
     from pika.connection import Parameters
 
-    from .management import Binding, Broker, Queue
+    from .management import Binding, Broker
     from .options import Endpoint, RabbitMQ
 
 HEADERS = sorted(name.decode() for name in DELAY_NAMES)
 ROUNDS = 4
 """How often to look again: exchanges that are bound to each other need a second look, a consumer that binds meanwhile one more."""
-
-ENOUGH = 1_000_000
-"""Redeliveries that no bridge reaches."""
 
 ENABLE = "rabbitmq-plugins enable rabbitmq_management"
 NEEDS = "a gate needs RabbitMQ's management API: bindings and policies can be read nowhere else"
@@ -181,9 +178,7 @@ class RabbitInterception:
         for name in self._queues:
             queue = broker.queues.get(name)
             if queue is not None:
-                fix = "delete it, then " + APPLY
-                yield Finding(queue.durable, f"queue `{name}` is {'durable' if queue.durable else 'not durable: a restart loses it'}", fix)
-                yield from _check_limit(queue)
+                yield from list(losses(queue)) or [Finding(True, f"queue `{name}` is durable, and nothing in it expires or is dropped")]
         for gate in self._gates(broker):
             yield from _check_gate(api, gate)
         yield from self._check_permissions(api)
@@ -304,15 +299,3 @@ def _bypass(gate: Gate, binding: Binding) -> Finding:
     if binding in gate.stuck():
         return Finding(False, what, f"it is exclusive to its consumer: let that consumer bind it to `{gate.real}`")
     return Finding(False, what, f"{APPLY}; and let the consumer that declares this binding declare it on `{gate.real}`")
-
-
-def _check_limit(queue: Queue) -> Iterator[Finding]:
-    """A bridge that is killed again and again, or cannot store, has the same messages redelivered each time."""
-    limit = queue.delivery_limit
-    if isinstance(limit, int) and 0 <= limit < ENOUGH:
-        policy = shlex.join(["^" + re.escape(queue.name) + "$", '{"delivery-limit": -1}'])
-        yield Finding(
-            False,
-            f"queue `{queue.name}` drops a message that it has delivered {limit} times without an acknowledgement",
-            f"`rabbitmqctl set_policy NAME {policy} --apply-to quorum_queues`, or a policy of yours that says so; not where its own arguments set the limit",
-        )

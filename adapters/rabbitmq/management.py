@@ -38,12 +38,25 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """One queue. `delivery_limit` is after how many redeliveries RabbitMQ drops a message, or `unlimited`; None where it does not say, as before 4.0."""
+    """One queue. `delivery_limit` is after how many redeliveries RabbitMQ drops a message, or `unlimited`; None where it does not say, as before 4.0.
+
+    `effective_policy_definition` is what its policy and its operator policy say together; a list where that is nothing.
+    """
 
     name: str
     durable: bool = True
     exclusive: bool = False
     delivery_limit: int | str | None = None
+    arguments: Arguments = {}
+    policy: str | None = None
+    operator_policy: str | None = None
+    effective_policy_definition: Any = None
+
+    @property
+    def defined(self) -> Arguments:
+        """What policies say of it."""
+        found = self.effective_policy_definition
+        return found if isinstance(found, dict) else {}
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -179,7 +192,7 @@ class Management:
         path = self.calls.path
         bindings = msgspec.convert(self.get(path("bindings")), list[Binding])
         exchanges = msgspec.convert(self.get(path("exchanges")), list[Exchange])
-        queues = msgspec.convert(self.get(path("queues") + "?columns=name,durable,exclusive,delivery_limit"), list[Queue])
+        queues = msgspec.convert(self.get(path("queues") + "?columns=" + ",".join(Queue.__struct_fields__)), list[Queue])
         return Broker(
             version=self.get("/overview")["rabbitmq_version"],
             nodes=self._nodes(),

@@ -13,7 +13,8 @@ import pytest
 
 from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, amqp
-from delaybridge.adapters.rabbitmq.interception import RabbitInterception, _check_limit
+from delaybridge.adapters.rabbitmq.ingress import losses
+from delaybridge.adapters.rabbitmq.interception import RabbitInterception
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue, _reason
 from delaybridge.adapters.rabbitmq.topology import Gate, version
 
@@ -195,9 +196,24 @@ def test_a_file_of_certificates_that_holds_none_is_told_as_any_other_problem_of_
 
 @pytest.mark.parametrize(("limit", "told"), [(20, True), (None, False), ("unlimited", False), (2**31 - 1, False), (-1, False)])
 def test_a_queue_that_drops_what_was_redelivered_is_found(limit: int | str | None, told: bool) -> None:
-    found = list(_check_limit(Queue("orders.in", delivery_limit=limit)))
+    found = list(losses(Queue("orders.in", delivery_limit=limit)))
     assert [finding.ok for finding in found] == [False] * told
     assert all("set_policy NAME '^orders\\.in$' '{\"delivery-limit\": -1}'" in finding.fix for finding in found)
+
+
+@pytest.mark.parametrize("limit", ["message-ttl", "expires", "max-length", "max-length-bytes"])
+def test_a_queue_that_drops_what_no_bridge_has_taken_is_found_and_who_says_so(limit: str) -> None:
+    (by_argument,) = losses(Queue("in", arguments={f"x-{limit}": 5}))
+    (by_policy,) = losses(Queue("in", policy="ours", operator_policy="theirs", effective_policy_definition={limit: 5}))
+    assert not by_argument.ok
+    assert f"argument `x-{limit}`" in by_argument.what
+    assert "delete it" in by_argument.fix
+    assert not by_policy.ok
+    assert f"take `{limit}` out of policy `ours` or `theirs`" in by_policy.fix
+
+
+def test_a_queue_of_which_no_policy_says_anything_loses_nothing() -> None:
+    assert list(losses(Queue("in", arguments={"x-queue-type": "quorum"}, effective_policy_definition=[]))) == []
 
 
 def test_where_several_nodes_hold_it_an_ingress_queue_keeps_what_is_redelivered() -> None:
