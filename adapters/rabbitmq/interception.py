@@ -80,6 +80,9 @@ class RabbitInterception:
                 steps.append(Step(f"{refusal[0]}: {refusal[1]}", "", False))
             else:
                 steps += [_step(api, change) for change in (*gate.build(api.calls), *gate.move(api.calls))]
+            stray = None if refusal else gate.stray()
+            if stray:
+                steps.append(Step(f"{stray[0]}: {stray[1]}", "", False))
         return steps
 
     def _ingress(self, api: Management, broker: Broker) -> list[Change]:
@@ -275,6 +278,8 @@ def _check_gate(api: Management, gate: Gate) -> Iterator[Finding]:
         yield Finding(False, *refusal)
         return
     problems = [Finding(False, f"missing: {change.what}", APPLY) for change in gate.build(api.calls) if not change.done]
+    stray = gate.stray()
+    problems += [Finding(False, *stray)] if stray else []
     problems += [_bypass(gate, binding) for binding in gate.bypasses()]
     problems += [Finding(False, f"not yet so: {change.what}", APPLY) for change in gate.leftovers(api.calls)]
     problems += [

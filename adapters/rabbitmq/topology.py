@@ -95,13 +95,32 @@ class Gate:
 
     def other_ways_in(self) -> list[str]:
         """Exchanges whose alternate is the gated one: the bridge would see their names, not this one."""
-        policies = {policy.name: policy for policy in self._broker.policies}
+        return [exchange.name for exchange in self._broker.exchanges.values() if self._alternate_of(exchange) == self.name]
 
-        def alternate(exchange: Exchange) -> object:
-            policy = policies.get(exchange.policy or "")
-            return exchange.arguments.get(ALTERNATE) or (policy and policy.definition.get(ALTERNATE))
+    def _alternate_of(self, exchange: Exchange) -> str | None:
+        """The alternate exchange that RabbitMQ uses: an argument wins over a policy."""
+        said = [each.definition.get(ALTERNATE) for each in self._broker.policies if each.name == exchange.policy]
+        found = exchange.arguments.get(ALTERNATE) or next(iter(said), None)
+        return None if found is None else str(found)
 
-        return [exchange.name for exchange in self._broker.exchanges.values() if alternate(exchange) == self.name]
+    def stray(self) -> tuple[str, str] | None:
+        """What nobody takes goes from `.real` to another place than `name` says, and what to do; None where it does not.
+
+        An alternate exchange that was set on `name` after it was gated is never asked there: the gate takes everything.
+        """
+        real, wanted = self._broker.exchanges.get(self.real), self._alternate()
+        if real is None:
+            return None
+        found, declared = self._alternate_of(real), ALTERNATE in real.arguments
+        if found == wanted or (wanted is None and not declared):  # a policy for `.real` alone is the user's own
+            return None
+        what = f"what `{self.name}` cannot route goes on to {_named(found)} and not to {_named(wanted)}: only the alternate exchange of `{self.real}` counts"
+        if not declared:
+            return what, f"let a policy set `{ALTERNATE}` to {_named(wanted)} for `{self.real}` as well"
+        return what, (
+            f"`{self.real}` was declared with it, and arguments cannot be changed: without producers of delayed messages, run "
+            f"`delaybridge apply --undo --only interception`, delete `{self.real}`, run `delaybridge apply`"
+        )
 
     # --- why not ---
 
@@ -176,7 +195,7 @@ class Gate:
         known = self._broker.exchanges
         alternate = self._alternate()
         arguments = {ALTERNATE: alternate} if alternate else {}
-        kept = f"; what cannot be routed goes on to `{alternate}`" if alternate else ""
+        kept = f"; what cannot be routed goes on to `{alternate}`" if alternate and not self.stray() else ""
         return [
             Change(
                 f"exchange `{self.real}` holds the bindings of `{self.name}`{kept}",
@@ -291,6 +310,10 @@ class Gate:
 
     def _sources_of_real(self) -> list[Binding]:
         return [binding for binding in self._bindings_to(self.real) if binding.source != self.gate]
+
+
+def _named(exchange: str | None) -> str:
+    return f"`{exchange}`" if exchange else "nowhere"
 
 
 def remove(binding: Binding, calls: Calls) -> Change:

@@ -134,6 +134,34 @@ def test_the_gates_policy_says_what_the_users_strongest_says_and_outranks_it() -
     assert real.body["arguments"] == {"alternate-exchange": "found"}
 
 
+@pytest.mark.parametrize(
+    ("policies", "real", "told"),
+    [
+        ([], {}, None),
+        ([("orders", "x")], {"alternate-exchange": "x"}, None),
+        ([("orders", "x"), ("orders.real", "x")], {}, None),
+        ([("orders.real", "x")], {}, None),
+        ([("orders", "x")], {}, "goes on to nowhere and not to `x`"),
+        ([("orders", "x"), ("orders.real", "y")], {}, "goes on to `y` and not to `x`"),
+        ([("orders", "y")], {"alternate-exchange": "x"}, "goes on to `x` and not to `y`"),
+        ([], {"alternate-exchange": "x"}, "goes on to `x` and not to nowhere"),
+    ],
+)
+def test_what_nobody_takes_goes_where_the_user_says_or_it_is_told(
+    policies: list[tuple[str, str]], real: dict[str, str], told: str | None
+) -> None:
+    names = {name for name, _ in policies}
+    exchanges = [
+        Exchange(name, "topic", arguments=arguments, policy=name if name in names else None)
+        for name, arguments in (("orders", {}), ("orders.real", real))
+    ]
+    stray = gate(*exchanges, policies=[Policy(name, f"^{name}$", {"alternate-exchange": to}) for name, to in policies]).stray()
+    assert (stray is None) == (told is None)
+    if stray and told:
+        assert told in stray[0]
+        assert ("delete `orders.real`" in stray[1]) == bool(real)
+
+
 def test_a_name_is_taken_literally_in_the_policys_pattern() -> None:
     call = gate(Exchange("a.b+", "direct"), name="a.b+").build(CALLS)[-1].action
     assert isinstance(call, Call)
