@@ -17,7 +17,7 @@ from .level_queues import UNLIMITED
 from .link import translated
 from .management import Call, Management
 from .probe import probe
-from .topology import GUIDE, PLUGIN, Change, Gate
+from .topology import GUIDE, PLUGIN, Change, Gate, unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -184,12 +184,20 @@ class RabbitInterception:
                 yield from list(losses(queue)) or [Finding(True, f"queue `{name}` is durable, and nothing in it expires or is dropped")]
         for gate in self._gates(broker):
             yield from _check_gate(api, gate)
+        yield from self._check_unnamed(broker)
         yield from self._check_permissions(api)
         for exchange in broker.exchanges.values():
             if exchange.type == PLUGIN:
                 yield Finding(
                     True, f"exchange `{exchange.name}` still uses the delayed-message plugin, which ends with RabbitMQ 4.3: see {GUIDE}"
                 )
+
+    def _check_unnamed(self, broker: Broker) -> Iterator[Finding]:
+        """The bridge takes what such a gate sends for messages to the queue itself: back where they came from, they meet the gate again."""
+        for exchange in unnamed(broker, self._queues, self._gated):
+            what = f"`{exchange}` is gated, but no route names it under `gate`: its delayed messages go round between gate and bridge"
+            fix = f"name it there; or undo its gate, by `delaybridge apply --undo --only interception` with a configuration that gates `{exchange}` only"
+            yield Finding(False, what, fix)
 
     def _check_permissions(self, api: Management) -> Iterator[Finding]:
         user = getattr(self._parameters()[0].credentials, "username", "")  # only RabbitMQ knows the name that a certificate stands for

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .address import gate_of, real_of
+from .address import GATE_SUFFIX, gate_of, real_of
 from .management import Arguments, Binding, Broker, Call, Calls, Exchange, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 GUIDE = "docs/migrating/rabbitmq-delayed-message-exchange.md"
 PLUGIN = "x-delayed-message"
@@ -310,6 +310,15 @@ class Gate:
 
     def _sources_of_real(self) -> list[Binding]:
         return [binding for binding in self._bindings_to(self.real) if binding.source != self.gate]
+
+
+def unnamed(broker: Broker, queues: Sequence[str], named: Collection[str]) -> list[str]:
+    """Exchanges outside `named` that are gated all the same, and whose gates lead to one of `queues`."""
+    gates = {each.source for each in broker.bindings if each.destination_type == "queue" and each.destination in queues}
+    reached = {each.destination for each in broker.bindings if each.destination_type == "exchange"}
+    reached |= {each.definition.get(ALTERNATE, "") for each in broker.policies}
+    found = {gate.removesuffix(GATE_SUFFIX) for gate in gates & reached if gate.endswith(GATE_SUFFIX)}
+    return sorted(found.difference(named))
 
 
 def _named(exchange: str | None) -> str:

@@ -130,6 +130,17 @@ def test_check_finds_by_what_an_ingress_queue_loses_messages(stage: Stage) -> No
     ]
 
 
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_check_finds_a_gate_that_the_configuration_names_no_more(stage: Stage, kind: str) -> None:
+    stage.build(kind)
+    stage.gate().apply()
+    without = gated(stage.url, stage.management_url, stage.ingress)
+    assert any(f"`{stage.exchange}` is gated, but no route names it" in problem for problem in problems(without.check()))
+    assert not any("is gated, but" in problem for problem in problems(stage.gate().check()))
+    stage.gate().undo()
+    assert not any("is gated, but" in problem for problem in problems(without.check()))
+
+
 def test_check_counts_the_consumers_of_an_ingress_queue_that_are_more_than_one_bridge(stage: Stage) -> None:
     plain = gated(stage.url, None, stage.ingress)
     plain.apply()

@@ -16,7 +16,7 @@ from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, amqp
 from delaybridge.adapters.rabbitmq.ingress import losses
 from delaybridge.adapters.rabbitmq.interception import RabbitInterception
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue, _reason
-from delaybridge.adapters.rabbitmq.topology import Gate, version
+from delaybridge.adapters.rabbitmq.topology import Gate, unnamed, version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,6 +160,17 @@ def test_what_nobody_takes_goes_where_the_user_says_or_it_is_told(
     if stray and told:
         assert told in stray[0]
         assert ("delete `orders.real`" in stray[1]) == bool(real)
+
+
+def test_a_gate_that_no_route_names_any_more_is_found_until_it_is_undone() -> None:
+    caught = Binding("orders.gate", "in", "queue")
+    ways = [Binding("orders", "orders.gate", "exchange", "#")], [Policy("orders.gate", "^orders$", {"alternate-exchange": "orders.gate"})]
+    by_binding, by_policy = broker(bindings=[caught, *ways[0]]), broker(bindings=[caught], policies=ways[1])
+    for found in (by_binding, by_policy):
+        assert unnamed(found, ["in"], []) == ["orders"]
+        assert unnamed(found, ["in"], ["orders"]) == []
+        assert unnamed(found, ["others"], []) == []
+    assert unnamed(broker(bindings=[caught]), ["in"], []) == []
 
 
 def test_a_name_is_taken_literally_in_the_policys_pattern() -> None:
