@@ -70,6 +70,39 @@ def test_a_broker_that_holds_no_level_queues_is_left_alone_when_only_these_are_m
     assert "other: nothing to do: it holds no level queues" in told.stderr
 
 
+class Gate(Part):
+    """Takes a binding away, finds a queue there, makes an exchange, and cannot do one thing."""
+
+    def plan(self) -> list[Step]:
+        queue, binding, exchange = Step("a queue", "", True), Step("a binding is gone", "unbind", False), Step("an exchange", "make", False)
+        return [queue, binding, exchange, Step("a file", "edit", False)]
+
+    def apply(self) -> list[Step]:
+        return [Step("a queue", "", True), Step("an exchange", "make", True), Step("a file", "edit", False)]
+
+
+def test_apply_tells_what_it_did_and_what_was_so_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KafkaAdapter, "interception", lambda *_: Gate("gate"))
+    words = ("apply", "--broker", "kafka", "--only", "interception")
+
+    told, listed = call(*words), call(*words, "-o", "json")
+
+    assert (told.exit_code, listed.exit_code) == (1, 1)
+    assert told.stdout.splitlines() == [
+        "was so    kafka: a queue",
+        "done now  kafka: an exchange",
+        "to do     kafka: a file",
+        "       edit",
+        "done now  kafka: a binding is gone",
+    ]
+    assert [(step["what"], step["done"], step["now"]) for step in json.loads(listed.stdout)] == [
+        ("a queue", True, False),
+        ("an exchange", True, True),
+        ("a file", False, False),
+        ("a binding is gone", True, True),
+    ]
+
+
 @pytest.mark.parametrize("output", ["table", "ndjson"])
 def test_what_was_made_is_told_although_the_next_broker_is_away(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     class Away(Part):
