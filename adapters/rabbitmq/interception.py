@@ -15,7 +15,7 @@ from .address import real_of
 from .ingress import losses
 from .level_queues import UNLIMITED
 from .link import translated
-from .management import Call, Management
+from .management import READS, Binding, Call, Management
 from .probe import probe
 from .topology import GUIDE, PLUGIN, Change, Gate, unnamed
 
@@ -24,17 +24,15 @@ if TYPE_CHECKING:
 
     from pika.connection import Parameters
 
-    from .management import Binding, Broker
+    from .management import Broker
     from .options import Endpoint, RabbitMQ
 
 HEADERS = sorted(name.decode() for name in DELAY_NAMES)
 ROUNDS = 4
 """How often to look again: exchanges that are bound to each other need a second look, a consumer that binds meanwhile one more."""
 
-ENABLE = "rabbitmq-plugins enable rabbitmq_management"
 NEEDS = "a gate needs RabbitMQ's management API: bindings and policies can be read nowhere else"
-THEN_SET = "set the broker's `management_url`"
-SET_URL = f"enable it (`{ENABLE}`) and {THEN_SET}"
+SET_URL = "enable it (`rabbitmq-plugins enable rabbitmq_management`) and set the broker's `management_url`"
 APPLY = "run `delaybridge apply`"
 CHECK_URL = "check `management_url`, and that the plugin rabbitmq_management runs"
 
@@ -57,7 +55,7 @@ class RabbitInterception:
     def plan(self) -> list[Step]:
         """See base.Interception. Without the management API it can only tell about queues."""
         if not self._options.management_url:
-            return [*self._plan_queues(), *(Step(f"gate exchange `{name}`: {NEEDS}; {THEN_SET}", ENABLE, False) for name in self._gated)]
+            return [*self._plan_queues(), *(Step(f"gate exchange `{name}`: {NEEDS}; {SET_URL}", "", False) for name in self._gated)]
         with self._api() as api:
             return self._plan(api, api.broker())
 
@@ -68,6 +66,7 @@ class RabbitInterception:
                 f"queue `{queue}` takes in delayed messages",
                 amqp.declare_command(queue),
                 amqp.consumers(parameters, queue) is not None,
+                (amqp.READS,),
             )
             for queue in self._queues
         ]
@@ -265,13 +264,10 @@ class RabbitInterception:
 
 
 def _step(api: Management, change: Change) -> Step:
-    if isinstance(change.action, Call):
-        command = api.command(change.action)
-    elif change.action.needs_void():
-        command = amqp.bind_command(change.action)
-    else:
-        command = api.command(api.calls.bind(change.action))
-    return Step(change.what, command, change.done)
+    if isinstance(change.action, Binding) and change.action.needs_void():
+        return Step(change.what, amqp.bind_command(change.action), change.done, (amqp.READS,))
+    call = change.action if isinstance(change.action, Call) else api.calls.bind(change.action)
+    return Step(change.what, api.command(call), change.done, (READS,))
 
 
 def _refuse(gates: Sequence[Gate]) -> None:

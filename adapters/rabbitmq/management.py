@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 VOID = "undefined"
 """How the API shows an argument without a value. It is None here, and can be sent by AMQP only: the API answers 500 to JSON's null."""
 
+READS = "RABBITMQ_PASSWORD"
+"""The environment variable from which commands read the password."""
+
 Arguments = dict[str, Any]
 
 
@@ -111,10 +114,10 @@ class Call(msgspec.Struct, frozen=True):
 
     def command(self, url: str, user: str) -> str:
         """The same as a command to paste; the password is read from the environment."""
-        words = ["curl", "-fsS", "-u", f"{user}:$RABBITMQ_PASSWORD", "-X", self.method, f"{url}/api{self.path}"]
+        words = ["curl", "-fsS", "-u", f"{user}:${READS}", "-X", self.method, f"{url}/api{self.path}"]
         if self.body is not None:
             words += ["-H", "content-type: application/json", "-d", json.dumps(self.body, ensure_ascii=False)]
-        return " ".join(f'"{word}"' if "$RABBITMQ" in word else shlex.quote(word) for word in words)
+        return " ".join(f'"{word}"' if f"${READS}" in word else shlex.quote(word) for word in words)
 
 
 class Calls:

@@ -35,8 +35,13 @@ OnlyOption = Annotated[Part | None, typer.Option("--only", help="Only this part 
 
 @commands.command(epilog="Example: delaybridge plan --broker rabbit")
 def plan(config: ConfigOption = None, broker: BrokerOption = None, only: OnlyOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Print what the brokers still need. Each step with a command to paste; changes nothing."""
-    _show(_steps(config, broker, only, lambda prepared: _rows(prepared.plan())), output)
+    """Print what the brokers still need. Each step with a command to paste; changes nothing.
+
+    Exit status 1 where something has no command, as what `apply` refuses.
+    """
+    left = _show(_steps(config, broker, only, lambda prepared: _rows(prepared.plan())), output)
+    if not all(step["command"] for step in left):
+        raise typer.Exit(FAILED)
 
 
 @commands.command(epilog="Example: delaybridge apply --broker rabbit")
@@ -58,7 +63,7 @@ def apply(
 
     Where bridges go on running, undo with --only interception: level queues are theirs until they are stopped.
     """
-    if not _show(_steps(config, broker, only, lambda prepared: _rows(prepared.undo()) if undo else _applied(prepared)), output):
+    if _show(_steps(config, broker, only, lambda prepared: _rows(prepared.undo()) if undo else _applied(prepared)), output):
         raise typer.Exit(FAILED)
 
 
@@ -151,8 +156,8 @@ def _applied(part: Interception | LevelDeclaration) -> list[dict[str, Any]]:
     return told + [row | {"done": True, "now": True} for row in _rows(before) if row["what"] not in known]
 
 
-def _show(steps: Iterator[dict[str, Any]], output: Output) -> bool:
-    """Print them as they come. Whether all are done."""
+def _show(steps: Iterator[dict[str, Any]], output: Output) -> list[dict[str, Any]]:
+    """Print them as they come. Those that are left to do."""
     from .tables import show_rows
 
     left = []
@@ -165,12 +170,15 @@ def _show(steps: Iterator[dict[str, Any]], output: Output) -> bool:
 
     if output is not Output.TABLE:
         show_rows(noted(), {}, output)
-        return not left
+        return left
     for step in noted():
         typer.echo(f"{_state(step)}  {step['broker']}: {step['what']}")
         if step["command"] and not step["done"]:
             typer.echo("\n".join(f"       {line}" for line in step["command"].splitlines()))
-    return not left
+    reads = sorted({f"${name}" for step in left if step["command"] for name in step["reads"]})
+    if reads:
+        typer.echo(f"These commands read {' and '.join(reads)} from the environment: export before you paste.", err=True)
+    return left
 
 
 def _state(step: dict[str, Any]) -> str:

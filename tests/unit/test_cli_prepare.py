@@ -103,6 +103,22 @@ def test_apply_tells_what_it_did_and_what_was_so_before(monkeypatch: pytest.Monk
     ]
 
 
+@pytest.mark.parametrize(("command", "code"), [("paste $SECRET", 0), ("", 1)])
+def test_plan_fails_where_it_lists_what_apply_refuses_and_says_what_its_commands_read(
+    monkeypatch: pytest.MonkeyPatch, command: str, code: int
+) -> None:
+    steps = [Step("there", "see $OTHER", True, ("OTHER",)), Step("missing", command, False, ("SECRET", "ADDRESS"))]
+    part = Part("gate")
+    monkeypatch.setattr(part, "plan", lambda: steps)
+    monkeypatch.setattr(KafkaAdapter, "interception", lambda *_: part)
+
+    told = call("plan", "--broker", "kafka", "--only", "interception")
+
+    assert told.exit_code == code
+    hint = "These commands read $ADDRESS and $SECRET from the environment: export before you paste.\n"
+    assert told.stderr == (hint if command else "")
+
+
 @pytest.mark.parametrize("output", ["table", "ndjson"])
 def test_what_was_made_is_told_although_the_next_broker_is_away(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     class Away(Part):

@@ -14,9 +14,9 @@ import pytest
 from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, amqp
 from delaybridge.adapters.rabbitmq.ingress import losses
-from delaybridge.adapters.rabbitmq.interception import RabbitInterception
+from delaybridge.adapters.rabbitmq.interception import RabbitInterception, _step
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue, _reason
-from delaybridge.adapters.rabbitmq.topology import Gate, unnamed, version
+from delaybridge.adapters.rabbitmq.topology import Change, Gate, unnamed, version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,6 +193,14 @@ def test_a_command_to_paste_survives_the_shell_and_shows_no_password() -> None:
     assert words[6] == "http://broker:15672/api/bindings/%2F/e/it%27s/q/q%201"
 
 
+@pytest.mark.parametrize(("arguments", "variable"), [({"kind": 1}, "RABBITMQ_PASSWORD"), ({"kind": None}, "RABBITMQ_URL")])
+def test_a_step_names_the_variable_that_its_command_reads(arguments: dict[str, Any], variable: str) -> None:
+    api: Any = SimpleNamespace(calls=CALLS, command=lambda call: call.command("http://broker:15672", "guest"))
+    step = _step(api, Change("a binding", Binding("orders.real", "q1", "queue", "", arguments)))
+    assert step.reads == (variable,)
+    assert variable in step.command
+
+
 def test_without_a_management_api_there_is_nothing_to_undo_unless_an_exchange_is_gated() -> None:
     options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1"})
 
@@ -208,7 +216,8 @@ def test_without_a_management_api_the_plan_says_how_to_enable_it_and_where_to_na
     _, step = RabbitInterception(options, [Endpoint(queue="in", gate=("orders",))]).plan()
 
     assert "set the broker's `management_url`" in step.what
-    assert step.command == "rabbitmq-plugins enable rabbitmq_management"
+    assert "`rabbitmq-plugins enable rabbitmq_management`" in step.what
+    assert step.command == ""  # `apply` refuses, so `plan` has to fail as well
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/bindings/nope"), ("POST", "/bindings/nope/e/orders/q/billing")])
