@@ -114,9 +114,9 @@ class Gate:
         found, declared = self._alternate_of(real), ALTERNATE in real.arguments
         if found == wanted or (wanted is None and not declared):  # a policy for `.real` alone is the user's own
             return None
-        what = f"what `{self.name}` cannot route goes on to {_named(found)} and not to {_named(wanted)}: only the alternate exchange of `{self.real}` counts"
+        what = f"what `{self.name}` cannot route goes {_to(found)}, not {_to(wanted)}: only the alternate exchange of `{self.real}` counts"
         if not declared:
-            return what, f"let a policy set `{ALTERNATE}` to {_named(wanted)} for `{self.real}` as well"
+            return what, f"let a policy set `{ALTERNATE}` to `{wanted}` for `{self.real}` as well"
         return what, (
             f"`{self.real}` was declared with it, and arguments cannot be changed: without producers of delayed messages, run "
             f"`delaybridge apply --undo --only interception`, delete `{self.real}`, run `delaybridge apply`"
@@ -321,8 +321,8 @@ def unnamed(broker: Broker, queues: Sequence[str], named: Collection[str]) -> li
     return sorted(found.difference(named))
 
 
-def _named(exchange: str | None) -> str:
-    return f"`{exchange}`" if exchange else "nowhere"
+def _to(exchange: str | None) -> str:
+    return f"to `{exchange}`" if exchange else "nowhere"
 
 
 def remove(binding: Binding, calls: Calls) -> Change:

@@ -141,10 +141,10 @@ def test_the_gates_policy_says_what_the_users_strongest_says_and_outranks_it() -
         ([("orders", "x")], {"alternate-exchange": "x"}, None),
         ([("orders", "x"), ("orders.real", "x")], {}, None),
         ([("orders.real", "x")], {}, None),
-        ([("orders", "x")], {}, "goes on to nowhere and not to `x`"),
-        ([("orders", "x"), ("orders.real", "y")], {}, "goes on to `y` and not to `x`"),
-        ([("orders", "y")], {"alternate-exchange": "x"}, "goes on to `x` and not to `y`"),
-        ([], {"alternate-exchange": "x"}, "goes on to `x` and not to nowhere"),
+        ([("orders", "x")], {}, "goes nowhere, not to `x`"),
+        ([("orders", "x"), ("orders.real", "y")], {}, "goes to `y`, not to `x`"),
+        ([("orders", "y")], {"alternate-exchange": "x"}, "goes to `x`, not to `y`"),
+        ([], {"alternate-exchange": "x"}, "goes to `x`, not nowhere"),
     ],
 )
 def test_what_nobody_takes_goes_where_the_user_says_or_it_is_told(
