@@ -8,6 +8,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+import msgspec
+
 from ...core.headers import DELAY_NAMES
 from ..base import AdapterError, Finding, NotConnected, Step
 from . import amqp
@@ -133,11 +135,16 @@ class RabbitInterception:
             self._refuse_gates()
             return []
         with self._api() as api:
-            _refuse(self._gates(api.broker()))
+            gates = self._gates(api.broker())
+            _refuse(gates)
+            taken = [change for gate in gates for change in gate.move_back(api.calls)]
             self._complete(api, lambda gate: gate.build_back())
             for gate in self._gates(api.broker()):
                 self._do(api, gate.move_back(api.calls))
-            return [_step(api, change) for gate in self._gates(api.broker()) for change in (*gate.build_back(), *gate.move_back(api.calls))]
+            changes = [change for gate in self._gates(api.broker()) for change in (*gate.build_back(), *gate.move_back(api.calls))]
+            left = {change.what for change in changes}
+            changes += [msgspec.structs.replace(change, done=True) for change in taken if change.what not in left]
+            return [_step(api, change) for change in changes]
 
     def _complete(self, api: Management, path: Callable[[Gate], list[Change]]) -> None:
         """Make a path and look whether it stands: taking the other one away is safe only then, not when this one was merely asked for."""

@@ -148,6 +148,17 @@ def test_apply_can_be_stopped_after_each_change_and_run_again(stage: Stage, kind
     assert calls > 10
 
 
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_undo_tells_what_it_took_away(stage: Stage, kind: str) -> None:
+    stage.build(kind)
+    gate = stage.gate()
+    gate.apply()
+    told = {step.what: step.done for step in gate.undo()}
+    assert all(told.values())
+    assert any(what.startswith(f"`{stage.exchange}` no longer leads to exchange `{stage.exchange}.gate`") for what in told)
+    assert (f"policy `{stage.exchange}.gate` is gone" in told) == (kind == "direct")
+
+
 def test_a_second_apply_changes_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.build("direct")
     stage.gate().apply()
