@@ -178,11 +178,15 @@ class Adapter(Protocol):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One thing that interception needs on the broker: `what` in a sentence, `command` to paste, `done` where it is already so."""
+    """One thing that interception needs on the broker: `what` in a sentence, `command` to paste, `done` where it is already so.
+
+    Without a command, what is not done can be done neither by `apply` nor by pasting. `reads` are the environment variables of the command.
+    """
 
     what: str
     command: str
     done: bool
+    reads: tuple[str, ...] = ()
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -223,6 +227,15 @@ class Intercepting(Protocol):
 
     def interception(self, options: Any, routes: Sequence[Any]) -> Interception:
         """For all routes that read from this broker (their validated `from` sections)."""
+        ...
+
+
+@runtime_checkable
+class Crowded(Protocol):
+    """Optional ability of an Interception: to tell where other bridges take in messages as well."""
+
+    def crowds(self) -> dict[str, int]:
+        """How many consumers each ingress queue has that has more than one bridge of this configuration would be; changes nothing."""
         ...
 
 

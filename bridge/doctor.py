@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ByteSize
 
-from ..adapters.base import AdapterError, Examinable, Finding, Intercepting, NotConnected
+from ..adapters.base import AdapterError, Crowded, Examinable, Finding, Intercepting, NotConnected
 from ..core.time_index.disk import taken
 from . import plugins
 from .client import ApiError, UnreachableError
@@ -135,11 +135,23 @@ def _brokers(config: Config, brokers: Sequence[str]) -> Iterator[Finding]:
         reached = _reached(config, name)
         yield reached
         if reached.ok:
-            yield from _guarded(name, config, config.routes, lambda prepared: prepared.check())
+            yield from _guarded(name, config, config.routes, lambda prepared: [*prepared.check(), *_alone(config, prepared)])
         if reached.ok and config.store.broker == name:
             yield from _told(name, lambda: _levels(config))
         if reached.ok:
             yield from _told(name, partial(_standstills, config, name))
+
+
+def _alone(config: Config, prepared: Interception) -> Iterator[Finding]:
+    """Each time index is one bridge's own: what another bridge holds can be neither cancelled nor replaced there."""
+    if config.store.kind != "time_index" or not isinstance(prepared, Crowded):
+        return
+    fix = "one bridge for each ingress queue, or level queues (docs/scaling.md), which bridges share; a connection that was lost counts for a while"
+    for queue, count in prepared.crowds().items():
+        what = (
+            f"{count} consumers share queue `{queue}`, each with a store of its own: a cancellation or replacement may reach the wrong one"
+        )
+        yield Finding(False, what, fix)
 
 
 def _levels(config: Config) -> Iterator[Finding]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .management import Arguments, Binding
 
 _NOT_FOUND = 404
+READS = "RABBITMQ_URL"
+"""The environment variable from which commands read the broker's URL, with credentials."""
 
 
 @contextlib.contextmanager
@@ -90,5 +92,5 @@ def _literal(value: object) -> str:
 
 def _command(call: str) -> str:
     """One call of a channel's method; the URL is read from the environment."""
-    script = f'import os, pika; pika.BlockingConnection(pika.URLParameters(os.environ["RABBITMQ_URL"])).channel().{call}'
+    script = f'import os, pika; pika.BlockingConnection(pika.URLParameters(os.environ["{READS}"])).channel().{call}'
     return f"python3 -c {shlex.quote(script)}"

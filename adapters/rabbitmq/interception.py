@@ -4,39 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
+from collections import Counter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
 
 from ...core.headers import DELAY_NAMES
 from ..base import AdapterError, Finding, NotConnected, Step
 from . import amqp
 from .address import real_of
+from .ingress import losses
 from .level_queues import UNLIMITED
 from .link import translated
-from .management import Call, Management
+from .management import READS, Binding, Call, Management
 from .probe import probe
-from .topology import GUIDE, PLUGIN, Change, Gate
+from .topology import GUIDE, PLUGIN, Change, Gate, unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pika.connection import Parameters
 
-    from .management import Binding, Broker, Queue
+    from .management import Broker
     from .options import Endpoint, RabbitMQ
 
 HEADERS = sorted(name.decode() for name in DELAY_NAMES)
 ROUNDS = 4
 """How often to look again: exchanges that are bound to each other need a second look, a consumer that binds meanwhile one more."""
 
-ENOUGH = 1_000_000
-"""Redeliveries that no bridge reaches."""
-
-ENABLE = "rabbitmq-plugins enable rabbitmq_management"
 NEEDS = "a gate needs RabbitMQ's management API: bindings and policies can be read nowhere else"
-THEN_SET = "set the broker's `management_url`"
-SET_URL = f"enable it (`{ENABLE}`) and {THEN_SET}"
+SET_URL = "enable it (`rabbitmq-plugins enable rabbitmq_management`) and set the broker's `management_url`"
 APPLY = "run `delaybridge apply`"
 CHECK_URL = "check `management_url`, and that the plugin rabbitmq_management runs"
 
@@ -46,7 +44,8 @@ class RabbitInterception:
 
     def __init__(self, options: RabbitMQ, endpoints: Sequence[Endpoint]) -> None:
         self._options = options
-        self._queues = list(dict.fromkeys(endpoint.queue for endpoint in endpoints))
+        self._readers = Counter(endpoint.queue for endpoint in endpoints)
+        self._queues = list(self._readers)
         self._gated: dict[str, str] = {}
         for endpoint in endpoints:
             for exchange in endpoint.gate:
@@ -58,7 +57,7 @@ class RabbitInterception:
     def plan(self) -> list[Step]:
         """See base.Interception. Without the management API it can only tell about queues."""
         if not self._options.management_url:
-            return [*self._plan_queues(), *(Step(f"gate exchange `{name}`: {NEEDS}; {THEN_SET}", ENABLE, False) for name in self._gated)]
+            return [*self._plan_queues(), *(Step(f"gate exchange `{name}`: {NEEDS}; {SET_URL}", "", False) for name in self._gated)]
         with self._api() as api:
             return self._plan(api, api.broker())
 
@@ -69,6 +68,7 @@ class RabbitInterception:
                 f"queue `{queue}` takes in delayed messages",
                 amqp.declare_command(queue),
                 amqp.consumers(parameters, queue) is not None,
+                (amqp.READS,),
             )
             for queue in self._queues
         ]
@@ -81,6 +81,9 @@ class RabbitInterception:
                 steps.append(Step(f"{refusal[0]}: {refusal[1]}", "", False))
             else:
                 steps += [_step(api, change) for change in (*gate.build(api.calls), *gate.move(api.calls))]
+            stray = None if refusal else gate.stray()
+            if stray:
+                steps.append(Step(f"{stray[0]}: {stray[1]}", "", False))
         return steps
 
     def _ingress(self, api: Management, broker: Broker) -> list[Change]:
@@ -132,11 +135,16 @@ class RabbitInterception:
             self._refuse_gates()
             return []
         with self._api() as api:
-            _refuse(self._gates(api.broker()))
+            gates = self._gates(api.broker())
+            _refuse(gates)
+            taken = [change for gate in gates for change in gate.move_back(api.calls)]
             self._complete(api, lambda gate: gate.build_back())
             for gate in self._gates(api.broker()):
                 self._do(api, gate.move_back(api.calls))
-            return [_step(api, change) for gate in self._gates(api.broker()) for change in (*gate.build_back(), *gate.move_back(api.calls))]
+            changes = [change for gate in self._gates(api.broker()) for change in (*gate.build_back(), *gate.move_back(api.calls))]
+            left = {change.what for change in changes}
+            changes += [msgspec.structs.replace(change, done=True) for change in taken if change.what not in left]
+            return [_step(api, change) for change in changes]
 
     def _complete(self, api: Management, path: Callable[[Gate], list[Change]]) -> None:
         """Make a path and look whether it stands: taking the other one away is safe only then, not when this one was merely asked for."""
@@ -179,17 +187,23 @@ class RabbitInterception:
         for name in self._queues:
             queue = broker.queues.get(name)
             if queue is not None:
-                fix = "delete it, then " + APPLY
-                yield Finding(queue.durable, f"queue `{name}` is {'durable' if queue.durable else 'not durable: a restart loses it'}", fix)
-                yield from _check_limit(queue)
+                yield from list(losses(queue)) or [Finding(True, f"queue `{name}` is durable, and nothing in it expires or is dropped")]
         for gate in self._gates(broker):
             yield from _check_gate(api, gate)
+        yield from self._check_unnamed(broker)
         yield from self._check_permissions(api)
         for exchange in broker.exchanges.values():
             if exchange.type == PLUGIN:
                 yield Finding(
                     True, f"exchange `{exchange.name}` still uses the delayed-message plugin, which ends with RabbitMQ 4.3: see {GUIDE}"
                 )
+
+    def _check_unnamed(self, broker: Broker) -> Iterator[Finding]:
+        """The bridge takes what such a gate sends for messages to the queue itself: back where they came from, they meet the gate again."""
+        for exchange in unnamed(broker, self._queues, self._gated):
+            what = f"`{exchange}` is gated, but no route names it under `gate`: its delayed messages go round between gate and bridge"
+            fix = f"name it there; or undo its gate, by `delaybridge apply --undo --only interception` with a configuration that gates `{exchange}` only"
+            yield Finding(False, what, fix)
 
     def _check_permissions(self, api: Management) -> Iterator[Finding]:
         user = getattr(self._parameters()[0].credentials, "username", "")  # only RabbitMQ knows the name that a certificate stands for
@@ -213,6 +227,12 @@ class RabbitInterception:
                     f"queue `{queue}` has {found or 'no'} consumer{'' if found == 1 else 's'}",
                     "start the bridge: `delaybridge run`",
                 )
+
+    def crowds(self) -> dict[str, int]:
+        """See base.Crowded. A connection that was lost counts until RabbitMQ misses its heartbeats."""
+        parameters = self._parameters()
+        found = {queue: amqp.consumers(parameters, queue) or 0 for queue in self._queues}
+        return {queue: count for queue, count in found.items() if count > self._readers[queue]}
 
     # --- probe ---
 
@@ -251,13 +271,10 @@ class RabbitInterception:
 
 
 def _step(api: Management, change: Change) -> Step:
-    if isinstance(change.action, Call):
-        command = api.command(change.action)
-    elif change.action.needs_void():
-        command = amqp.bind_command(change.action)
-    else:
-        command = api.command(api.calls.bind(change.action))
-    return Step(change.what, command, change.done)
+    if isinstance(change.action, Binding) and change.action.needs_void():
+        return Step(change.what, amqp.bind_command(change.action), change.done, (amqp.READS,))
+    call = change.action if isinstance(change.action, Call) else api.calls.bind(change.action)
+    return Step(change.what, api.command(call), change.done, (READS,))
 
 
 def _refuse(gates: Sequence[Gate]) -> None:
@@ -272,6 +289,8 @@ def _check_gate(api: Management, gate: Gate) -> Iterator[Finding]:
         yield Finding(False, *refusal)
         return
     problems = [Finding(False, f"missing: {change.what}", APPLY) for change in gate.build(api.calls) if not change.done]
+    stray = gate.stray()
+    problems += [Finding(False, *stray)] if stray else []
     problems += [_bypass(gate, binding) for binding in gate.bypasses()]
     problems += [Finding(False, f"not yet so: {change.what}", APPLY) for change in gate.leftovers(api.calls)]
     problems += [
@@ -296,15 +315,3 @@ def _bypass(gate: Gate, binding: Binding) -> Finding:
     if binding in gate.stuck():
         return Finding(False, what, f"it is exclusive to its consumer: let that consumer bind it to `{gate.real}`")
     return Finding(False, what, f"{APPLY}; and let the consumer that declares this binding declare it on `{gate.real}`")
-
-
-def _check_limit(queue: Queue) -> Iterator[Finding]:
-    """A bridge that is killed again and again, or cannot store, has the same messages redelivered each time."""
-    limit = queue.delivery_limit
-    if isinstance(limit, int) and 0 <= limit < ENOUGH:
-        policy = shlex.join(["^" + re.escape(queue.name) + "$", '{"delivery-limit": -1}'])
-        yield Finding(
-            False,
-            f"queue `{queue.name}` drops a message that it has delivered {limit} times without an acknowledgement",
-            f"`rabbitmqctl set_policy NAME {policy} --apply-to quorum_queues`, or a policy of yours that says so; not where its own arguments set the limit",
-        )

@@ -145,7 +145,7 @@ def _declared(connection: BlockingConnection, queue: Queue) -> Step:
 
 
 def _step(queue: Queue, *, done: bool) -> Step:
-    return Step(queue.what, amqp.declare_command(queue.name, queue.arguments), done)
+    return Step(queue.what, amqp.declare_command(queue.name, queue.arguments), done, (amqp.READS,))
 
 
 class _Found(NamedTuple):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 VOID = "undefined"
 """How the API shows an argument without a value. It is None here, and can be sent by AMQP only: the API answers 500 to JSON's null."""
 
+READS = "RABBITMQ_PASSWORD"
+"""The environment variable from which commands read the password."""
+
 Arguments = dict[str, Any]
 
 
@@ -38,12 +41,25 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """One queue. `delivery_limit` is after how many redeliveries RabbitMQ drops a message, or `unlimited`; None where it does not say, as before 4.0."""
+    """One queue. `delivery_limit` is after how many redeliveries RabbitMQ drops a message, or `unlimited`; None where it does not say, as before 4.0.
+
+    `effective_policy_definition` is what its policy and its operator policy say together; a list where that is nothing.
+    """
 
     name: str
     durable: bool = True
     exclusive: bool = False
     delivery_limit: int | str | None = None
+    arguments: Arguments = {}
+    policy: str | None = None
+    operator_policy: str | None = None
+    effective_policy_definition: Any = None
+
+    @property
+    def defined(self) -> Arguments:
+        """What policies say of it."""
+        found = self.effective_policy_definition
+        return found if isinstance(found, dict) else {}
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -98,10 +114,10 @@ class Call(msgspec.Struct, frozen=True):
 
     def command(self, url: str, user: str) -> str:
         """The same as a command to paste; the password is read from the environment."""
-        words = ["curl", "-fsS", "-u", f"{user}:$RABBITMQ_PASSWORD", "-X", self.method, f"{url}/api{self.path}"]
+        words = ["curl", "-fsS", "-u", f"{user}:${READS}", "-X", self.method, f"{url}/api{self.path}"]
         if self.body is not None:
             words += ["-H", "content-type: application/json", "-d", json.dumps(self.body, ensure_ascii=False)]
-        return " ".join(f'"{word}"' if "$RABBITMQ" in word else shlex.quote(word) for word in words)
+        return " ".join(f'"{word}"' if f"${READS}" in word else shlex.quote(word) for word in words)
 
 
 class Calls:
@@ -179,7 +195,7 @@ class Management:
         path = self.calls.path
         bindings = msgspec.convert(self.get(path("bindings")), list[Binding])
         exchanges = msgspec.convert(self.get(path("exchanges")), list[Exchange])
-        queues = msgspec.convert(self.get(path("queues") + "?columns=name,durable,exclusive,delivery_limit"), list[Queue])
+        queues = msgspec.convert(self.get(path("queues") + "?columns=" + ",".join(Queue.__struct_fields__)), list[Queue])
         return Broker(
             version=self.get("/overview")["rabbitmq_version"],
             nodes=self._nodes(),

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .address import gate_of, real_of
+from .address import GATE_SUFFIX, gate_of, real_of
 from .management import Arguments, Binding, Broker, Call, Calls, Exchange, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 GUIDE = "docs/migrating/rabbitmq-delayed-message-exchange.md"
 PLUGIN = "x-delayed-message"
@@ -95,13 +95,32 @@ class Gate:
 
     def other_ways_in(self) -> list[str]:
         """Exchanges whose alternate is the gated one: the bridge would see their names, not this one."""
-        policies = {policy.name: policy for policy in self._broker.policies}
+        return [exchange.name for exchange in self._broker.exchanges.values() if self._alternate_of(exchange) == self.name]
 
-        def alternate(exchange: Exchange) -> object:
-            policy = policies.get(exchange.policy or "")
-            return exchange.arguments.get(ALTERNATE) or (policy and policy.definition.get(ALTERNATE))
+    def _alternate_of(self, exchange: Exchange) -> str | None:
+        """The alternate exchange that RabbitMQ uses: an argument wins over a policy."""
+        said = [each.definition.get(ALTERNATE) for each in self._broker.policies if each.name == exchange.policy]
+        found = exchange.arguments.get(ALTERNATE) or next(iter(said), None)
+        return None if found is None else str(found)
 
-        return [exchange.name for exchange in self._broker.exchanges.values() if alternate(exchange) == self.name]
+    def stray(self) -> tuple[str, str] | None:
+        """What nobody takes goes from `.real` to another place than `name` says, and what to do; None where it does not.
+
+        An alternate exchange that was set on `name` after it was gated is never asked there: the gate takes everything.
+        """
+        real, wanted = self._broker.exchanges.get(self.real), self._alternate()
+        if real is None:
+            return None
+        found, declared = self._alternate_of(real), ALTERNATE in real.arguments
+        if found == wanted or (wanted is None and not declared):  # a policy for `.real` alone is the user's own
+            return None
+        what = f"what `{self.name}` cannot route goes {_to(found)}, not {_to(wanted)}: only the alternate exchange of `{self.real}` counts"
+        if not declared:
+            return what, f"let a policy set `{ALTERNATE}` to `{wanted}` for `{self.real}` as well"
+        return what, (
+            f"`{self.real}` was declared with it, and arguments cannot be changed: without producers of delayed messages, run "
+            f"`delaybridge apply --undo --only interception`, delete `{self.real}`, run `delaybridge apply`"
+        )
 
     # --- why not ---
 
@@ -176,7 +195,7 @@ class Gate:
         known = self._broker.exchanges
         alternate = self._alternate()
         arguments = {ALTERNATE: alternate} if alternate else {}
-        kept = f"; what cannot be routed goes on to `{alternate}`" if alternate else ""
+        kept = f"; what cannot be routed goes on to `{alternate}`" if alternate and not self.stray() else ""
         return [
             Change(
                 f"exchange `{self.real}` holds the bindings of `{self.name}`{kept}",
@@ -291,6 +310,19 @@ class Gate:
 
     def _sources_of_real(self) -> list[Binding]:
         return [binding for binding in self._bindings_to(self.real) if binding.source != self.gate]
+
+
+def unnamed(broker: Broker, queues: Sequence[str], named: Collection[str]) -> list[str]:
+    """Exchanges outside `named` that are gated all the same, and whose gates lead to one of `queues`."""
+    gates = {each.source for each in broker.bindings if each.destination_type == "queue" and each.destination in queues}
+    reached = {each.destination for each in broker.bindings if each.destination_type == "exchange"}
+    reached |= {each.definition.get(ALTERNATE, "") for each in broker.policies}
+    found = {gate.removesuffix(GATE_SUFFIX) for gate in gates & reached if gate.endswith(GATE_SUFFIX)}
+    return sorted(found.difference(named))
+
+
+def _to(exchange: str | None) -> str:
+    return f"to `{exchange}`" if exchange else "nowhere"
 
 
 def remove(binding: Binding, calls: Calls) -> Change:

@@ -35,8 +35,13 @@ OnlyOption = Annotated[Part | None, typer.Option("--only", help="Only this part 
 
 @commands.command(epilog="Example: delaybridge plan --broker rabbit")
 def plan(config: ConfigOption = None, broker: BrokerOption = None, only: OnlyOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Print what the brokers still need. Each step with a command to paste; changes nothing."""
-    _show(_steps(config, broker, only, lambda prepared: prepared.plan()), output)
+    """Print what the brokers still need. Each step with a command to paste; changes nothing.
+
+    Exit status 1 where something has no command, as what `apply` refuses.
+    """
+    left = _show(_steps(config, broker, only, lambda prepared: _rows(prepared.plan())), output)
+    if not all(step["command"] for step in left):
+        raise typer.Exit(FAILED)
 
 
 @commands.command(epilog="Example: delaybridge apply --broker rabbit")
@@ -54,11 +59,11 @@ def apply(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Declare what `plan` prints. May be repeated. Exit status 1 where something is left to do by hand.
+    """Declare what `plan` prints, and tell what was done now. May be repeated. Exit status 1 where something is left to do by hand.
 
     Where bridges go on running, undo with --only interception: level queues are theirs until they are stopped.
     """
-    if not _show(_steps(config, broker, only, lambda prepared: prepared.undo() if undo else prepared.apply()), output):
+    if _show(_steps(config, broker, only, lambda prepared: _rows(prepared.undo()) if undo else _applied(prepared)), output):
         raise typer.Exit(FAILED)
 
 
@@ -108,7 +113,7 @@ def _chosen(config: Config, names: list[str] | None) -> list[str]:
 
 
 def _steps(
-    path: Path | None, names: list[str] | None, only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[Step]]
+    path: Path | None, names: list[str] | None, only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[dict[str, Any]]]
 ) -> Iterator[dict[str, Any]]:
     from ..config.file import load
 
@@ -117,10 +122,9 @@ def _steps(
 
 
 def _asked(
-    config: Config, names: Iterable[str], only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[Step]]
+    config: Config, names: Iterable[str], only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[dict[str, Any]]]
 ) -> Iterator[dict[str, Any]]:
     """Broker by broker: one that fails takes away nothing of what was done on those before it."""
-    import msgspec
     from rich.console import Console
 
     from ..doctor import preparations
@@ -134,11 +138,26 @@ def _asked(
         for part in parts:
             with console.status(f"{name} ..."):  # on a terminal: undoing levels on RabbitMQ takes three minutes
                 steps = ask(part)
-            yield from ({"broker": name, **msgspec.to_builtins(step)} for step in steps)
+            yield from ({"broker": name, **step} for step in steps)
 
 
-def _show(steps: Iterator[dict[str, Any]], output: Output) -> bool:
-    """Print them as they come. Whether all are done."""
+def _rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
+    import msgspec
+
+    return [msgspec.to_builtins(step) for step in steps]
+
+
+def _applied(part: Interception | LevelDeclaration) -> list[dict[str, Any]]:
+    """Apply, and say of each step whether it was done `now`. What was to do and is no step any more was done as well: a binding copied and taken away."""
+    before = [step for step in part.plan() if not step.done]
+    after = part.apply()
+    to_do, known = {step.what for step in before}, {step.what for step in after}
+    told = [row | {"now": row["done"] and row["what"] in to_do} for row in _rows(after)]
+    return told + [row | {"done": True, "now": True} for row in _rows(before) if row["what"] not in known]
+
+
+def _show(steps: Iterator[dict[str, Any]], output: Output) -> list[dict[str, Any]]:
+    """Print them as they come. Those that are left to do."""
     from .tables import show_rows
 
     left = []
@@ -151,9 +170,18 @@ def _show(steps: Iterator[dict[str, Any]], output: Output) -> bool:
 
     if output is not Output.TABLE:
         show_rows(noted(), {}, output)
-        return not left
+        return left
     for step in noted():
-        typer.echo(f"{'done ' if step['done'] else 'to do'}  {step['broker']}: {step['what']}")
+        typer.echo(f"{_state(step)}  {step['broker']}: {step['what']}")
         if step["command"] and not step["done"]:
             typer.echo("\n".join(f"       {line}" for line in step["command"].splitlines()))
-    return not left
+    reads = sorted({f"${name}" for step in left if step["command"] for name in step["reads"]})
+    if reads:
+        typer.echo(f"These commands read {' and '.join(reads)} from the environment: export before you paste.", err=True)
+    return left
+
+
+def _state(step: dict[str, Any]) -> str:
+    if "now" not in step:  # nothing was applied
+        return "done " if step["done"] else "to do"
+    return "done now" if step["now"] else "was so  " if step["done"] else "to do   "

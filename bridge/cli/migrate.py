@@ -55,6 +55,7 @@ def migrate_store(
     The time index is the one at `store.path`, the levels are those of `limits.levels`. Nothing is lost, nothing is due at another time than before,
     and the ledger goes on. Exit status 75 where a bridge is still at work on the time index.
     """
+    from ...core.store import StoreLocked
     from ..clock import wall_clock
     from ..config.file import load
     from ..engine import open_journal
@@ -62,7 +63,10 @@ def migrate_store(
 
     loaded = load(config)
     there = place(loaded, *_where(loaded, to, broker, prefix))
-    index = open_journal(loaded)
+    try:
+        index = open_journal(loaded)
+    except StoreLocked as error:
+        raise StoreLocked(f"another process has the store in {loaded.store.path} open: stop the bridge first") from error
     progress = _Progress()
     try:
         move: Callable[[TimeIndex, Place, Clock, Tell], Moved | Came] = to_level_queues if to is Kind.LEVEL_QUEUES else to_time_index

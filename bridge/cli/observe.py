@@ -241,6 +241,8 @@ def export(
 
     if to.exists() and not to.is_file():
         raise typer.BadParameter(f"{to} is a {'directory' if to.is_dir() else 'device'}: name a file", param_hint="--to")
+    if not to.parent.is_dir():
+        raise typer.BadParameter(f"there is no directory {to.parent}", param_hint="--to")
     try:
         with connect(config, url, token_file).export() as pieces:
             rows = write_parquet(pieces, to, _progress)

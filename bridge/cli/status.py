@@ -14,11 +14,16 @@ _ADDRESSES = 20
 
 
 class Section(NamedTuple):
-    """One table of the status. Without a title and headings: names and values."""
+    """One table of the status. Without a title and headings: names and values. `more` rows are left out."""
 
     title: str
     headings: tuple[str, ...]
     rows: list[list[Any]]
+    more: int = 0
+
+    def caption(self) -> str:
+        """What stands below it."""
+        return f"and {self.more:,} more" if self.more else ""
 
 
 def print_status(found: dict[str, Any]) -> None:
@@ -27,6 +32,8 @@ def print_status(found: dict[str, Any]) -> None:
         if index:
             print()  # noqa: T201 - a blank line between tables
         table(section.headings, section.rows, title=section.title)
+        if section.more:
+            print(section.caption())  # noqa: T201 - it belongs to the table
 
 
 def sections(found: dict[str, Any]) -> list[Section]:
@@ -42,20 +49,25 @@ def sections(found: dict[str, Any]) -> list[Section]:
         [each["name"], duration(each["wait"]), _connection(each), _known(each["depth"]), instant(each["first_leaves"])]
         for each in found.get("levels", ())
     ]
-    busiest = sorted(found["by_address"], key=lambda each: -each["pending"])[:_ADDRESSES]
-    soonest = sorted(found["by_hour"], key=lambda each: each["hour"])[:_HOURS]
+    busiest = [
+        [each["broker"], each["address"], each["pending"]] for each in sorted(found["by_address"], key=lambda each: -each["pending"])
+    ]
+    soonest = [[instant(each["hour"]), each["pending"]] for each in sorted(found["by_hour"], key=lambda each: each["hour"])]
     every = (
         Section("", (), [[name, value] for name, value in _summary(found).items()]),
         Section("routes", ("ROUTE", "FROM", "TO", "STATE", "RECEIVED"), route_rows),
         Section("destinations", ("BROKER", "STATE", "IN FLIGHT", "PUBLISHED"), lane_rows),
-        Section("held back", ("BROKER", "ADDRESS", "ATTEMPTS", "NEXT TRY", "ERROR"), held),
+        _first(_ADDRESSES, "held back", ("BROKER", "ADDRESS", "ATTEMPTS", "NEXT TRY", "ERROR"), held),
         Section("levels", ("QUEUE", "WAIT", "STATE", "MESSAGES", "FIRST LEAVES"), levels),
-        Section(
-            "pending by address", ("BROKER", "ADDRESS", "PENDING"), [[each["broker"], each["address"], each["pending"]] for each in busiest]
-        ),
-        Section("pending by hour", ("HOUR", "PENDING"), [[instant(each["hour"]), each["pending"]] for each in soonest]),
+        _first(_ADDRESSES, "pending by address", ("BROKER", "ADDRESS", "PENDING"), busiest),
+        _first(_HOURS, "pending by hour", ("HOUR", "PENDING"), soonest),
     )
     return [section for section in every if section.rows]
+
+
+def _first(count: int, title: str, headings: tuple[str, ...], rows: list[list[Any]]) -> Section:
+    """No more than people look at; JSON has them all."""
+    return Section(title, headings, rows[:count], max(0, len(rows) - count))
 
 
 def _summary(found: dict[str, Any]) -> dict[str, Any]:

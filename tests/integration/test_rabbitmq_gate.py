@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from brokers.common import wait_until
 
 from delaybridge.adapters.rabbitmq import amqp
 from delaybridge.adapters.rabbitmq.management import Call, Management
@@ -147,6 +148,17 @@ def test_apply_can_be_stopped_after_each_change_and_run_again(stage: Stage, kind
     assert calls > 10
 
 
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_undo_tells_what_it_took_away(stage: Stage, kind: str) -> None:
+    stage.build(kind)
+    gate = stage.gate()
+    gate.apply()
+    told = {step.what: step.done for step in gate.undo()}
+    assert all(told.values())
+    assert any(what.startswith(f"`{stage.exchange}` no longer leads to exchange `{stage.exchange}.gate`") for what in told)
+    assert (f"policy `{stage.exchange}.gate` is gone" in told) == (kind == "direct")
+
+
 def test_a_second_apply_changes_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.build("direct")
     stage.gate().apply()
@@ -206,6 +218,30 @@ def test_a_policy_of_the_users_is_merged_and_its_alternate_exchange_still_gets_w
     assert stage.publish(stage.exchange, "unknown", {"x-delay": 5}, b"2")
     assert stage.bodies("u") == [1]
     assert problems(stage.gate().check()) == [f"queue `{stage.ingress}` has no consumers"]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_an_alternate_exchange_that_is_set_after_gating_is_not_claimed_to_work_until_it_does(stage: Stage, kind: str) -> None:
+    """The gate takes everything, so the exchange's own alternate is never asked: that of `.real` has to be the same."""
+    alternate = f"{stage.exchange}-unrouted"
+    stage.declare("fanout", alternate)
+    stage.queue("u", alternate, [("", {})])
+    stage.declare(kind)
+    gate = stage.gate()
+    assert all(step.done for step in gate.apply())
+    policy = {"definition": {"alternate-exchange": alternate}, "apply-to": "exchanges"}
+    stage.policy(f"{stage.exchange}-users", pattern=f"^{stage.exchange}$", **policy)
+    (left,) = [step.what for step in gate.apply() if not step.done]
+    assert f"goes nowhere, not to `{alternate}`" in left
+    assert f"for `{stage.exchange}.real` as well" in left
+    assert any("goes nowhere" in problem for problem in problems(gate.check()))
+    assert not any(f"what cannot be routed goes on to `{alternate}`" in step.what for step in gate.plan())
+
+    stage.policy(f"{stage.exchange}-real", pattern=f"^{stage.exchange}.real$", **policy)
+
+    wait_until(lambda: all(step.done for step in gate.plan()), "the alternate exchange to be in force")
+    assert stage.publish(stage.exchange, "unknown", {}, b"1")
+    assert stage.bodies("u") == [1]
 
 
 def test_an_alternate_exchange_of_the_users_own_declaration_is_kept(stage: Stage) -> None:

@@ -66,7 +66,8 @@ def test_an_older_gate_that_misses_a_header_is_found_and_brought_up_to_date(stag
 def test_check_finds_a_policy_that_outranks_the_gates(stage: Stage) -> None:
     stage.build("direct")
     stage.gate().apply()
-    stage.policy(f"{stage.exchange}-later", pattern=f"^{stage.exchange}$", definition={"alternate-exchange": "amq.fanout"}, priority=50)
+    both = f"^{stage.exchange}(.real)?$"
+    stage.policy(f"{stage.exchange}-later", pattern=both, definition={"alternate-exchange": "amq.fanout"}, priority=50)
     assert any("missing: policy" in problem for problem in problems(stage.gate().check()))
     assert all(step.done for step in stage.gate().apply())
 
@@ -107,6 +108,47 @@ def test_check_looks_at_the_permissions_of_the_user_who_publishes_though_another
     with stage.user("", write="^nothing$") as (url, _):
         found = problems(gated(url, stage.management_url, stage.ingress, stage.exchange).check())
     assert f"user `{stage.exchange}-user` may not write `{stage.exchange}.real`" in found
+
+
+def test_check_finds_by_what_an_ingress_queue_loses_messages(stage: Stage) -> None:
+    stage.channel.queue_declare(stage.ingress, durable=True, arguments={"x-max-length": 5})
+    stage.policy(f"{stage.exchange}-users", pattern=f"^{stage.exchange}", definition={"message-ttl": 60_000}, **{"apply-to": "queues"})
+    operator = f"/operator-policies/%2F/{stage.exchange}-operators"
+    body = {"pattern": f"^{stage.exchange}", "definition": {"expires": 90_000}, "apply-to": "queues"}
+    stage.http.put(operator, json=body).raise_for_status()
+    gate = gated(stage.url, stage.management_url, stage.ingress)
+    try:
+        wait_until(lambda: len(problems(gate.check())) == 4, "RabbitMQ to apply the policies")
+        found = problems(gate.check())
+    finally:
+        stage.http.delete(operator).raise_for_status()
+    policies = f"policy `{stage.exchange}-users` or `{stage.exchange}-operators`"
+    assert found[:3] == [
+        f"queue `{stage.ingress}` drops what no bridge took within 60000 ms (`message-ttl` in {policies})",
+        f"queue `{stage.ingress}` is deleted, with all that is in it, when no bridge has read it for 90000 ms (`expires` in {policies})",
+        f"queue `{stage.ingress}` holds 5 messages: RabbitMQ drops or refuses what is more (argument `x-max-length`)",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_check_finds_a_gate_that_the_configuration_names_no_more(stage: Stage, kind: str) -> None:
+    stage.build(kind)
+    stage.gate().apply()
+    without = gated(stage.url, stage.management_url, stage.ingress)
+    assert any(f"`{stage.exchange}` is gated, but no route names it" in problem for problem in problems(without.check()))
+    assert not any("is gated, but" in problem for problem in problems(stage.gate().check()))
+    stage.gate().undo()
+    assert not any("is gated, but" in problem for problem in problems(without.check()))
+
+
+def test_check_counts_the_consumers_of_an_ingress_queue_that_are_more_than_one_bridge(stage: Stage) -> None:
+    plain = gated(stage.url, None, stage.ingress)
+    plain.apply()
+    with stage.connected() as first, stage.connected() as second:
+        first.basic_consume(stage.ingress, lambda *_: None)
+        assert plain.crowds() == {}
+        second.basic_consume(stage.ingress, lambda *_: None)
+        assert plain.crowds() == {stage.ingress: 2}
 
 
 # --- probe ---

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
+import pika
 import pytest
+from brokers.common import wait_until
 
 from delaybridge.adapters.base import AdapterError, NotConnected
-
-if TYPE_CHECKING:
-    pass
-
 from integration.gate import BINDINGS, Stage, gated, problems
 
 # --- what cannot be gated ---
@@ -56,6 +54,45 @@ def test_exchanges_of_the_names_that_a_gate_needs_are_not_taken_over(stage: Stag
     stage.declare("fanout", f"{stage.exchange}.real")
     stage.declare("fanout", f"{stage.exchange}.gate")
     assert "is of type fanout, not topic" in refused(stage)
+
+
+# --- what docs/interception.md says can go past it ---
+
+
+def test_an_unbinding_from_the_gated_exchange_has_no_effect_on_a_binding_that_was_moved(stage: Stage) -> None:
+    stage.declare("topic")
+    stage.queue("1", stage.exchange, [("a", {})])
+    stage.gate().apply()
+    stage.channel.queue_unbind(stage.name("1"), stage.exchange, "a")
+    assert stage.publish(stage.exchange, "a", {}, b"1")
+    stage.channel.queue_unbind(stage.name("1"), f"{stage.exchange}.real", "a")
+    assert not stage.publish(stage.exchange, "a", {}, b"2")
+    assert stage.bodies("1") == [1]
+
+
+def test_no_delay_by_a_header_is_routed_to_the_bridge_and_not_returned(stage: Stage) -> None:
+    stage.declare("topic")
+    stage.gate().apply()
+    assert not stage.publish(stage.exchange, "nobody", {})
+    assert stage.publish(stage.exchange, "nobody", {"x-delay": 0})
+
+
+def test_the_bridge_sees_cc_and_never_bcc(stage: Stage) -> None:
+    stage.declare("topic")
+    stage.gate().apply()
+    stage.publish(stage.exchange, "a", {"x-delay": 5, "CC": ["b"], "BCC": ["c"]})
+    ((_, properties, _),) = stage.take(stage.ingress)
+    assert properties.headers == {"x-delay": 5, "CC": ["b"]}
+
+
+def test_a_message_that_expires_while_no_bridge_runs_is_gone(stage: Stage) -> None:
+    stage.declare("topic")
+    stage.gate().apply()
+    headers = pika.BasicProperties(headers={"x-delay": 60_000}, expiration="1")
+    stage.channel.basic_publish(stage.exchange, "a", b"", headers)
+    stage.publish(stage.exchange, "a", {"x-delay": 60_000}, b"lasts")
+    wait_until(lambda: stage.count(stage.ingress) == 1, "RabbitMQ to drop what has expired")
+    assert [body for _, _, body in stage.take(stage.ingress)] == [b"lasts"]
 
 
 # --- without the management API ---

@@ -33,6 +33,22 @@ def test_status_tells_what_waits_and_what_is_wrong(daemon: Daemon) -> None:
         assert part in told.replace("1s 500ms", "1.5")
 
 
+def test_status_shows_the_first_of_many_addresses_and_how_many_more_there_are(daemon: Daemon) -> None:
+    many = [{"address": f"gone-{number}", "attempts": 1, "error": "unroutable", "retry_at": STATUS["now"]} for number in range(2_000)]
+    waiting = [{"broker": "rabbit", "address": f"there-{number}", "pending": 1} for number in range(21)]
+    lanes: Any = STATUS["lanes"]
+    answer = STATUS | {"lanes": [lanes[0] | {"held": many}], "by_address": waiting}
+    daemon.on("GET /api/v1/status", answer, answer)
+
+    told, listed = call("status").stdout, call("status", "-o", "json").stdout
+
+    assert (told.count("gone-"), told.count("there-")) == (20, 20)
+    assert "gone-19" in told
+    assert "\nand 1,980 more\n" in told
+    assert "\nand 1 more\n" in told
+    assert len(json.loads(listed)["lanes"][0]["held"]) == 2_000
+
+
 def test_status_tells_why_something_is_not_connected(daemon: Daemon) -> None:
     lane = {"broker": "rabbit", "connected": False, "in_flight": 0, "published": 0, "held": [], "error": "rabbit:5672: Connection refused"}
     daemon.on("GET /api/v1/status", STATUS | {"lanes": [lane]})

@@ -60,6 +60,13 @@ def test_export_to_a_directory_is_wrong_usage_and_asks_the_daemon_for_nothing(da
     assert "is a directory: name a file" in told.stderr
 
 
+def test_export_into_a_directory_that_is_missing_names_it(daemon: Daemon, tmp_path: Path) -> None:
+    told = call("export", "--to", "missing/pending.parquet")
+
+    assert (told.exit_code, daemon.asked, list(tmp_path.iterdir())) == (2, [], [])
+    assert "there is no directory missing" in told.stderr
+
+
 def test_export_does_not_take_the_place_of_a_device(daemon: Daemon, tmp_path: Path) -> None:
     """For root, whatever stands there is replaced."""
     os.mkfifo(tmp_path / "device")

@@ -104,3 +104,15 @@ def test_a_store_that_is_open_is_left_alone(house: House) -> None:
     told = call("migrate-store", "--to", "time_index", "--broker", "here")
     index.close()
     assert told.exit_code == 75
+
+
+def test_a_bridge_that_is_still_at_work_is_told_in_a_sentence_with_status_75(house: House) -> None:
+    house.on(kind="level_queues", broker="here")
+    index = house.index()
+
+    told = call("migrate-store", "--to", "level_queues")
+
+    index.close()
+    assert told.exit_code == 75
+    assert told.stderr.endswith(" open: stop the bridge first\n")
+    assert "another process has the store in" in told.stderr

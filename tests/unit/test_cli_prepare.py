@@ -70,6 +70,55 @@ def test_a_broker_that_holds_no_level_queues_is_left_alone_when_only_these_are_m
     assert "other: nothing to do: it holds no level queues" in told.stderr
 
 
+class Gate(Part):
+    """Takes a binding away, finds a queue there, makes an exchange, and cannot do one thing."""
+
+    def plan(self) -> list[Step]:
+        queue, binding, exchange = Step("a queue", "", True), Step("a binding is gone", "unbind", False), Step("an exchange", "make", False)
+        return [queue, binding, exchange, Step("a file", "edit", False)]
+
+    def apply(self) -> list[Step]:
+        return [Step("a queue", "", True), Step("an exchange", "make", True), Step("a file", "edit", False)]
+
+
+def test_apply_tells_what_it_did_and_what_was_so_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KafkaAdapter, "interception", lambda *_: Gate("gate"))
+    words = ("apply", "--broker", "kafka", "--only", "interception")
+
+    told, listed = call(*words), call(*words, "-o", "json")
+
+    assert (told.exit_code, listed.exit_code) == (1, 1)
+    assert told.stdout.splitlines() == [
+        "was so    kafka: a queue",
+        "done now  kafka: an exchange",
+        "to do     kafka: a file",
+        "       edit",
+        "done now  kafka: a binding is gone",
+    ]
+    assert [(step["what"], step["done"], step["now"]) for step in json.loads(listed.stdout)] == [
+        ("a queue", True, False),
+        ("an exchange", True, True),
+        ("a file", False, False),
+        ("a binding is gone", True, True),
+    ]
+
+
+@pytest.mark.parametrize(("command", "code"), [("paste $SECRET", 0), ("", 1)])
+def test_plan_fails_where_it_lists_what_apply_refuses_and_says_what_its_commands_read(
+    monkeypatch: pytest.MonkeyPatch, command: str, code: int
+) -> None:
+    steps = [Step("there", "see $OTHER", True, ("OTHER",)), Step("missing", command, False, ("SECRET", "ADDRESS"))]
+    part = Part("gate")
+    monkeypatch.setattr(part, "plan", lambda: steps)
+    monkeypatch.setattr(KafkaAdapter, "interception", lambda *_: part)
+
+    told = call("plan", "--broker", "kafka", "--only", "interception")
+
+    assert told.exit_code == code
+    hint = "These commands read $ADDRESS and $SECRET from the environment: export before you paste.\n"
+    assert told.stderr == (hint if command else "")
+
+
 @pytest.mark.parametrize("output", ["table", "ndjson"])
 def test_what_was_made_is_told_although_the_next_broker_is_away(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     class Away(Part):

@@ -44,6 +44,13 @@ class Nobody:
         return []
 
 
+class Crowd(Nobody):
+    """Two consumers take in from one queue."""
+
+    def crowds(self) -> dict[str, int]:
+        return {"in": 2}
+
+
 class Somebody(Nobody):
     """A daemon that runs, with the configuration in /etc."""
 
@@ -92,6 +99,22 @@ def test_each_broker_is_looked_at_where_routes_read_and_write_on_it(asked: Asked
 def test_levels_are_looked_at_on_their_own_broker(asked: Asked, tmp_path: Path) -> None:
     findings(config(tmp_path, kind="level_queues", broker="two", prefix="lv"))
     assert [levels for _, _, levels in asked.places.values()] == [[], ["lv.0", "lv.1s", "lv.1m", "lv.dead-letters"]]
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(("store", "told"), [({}, 1), ({"kind": "level_queues", "broker": "two"}, 0)])
+def test_bridges_that_share_an_ingress_queue_but_no_store_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: dict[str, str], told: int
+) -> None:
+    """What one holds, the other can neither cancel nor replace. Level queues are shared, so there it is as it should be."""
+    monkeypatch.setattr(
+        KafkaAdapter, "interception", lambda _, options, __: Crowd() if options.bootstrap_servers == ("one:1",) else Nobody()
+    )
+
+    found = [each for each in findings(config(tmp_path, **store)) if "share queue" in each.what]
+
+    assert len(found) == told
+    assert all(not each.ok and "one: 2 consumers share queue `in`" in each.what and "level queues" in each.fix for each in found)
 
 
 @pytest.mark.usefixtures("asked")

@@ -13,9 +13,10 @@ import pytest
 
 from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, amqp
-from delaybridge.adapters.rabbitmq.interception import RabbitInterception, _check_limit
+from delaybridge.adapters.rabbitmq.ingress import losses
+from delaybridge.adapters.rabbitmq.interception import RabbitInterception, _step
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue, _reason
-from delaybridge.adapters.rabbitmq.topology import Gate, version
+from delaybridge.adapters.rabbitmq.topology import Change, Gate, unnamed, version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,6 +134,45 @@ def test_the_gates_policy_says_what_the_users_strongest_says_and_outranks_it() -
     assert real.body["arguments"] == {"alternate-exchange": "found"}
 
 
+@pytest.mark.parametrize(
+    ("policies", "real", "told"),
+    [
+        ([], {}, None),
+        ([("orders", "x")], {"alternate-exchange": "x"}, None),
+        ([("orders", "x"), ("orders.real", "x")], {}, None),
+        ([("orders.real", "x")], {}, None),
+        ([("orders", "x")], {}, "goes nowhere, not to `x`"),
+        ([("orders", "x"), ("orders.real", "y")], {}, "goes to `y`, not to `x`"),
+        ([("orders", "y")], {"alternate-exchange": "x"}, "goes to `x`, not to `y`"),
+        ([], {"alternate-exchange": "x"}, "goes to `x`, not nowhere"),
+    ],
+)
+def test_what_nobody_takes_goes_where_the_user_says_or_it_is_told(
+    policies: list[tuple[str, str]], real: dict[str, str], told: str | None
+) -> None:
+    names = {name for name, _ in policies}
+    exchanges = [
+        Exchange(name, "topic", arguments=arguments, policy=name if name in names else None)
+        for name, arguments in (("orders", {}), ("orders.real", real))
+    ]
+    stray = gate(*exchanges, policies=[Policy(name, f"^{name}$", {"alternate-exchange": to}) for name, to in policies]).stray()
+    assert (stray is None) == (told is None)
+    if stray and told:
+        assert told in stray[0]
+        assert ("delete `orders.real`" in stray[1]) == bool(real)
+
+
+def test_a_gate_that_no_route_names_any_more_is_found_until_it_is_undone() -> None:
+    caught = Binding("orders.gate", "in", "queue")
+    ways = [Binding("orders", "orders.gate", "exchange", "#")], [Policy("orders.gate", "^orders$", {"alternate-exchange": "orders.gate"})]
+    by_binding, by_policy = broker(bindings=[caught, *ways[0]]), broker(bindings=[caught], policies=ways[1])
+    for found in (by_binding, by_policy):
+        assert unnamed(found, ["in"], []) == ["orders"]
+        assert unnamed(found, ["in"], ["orders"]) == []
+        assert unnamed(found, ["others"], []) == []
+    assert unnamed(broker(bindings=[caught]), ["in"], []) == []
+
+
 def test_a_name_is_taken_literally_in_the_policys_pattern() -> None:
     call = gate(Exchange("a.b+", "direct"), name="a.b+").build(CALLS)[-1].action
     assert isinstance(call, Call)
@@ -153,6 +193,14 @@ def test_a_command_to_paste_survives_the_shell_and_shows_no_password() -> None:
     assert words[6] == "http://broker:15672/api/bindings/%2F/e/it%27s/q/q%201"
 
 
+@pytest.mark.parametrize(("arguments", "variable"), [({"kind": 1}, "RABBITMQ_PASSWORD"), ({"kind": None}, "RABBITMQ_URL")])
+def test_a_step_names_the_variable_that_its_command_reads(arguments: dict[str, Any], variable: str) -> None:
+    api: Any = SimpleNamespace(calls=CALLS, command=lambda call: call.command("http://broker:15672", "guest"))
+    step = _step(api, Change("a binding", Binding("orders.real", "q1", "queue", "", arguments)))
+    assert step.reads == (variable,)
+    assert variable in step.command
+
+
 def test_without_a_management_api_there_is_nothing_to_undo_unless_an_exchange_is_gated() -> None:
     options = RabbitMQ.model_validate({"url": "amqp://127.0.0.1:1"})
 
@@ -168,7 +216,8 @@ def test_without_a_management_api_the_plan_says_how_to_enable_it_and_where_to_na
     _, step = RabbitInterception(options, [Endpoint(queue="in", gate=("orders",))]).plan()
 
     assert "set the broker's `management_url`" in step.what
-    assert step.command == "rabbitmq-plugins enable rabbitmq_management"
+    assert "`rabbitmq-plugins enable rabbitmq_management`" in step.what
+    assert step.command == ""  # `apply` refuses, so `plan` has to fail as well
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/bindings/nope"), ("POST", "/bindings/nope/e/orders/q/billing")])
@@ -195,9 +244,24 @@ def test_a_file_of_certificates_that_holds_none_is_told_as_any_other_problem_of_
 
 @pytest.mark.parametrize(("limit", "told"), [(20, True), (None, False), ("unlimited", False), (2**31 - 1, False), (-1, False)])
 def test_a_queue_that_drops_what_was_redelivered_is_found(limit: int | str | None, told: bool) -> None:
-    found = list(_check_limit(Queue("orders.in", delivery_limit=limit)))
+    found = list(losses(Queue("orders.in", delivery_limit=limit)))
     assert [finding.ok for finding in found] == [False] * told
     assert all("set_policy NAME '^orders\\.in$' '{\"delivery-limit\": -1}'" in finding.fix for finding in found)
+
+
+@pytest.mark.parametrize("limit", ["message-ttl", "expires", "max-length", "max-length-bytes"])
+def test_a_queue_that_drops_what_no_bridge_has_taken_is_found_and_who_says_so(limit: str) -> None:
+    (by_argument,) = losses(Queue("in", arguments={f"x-{limit}": 5}))
+    (by_policy,) = losses(Queue("in", policy="ours", operator_policy="theirs", effective_policy_definition={limit: 5}))
+    assert not by_argument.ok
+    assert f"argument `x-{limit}`" in by_argument.what
+    assert "delete it" in by_argument.fix
+    assert not by_policy.ok
+    assert f"take `{limit}` out of policy `ours` or `theirs`" in by_policy.fix
+
+
+def test_a_queue_of_which_no_policy_says_anything_loses_nothing() -> None:
+    assert list(losses(Queue("in", arguments={"x-queue-type": "quorum"}, effective_policy_definition=[]))) == []
 
 
 def test_where_several_nodes_hold_it_an_ingress_queue_keeps_what_is_redelivered() -> None:

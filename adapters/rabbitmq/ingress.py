@@ -1,0 +1,55 @@
+"""What takes messages out of an ingress queue before a bridge has them: RabbitMQ itself, as its arguments and policies say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from ..base import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .management import Queue
+
+ENOUGH = 1_000_000
+"""Redeliveries that no bridge reaches."""
+
+LIMITS = {
+    "message-ttl": "drops what no bridge took within {} ms",
+    "expires": "is deleted, with all that is in it, when no bridge has read it for {} ms",
+    "max-length": "holds {} messages: RabbitMQ drops or refuses what is more",
+    "max-length-bytes": "holds {} bytes: RabbitMQ drops or refuses what is more",
+}
+"""Each as a policy names it; an argument has `x-` before it."""
+
+
+def losses(queue: Queue) -> Iterator[Finding]:
+    """A finding for each thing by which an ingress queue loses messages."""
+    if not queue.durable:
+        yield Finding(False, f"queue `{queue.name}` is not durable: a restart loses it", "delete it, then run `delaybridge apply`")
+    policies = " or ".join(f"`{name}`" for name in (queue.policy, queue.operator_policy) if name)
+    for limit, what in LIMITS.items():
+        argument, policy = queue.arguments.get(f"x-{limit}"), queue.defined.get(limit)
+        if argument is not None:
+            anew = (
+                "its arguments cannot be changed: when it is empty, delete it, and run `delaybridge apply`, without its producers meanwhile"
+            )
+            yield Finding(False, f"queue `{queue.name}` {what.format(argument)} (argument `x-{limit}`)", anew)
+        elif policy is not None:
+            fix = f"take `{limit}` out of policy {policies}, or see that it does not match this queue"
+            yield Finding(False, f"queue `{queue.name}` {what.format(policy)} (`{limit}` in policy {policies})", fix)
+    yield from _redeliveries(queue)
+
+
+def _redeliveries(queue: Queue) -> Iterator[Finding]:
+    """A bridge that is killed again and again, or cannot store, has the same messages redelivered each time."""
+    limit = queue.delivery_limit
+    if isinstance(limit, int) and 0 <= limit < ENOUGH:
+        policy = shlex.join(["^" + re.escape(queue.name) + "$", '{"delivery-limit": -1}'])
+        yield Finding(
+            False,
+            f"queue `{queue.name}` drops a message that it has delivered {limit} times without an acknowledgement",
+            f"`rabbitmqctl set_policy NAME {policy} --apply-to quorum_queues`, or a policy of yours that says so; not where its own arguments set the limit",
+        )
