@@ -13,6 +13,7 @@ from delaybridge.adapters.kafka.entry import KafkaAdapter
 from delaybridge.bridge import doctor
 from delaybridge.bridge.client import UnreachableError
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.config.sections import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,6 +116,20 @@ def test_a_store_that_may_not_be_read_is_told_and_what_follows_is_looked_at(tmp_
 
     assert (found[0].ok, found[0].what) == (False, f"cannot read the store in {tmp_path}: Permission denied")
     assert found[1].what.startswith("the disk of the store syncs")
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("ledger", "the ledger can be written in {}"), ("file", "the ledger cannot be written in {}/file: Not a directory")],
+)
+def test_a_ledger_that_cannot_be_written_is_told_though_messages_flow(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "file").touch()
+    given = config(tmp_path).model_copy(update={"ledger": Ledger(path=tmp_path / name)})
+
+    (found,) = [each for each in findings(given) if each.what.startswith("the ledger")]
+
+    assert (found.ok, found.what) == (name == "ledger", told.format(tmp_path))
 
 
 @pytest.mark.parametrize(("taken", "left", "ok"), [(0, "1.0 GiB", True), (800 << 20, "224.0 MiB", False), (2 << 30, "0 B", False)])
