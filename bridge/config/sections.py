@@ -67,6 +67,13 @@ Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
 """A name that can stand in a URL, a metric and a file name."""
 
 
+def _named(path: object) -> object:
+    """An empty one, as a variable that is set to nothing leaves it, would be the current directory."""
+    if path == "":
+        raise ValueError("is empty: name a directory, or leave the key out")
+    return path
+
+
 def _at_home(path: Path) -> Path:
     try:
         return path.expanduser()
@@ -74,7 +81,7 @@ def _at_home(path: Path) -> Path:
         raise ValueError(f"{path}: {error}") from error
 
 
-Directory = Annotated[Path, AfterValidator(_at_home)]
+Directory = Annotated[Path, BeforeValidator(_named), AfterValidator(_at_home)]
 """A directory that is made where it is missing; `~` is a home, as in a shell, because a directory of that name is nobody's wish."""
 
 Table = Annotated[tuple[Duration, ...], NoDecode, BeforeValidator(_levels)]
@@ -185,7 +192,7 @@ class Lane(Section):
 class Ledger(Section):
     """Where ledger files go (`ledger` inside the store's path unless given), and how often."""
 
-    path: Directory | None = None
+    path: Annotated[Directory | None, BeforeValidator(lambda path: path or None)] = None
     flush_interval: Duration = Field(default=10_000, gt=0)
 
 
