@@ -71,6 +71,8 @@ def _named(path: object) -> object:
     """An empty one, as a variable that is set to nothing leaves it, would be the current directory."""
     if path == "":
         raise ValueError("is empty: name a directory, or leave the key out")
+    if "\0" in str(path):
+        raise ValueError("holds a NUL, which no path can")
     return path
 
 
