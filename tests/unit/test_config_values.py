@@ -25,3 +25,18 @@ def test_a_store_in_no_directory_is_not_made_in_the_current_one(file: Path) -> N
 @pytest.mark.parametrize("key", ["store", "ledger"])
 def test_a_path_that_no_system_takes_is_told_before_it_is_used(file: Path, key: str) -> None:
     assert problems(file, f'{key}: {{path: "a\\0b"}}') == [f"1: {key}.path: holds a NUL, which no path can"]
+
+
+@pytest.mark.parametrize(("written", "read"), [("1:00:00", "3600"), ("010", "8"), ("-010", "-8"), ("1:30.5", "90.5")])
+def test_a_number_that_yaml_reads_to_another_base_is_told_and_not_taken_for_milliseconds(file: Path, written: str, read: str) -> None:
+    (told,) = problems(file, f"retry: {{give_up_after: {written}}}")
+
+    assert told.startswith(
+        f"1: retry.give_up_after: '{written}' is the number {read} in YAML, to the base of 60 or 8: write a plain number"
+    )
+
+
+def test_numbers_to_the_base_of_ten_and_text_in_quotes_are_what_they_look_like(file: Path) -> None:
+    file.write_text("retry: {give_up_after: 0, first: '010', cap: 1_000}")
+
+    assert tuple(dict(load().retry).values()) == (10, 1000, 0)
