@@ -22,6 +22,18 @@ _SMALLEST_STORE = 512 * 1024**2
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
+def _no_switch(value: object) -> object:
+    """Pydantic takes true for 1, and YAML `yes` and `on` for true."""
+    if isinstance(value, bool):
+        raise ValueError(f"is the switch {str(value).lower()} in YAML, and must be a number")  # noqa: TRY004 - what pydantic reports
+    return value
+
+
+Number = Annotated[int, BeforeValidator(_no_switch)]
+Size = Annotated[ByteSize, BeforeValidator(_no_switch)]
+"""Bytes, written as such or as text: `512MiB`, `2GB`."""
+
+
 def _milliseconds(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) else value
 
@@ -39,7 +51,7 @@ def _at_most(years: int) -> AfterValidator:
     return AfterValidator(checked)
 
 
-_Duration = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0)]
+_Duration = Annotated[Number, BeforeValidator(_milliseconds), Field(ge=0)]
 Duration = Annotated[_Duration, _at_most(100)]
 """Milliseconds, written as such or as text: `90s`, `PT15M`, `1d12h`. At most what a thread can wait for, by far."""
 LongDuration = Annotated[_Duration, _at_most(1000)]
@@ -107,8 +119,8 @@ class Store(Section):
 
     kind: Literal["time_index", "level_queues"] = "time_index"
     path: Directory = Path("delaybridge-data")
-    min_free_disk: ByteSize = ByteSize(256 * 1024**2)
-    max_size: ByteSize | None = None
+    min_free_disk: Size = ByteSize(256 * 1024**2)
+    max_size: Size | None = None
     memory: Duration = 24 * _HOUR
     broker: Name | None = None
     prefix: Name = "delaybridge.level"
@@ -146,7 +158,7 @@ class Limits(Section):
 
     max_delay: LongDuration = 10 * _YEAR
     min_period: Duration = 1_000
-    max_repeat: int = Field(default=10_000, ge=0)
+    max_repeat: Number = Field(default=10_000, ge=0)
     levels: Table = parse_levels(DEFAULT_LEVELS)
 
     def core(self) -> schedule.Limits:
@@ -182,13 +194,13 @@ class Retry(Section):
 class Intake(Section):
     """`batch`: messages made durable in one write."""
 
-    batch: int = Field(default=500, ge=1, le=100_000)
+    batch: Number = Field(default=500, ge=1, le=100_000)
 
 
 class Lane(Section):
     """`window`: messages published to one broker and not yet confirmed."""
 
-    window: int = Field(default=2_000, ge=1, le=1_000_000)
+    window: Number = Field(default=2_000, ge=1, le=1_000_000)
 
 
 class Ledger(Section):
@@ -202,7 +214,7 @@ class Http(Section):
     """The daemon's API. Anything but loopback needs a token."""
 
     bind: str = "127.0.0.1"
-    port: int = Field(default=8470, ge=0, le=65_535)
+    port: Number = Field(default=8470, ge=0, le=65_535)
     token: SecretStr | None = Field(default=None, min_length=16)
 
     @model_validator(mode="before")

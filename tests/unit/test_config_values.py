@@ -40,3 +40,26 @@ def test_numbers_to_the_base_of_ten_and_text_in_quotes_are_what_they_look_like(f
     file.write_text("retry: {give_up_after: 0, first: '010', cap: 1_000}")
 
     assert tuple(dict(load().retry).values()) == (10, 1000, 0)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(
+            "store.min_free_disk",
+            "store.max_size",
+            "store.memory",
+            "limits.max_delay",
+            "limits.min_period",
+            "limits.max_repeat",
+            "retry.first",
+        ),
+        *("retry.cap", "retry.give_up_after", "intake.batch", "lane.window", "ledger.flush_interval", "http.port", "shutdown_timeout"),
+    ],
+)
+def test_a_switch_is_no_number(file: Path, key: str) -> None:
+    section, _, name = key.partition(".")
+
+    assert problems(file, f"{section}: {{{name}: yes}}" if name else f"{section}: on") == [
+        f"1: {key}: is the switch true in YAML, and must be a number"
+    ]
