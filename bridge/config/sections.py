@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -39,6 +41,9 @@ def _milliseconds(value: object) -> object:
 
 
 def _levels(value: object) -> object:
+    if isinstance(value, str) and value.startswith("["):  # as lists are written in the environment
+        with suppress(ValueError):
+            value = json.loads(value)
     return parse_levels(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
 
 
