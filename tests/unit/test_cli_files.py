@@ -1,0 +1,26 @@
+"""Files that are named on the command line: what cannot be read, and what is no file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_daemon import call
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+
+@pytest.mark.parametrize("words", ["check-config {}", "check-config --config {}", "run --check --config {}", "status --config {}"])
+def test_a_configuration_that_may_not_be_read_is_a_bad_one_and_no_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """The user of the test may be root, who may read everything: the file is a directory, and nobody may read anything."""
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+
+    told = call(*words.format(tmp_path).split())
+
+    assert (told.exit_code, told.stderr) == (78, f"{tmp_path}: cannot be read: Is a directory\n")
