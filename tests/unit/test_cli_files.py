@@ -24,3 +24,20 @@ def test_a_configuration_that_may_not_be_read_is_a_bad_one_and_no_wrong_usage(
     told = call(*words.format(tmp_path).split())
 
     assert (told.exit_code, told.stderr) == (78, f"{tmp_path}: cannot be read: Is a directory\n")
+
+
+def test_a_device_that_gives_without_end_is_no_configuration() -> None:
+    told = call("check-config", "/dev/zero")
+
+    assert (told.exit_code, told.stderr) == (78, "/dev/zero: is no configuration: it has more than 10 MiB\n")
+
+
+def test_a_configuration_may_come_through_a_pipe() -> None:
+    out, into = os.pipe()
+    os.write(into, b"http: {port: 1}")
+    os.close(into)
+
+    told = call("check-config", f"/dev/fd/{out}")
+    os.close(out)
+
+    assert (told.exit_code, told.stdout) == (0, f"/dev/fd/{out}: ok\n")
