@@ -64,6 +64,8 @@ def observe(
     copies = address.startswith(known.copied)
     if not take and not copies:
         _ask(name, address, known.copied)
+    if to is not None:
+        _make(to)
     arrivals = _through_daemon(config, url, token_file, name, address, count) if known.embedded else _directly(loaded, name, address, count)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if to is None:
@@ -83,6 +85,18 @@ def _the_broker(config: Config, name: str | None) -> str:
     if name not in config.brokers:
         raise typer.BadParameter(f"name one of: {', '.join(config.brokers)}", param_hint="--broker")
     return name
+
+
+def _make(directory: Path) -> None:
+    """Also try it, before anything is taken: a message of a queue that cannot be written afterwards is gone."""
+    import tempfile
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise typer.BadParameter(f"{directory} cannot be written: {error.strerror}", param_hint="--to") from error
 
 
 def _ask(broker: str, address: str, copied: str) -> None:

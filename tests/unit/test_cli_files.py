@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_daemon import call
+from fake_daemon import Daemon, call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,3 +41,13 @@ def test_a_configuration_may_come_through_a_pipe() -> None:
     os.close(out)
 
     assert (told.exit_code, told.stdout) == (0, f"/dev/fd/{out}: ok\n")
+
+
+def test_nothing_is_observed_that_could_not_be_written(daemon: Daemon, tmp_path: Path) -> None:
+    """At a queue it would be gone."""
+    (tmp_path / "file").touch()
+
+    told = call("observe", "out", "--to", "file/below", "--take")
+
+    assert (told.exit_code, daemon.asked) == (2, [])
+    assert "file/below cannot be written: Not a directory" in told.stderr
