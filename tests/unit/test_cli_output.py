@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from fake_daemon import Daemon, call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,3 +35,13 @@ def test_a_command_that_prints_nothing_minds_no_closed_output(tmp_path: Path) ->
     (tmp_path / "delaybridge.yaml").write_text("http: {port: x}")
 
     assert shell("status >&-") == (78, ["delaybridge.yaml:1: http.port: must be a whole number"])
+
+
+@pytest.mark.parametrize("words", ["list", "dead-letter list", "cancel a b"])
+def test_half_a_json_array_is_not_left_where_the_first_request_fails(daemon: Daemon, words: str) -> None:
+    for request in ("GET /api/v1/messages", "GET /api/v1/dead-letters", "POST /api/v1/messages/a/cancel"):
+        daemon.error(request, 401, "unauthorized")
+
+    told = call(*words.split(), "-o", "json")
+
+    assert (told.exit_code, told.stdout) == (1, "")
