@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -45,3 +47,13 @@ def test_half_a_json_array_is_not_left_where_the_first_request_fails(daemon: Dae
     told = call(*words.split(), "-o", "json")
 
     assert (told.exit_code, told.stdout) == (1, "")
+
+
+def test_top_is_refused_on_a_terminal_on_which_nothing_can_be_drawn() -> None:
+    ours, its = pty.openpty()
+    command = [sys.executable, "-c", "from delaybridge.bridge.cli import main; main()", "top", "--url", "http://127.0.0.1:1"]
+    done = subprocess.run(command, stdout=its, stderr=subprocess.PIPE, env=os.environ | {"TERM": "dumb"}, text=True, check=False)
+    os.close(its)
+    os.close(ours)
+
+    assert (done.returncode, done.stderr.partition(";")[0]) == (2, "top draws on a terminal that can do so")
