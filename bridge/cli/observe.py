@@ -56,6 +56,8 @@ def observe(
     from ..config.file import load
     from ..plugins import traits
 
+    if str(to) == "-":
+        raise typer.BadParameter("Parquet files are not written to standard output: name a directory", param_hint="--to")
     if to is not None and to.exists() and not to.is_dir():
         raise typer.BadParameter(f"{to} is no directory: files are written below one", param_hint="--to")
     loaded = load(config)
@@ -253,6 +255,8 @@ def export(
     """Write all that is pending to a Parquet file. For Spark and the like."""
     from ..export import CutOffError, write_parquet
 
+    if str(to) == "-":
+        raise typer.BadParameter("a Parquet file is not written to standard output: name a file", param_hint="--to")
     if to.exists() and not to.is_file():
         raise typer.BadParameter(f"{to} is a {'directory' if to.is_dir() else 'device'}: name a file", param_hint="--to")
     try:
