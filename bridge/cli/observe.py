@@ -121,13 +121,21 @@ def _through_daemon(
     """Looks of one line each. The daemon does not say whether more waits."""
     import json
 
+    from ..client import ApiError
+    from ..config.file import find
     from ..observed import Look
 
-    with connect(config, url, token_file).observe(broker, address) as lines:
-        _announce(broker, address)
-        for line in islice(lines, count):
-            delivery = json.loads(line)
-            yield Look(delivery["at"], delivery["at"], [delivery], full=True)
+    try:
+        with connect(config, url, token_file).observe(broker, address) as lines:
+            _announce(broker, address)
+            for line in islice(lines, count):
+                delivery = json.loads(line)
+                yield Look(delivery["at"], delivery["at"], [delivery], full=True)
+    except ApiError as error:
+        if error.code != "unknown" or find(config) is not None:
+            raise
+        there = "observe reads from the daemon's own configuration what they are, and there is none here"
+        raise typer.BadParameter(f"{error}. {there}: name that one", param_hint="--config") from error
 
 
 def _directly(config: Config, broker: str, address: str, count: int | None) -> Iterator[Look]:

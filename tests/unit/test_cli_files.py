@@ -51,3 +51,14 @@ def test_nothing_is_observed_that_could_not_be_written(daemon: Daemon, tmp_path:
 
     assert (told.exit_code, daemon.asked) == (2, [])
     assert "file/below cannot be written: Not a directory" in told.stderr
+
+
+def test_without_its_configuration_a_daemons_broker_of_another_name_is_asked_for_by_that(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.error("GET /api/v1/observe", 404, "unknown")
+
+    told = call("observe", "out", "--url", "http://bridge:1")
+    (tmp_path / "delaybridge.yaml").write_text("http: {port: 1}")
+    known = call("observe", "out", "--url", "http://bridge:1")
+
+    assert (told.exit_code, "Invalid value for --config" in told.stderr) == (2, True)
+    assert (known.exit_code, known.stderr) == (1, "It is unknown.\n")
