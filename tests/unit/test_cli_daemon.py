@@ -358,7 +358,7 @@ def test_dropping_the_whole_shelf_asks_first(daemon: Daemon) -> None:
     assert [name for name, _, _ in daemon.asked].count("DELETE /api/v1/dead-letters/17") == 1
 
 
-@pytest.mark.parametrize("words", [(), ("1", "--all")])
-def test_numbers_or_all_but_not_both(daemon: Daemon, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [(), ("1", "--all"), ("--", "-1")])
+def test_numbers_or_all_but_not_both_and_none_below_1(daemon: Daemon, words: tuple[str, ...]) -> None:
     assert call("dead-letter", "retry", *words).exit_code == 2
     assert daemon.asked == []
