@@ -63,3 +63,16 @@ def test_a_switch_is_no_number(file: Path, key: str) -> None:
     assert problems(file, f"{section}: {{{name}: yes}}" if name else f"{section}: on") == [
         f"1: {key}: is the switch true in YAML, and must be a number"
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("null", "names no file: name one, or leave the key out"),
+        ('"${TOKEN:}"', "names no file: name one, or leave the key out"),
+        ("/dev/null", "/dev/null is empty: a secret is not"),
+        ('"a\\0b"', "cannot read the secret: embedded null byte"),
+    ],
+)
+def test_a_secret_that_no_file_holds_is_told_and_not_taken_for_none(file: Path, written: str, told: str) -> None:
+    assert problems(file, f"http: {{token_file: {written}}}") == [f"1: http.token_file: {told}"]
