@@ -231,3 +231,5 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     if config.file and read and read != str(config.file.absolute()):
         text += f"; it reads {read}, which may be another one than this"
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")
+    if reason := status.get("ledger", {}).get("error"):
+        yield Finding(False, f"the daemon cannot write its ledger: {reason}", "mend that: the rows wait in its store, and are written then")

@@ -40,6 +40,12 @@ def test_status_tells_why_something_is_not_connected(daemon: Daemon) -> None:
     assert "NOT CONNECTED: rabbit:5672: Connection refused" in call("status").stdout
 
 
+def test_status_tells_that_the_ledger_cannot_be_written_and_how_much_waits(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", STATUS | {"ledger": {"backlog": 12, "error": "Not a directory"}})
+
+    assert "NOT WRITTEN, 12 rows in no file yet: Not a directory" in call("status").stdout
+
+
 def test_status_as_json_is_the_daemons_answer(daemon: Daemon) -> None:
     daemon.on("GET /api/v1/status", STATUS)
 

@@ -186,6 +186,17 @@ def test_a_daemon_that_reads_another_configuration_is_told(tmp_path: Path, file:
 
 
 @pytest.mark.usefixtures("asked")
+def test_a_daemon_that_cannot_write_its_ledger_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be another user than who asks."""
+    status = Somebody().status() | {"ledger": {"backlog": 1, "error": "Permission denied"}}
+    monkeypatch.setattr(Somebody, "status", lambda _: status)
+
+    found = list(doctor.findings(config(tmp_path), Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
+
+    assert (found[-1].ok, found[-1].what) == (False, "the daemon cannot write its ledger: Permission denied")
+
+
+@pytest.mark.usefixtures("asked")
 def test_a_route_to_another_broker_is_named_as_one_that_no_probe_went_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KafkaAdapter, "standstills", lambda *_: [])
     given = config(tmp_path, back="two")
