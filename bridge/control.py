@@ -21,6 +21,7 @@ from .views import (
     HeldStatus,
     HourStatus,
     LaneStatus,
+    LedgerStatus,
     LevelStatus,
     NotKnownError,
     NotPossibleError,
@@ -63,6 +64,7 @@ class Control:
         started: int,
         stopping: Callable[[], bool],
         workers: Callable[[], Sequence[Worker]],
+        ledger: Callable[[], LedgerStatus] = LedgerStatus,
         levels: Callable[[], list[LevelStatus]] = list,
         more_checks: Callable[[], list[Check]] = list,
     ) -> None:
@@ -75,6 +77,7 @@ class Control:
         self._started = started
         self._stopping = stopping
         self._workers = workers
+        self._ledger = ledger
         self._levels = levels
         self._more_checks = more_checks
         self._shelf = threading.Lock()
@@ -98,6 +101,7 @@ class Control:
             by_address=[AddressStatus(lane, address, pending) for (lane, address), pending in counts.by_address.items()],
             by_hour=[HourStatus(hour * HOUR_MS, pending) for hour, pending in sorted(counts.by_hour.items())],
             store=StoreStatus(self._store.free_bytes(), self._store.room(), str(self.config.store.path.absolute())),
+            ledger=self._ledger(),
             levels=self._levels(),
             config=str(self.config.file.absolute()) if self.config.file else None,
         )

@@ -23,7 +23,7 @@ from .clock import wall_clock
 from .engine import Engine
 from .ledger_files import HOUR_MS
 from .metrics import Gauges, Metrics
-from .plugins import UnusableAdapter
+from .plugins import UnusableAdapter, traits
 from .signals import handled
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class Daemon:
         self._metrics.reloaded(wall_clock() / 1000)
         self._tell_of_no_configuration()
         self._tell_of_name()
+        self._tell_of_lost_levels()
         server = HttpServer(self.engine.control, self._metrics, self.config.http)
         try:
             server.bind()  # before anything is taken from a broker: a daemon that cannot serve its API must not begin
@@ -152,6 +153,17 @@ class Daemon:
                 "bridge_name_is_host_name",
                 bridge=config.bridge,
                 fix="set `bridge`: ledger files and Kafka's transactional ids bear this name, so it must stay, and no other bridge may have it",
+            )
+
+    def _tell_of_lost_levels(self) -> None:
+        """Not refused: trying level queues out needs no broker then, and tests take them for any other."""
+        broker = self.config.store.broker
+        if broker is not None and traits(self.config.brokers[broker].type).embedded:
+            log.warning(
+                "level_queues_in_this_process",
+                broker=broker,
+                lasts="what waits there is lost when the bridge ends",
+                fix="name a broker of another type as store.broker, or use kind: time_index",
             )
 
     def _wait(self) -> None:

@@ -83,9 +83,7 @@ def preparations(config: Config, broker: str, only: str | None = None) -> list[I
 
 def _machine(config: Config) -> Iterator[Finding]:
     yield Finding(True, f"the configuration is valid ({origin(config)})")
-    path = config.store.path.absolute()
-    # As `exists`, which raises where a directory may not be entered.
-    folder = next(each for each in (path, *path.parents) if os.access(each, os.F_OK))
+    folder = _there(config.store.path)
     if not folder.is_dir():
         yield Finding(
             False, f"{folder} is no directory: the store cannot be there", "set store.path to a directory, or to one that is to be made"
@@ -93,6 +91,24 @@ def _machine(config: Config) -> Iterator[Finding]:
         return
     yield from _room(config.store, folder)
     yield _sync(folder)
+    yield _ledger(_there(config.ledger_path))
+
+
+def _there(path: Path) -> Path:
+    """The path, or the nearest one above it that is there."""
+    path = path.absolute()
+    # As `exists`, which raises where a directory may not be entered.
+    return next(each for each in (path, *path.parents) if os.access(each, os.F_OK))
+
+
+def _ledger(folder: Path) -> Finding:
+    """The bridge delivers without its ledger's files, and keeps the rows until its disk is full."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return Finding(True, f"the ledger can be written in {folder}")
+    except OSError as error:
+        fix = "set ledger.path to a directory, or to one that is to be made, in which the bridge's user may write"
+        return Finding(False, f"the ledger cannot be written in {folder}: {error.strerror}", fix)
 
 
 def _room(store: Store, folder: Path) -> Iterator[Finding]:
@@ -227,3 +243,5 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     if config.file and read and read != str(config.file.absolute()):
         text += f"; it reads {read}, which may be another one than this"
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")
+    if reason := status.get("ledger", {}).get("error"):
+        yield Finding(False, f"the daemon cannot write its ledger: {reason}", "mend that: the rows wait in its store, and are written then")

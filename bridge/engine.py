@@ -79,6 +79,7 @@ class Engine:
             self.started,
             stopping=lambda: self._stopping,
             workers=lambda: self.workers,
+            ledger=self.ledger.status,
             levels=self._queues.status if self._queues else list,
             more_checks=self._queues.checks if self._queues else list,
         )

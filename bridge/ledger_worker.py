@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from .ledger_files import LedgerFiles
+from .views import LedgerStatus
 from .workers import Worker
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class LedgerWorker(Worker):
         self._store = store
         self._interval = config.ledger.flush_interval / 1000
         self._clock = clock
+        self._error = ""
 
     def run(self) -> None:
         """Flush until stopped."""
@@ -52,10 +54,16 @@ class LedgerWorker(Worker):
             self._store.maintain(self._clock())
         self._flush()
 
+    def status(self) -> LedgerStatus:
+        """From any thread."""
+        return LedgerStatus(self._store.outbox_backlog(), self._error)
+
     def _flush(self) -> None:
         at = self._clock()
         try:
             self.files.flush_all()
             self.files.mark(at)
+            self._error = ""
         except OSError as error:
+            self._error = str(error)
             log.exception("ledger_not_written", path=str(self.files.root), error=str(error), action="rows stay in the store until it works")

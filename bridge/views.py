@@ -113,6 +113,13 @@ class StoreStatus(msgspec.Struct, frozen=True):
     path: str = ""
 
 
+class LedgerStatus(msgspec.Struct, frozen=True):
+    """`backlog` rows are in no file yet. `error` says why the last try to write them failed: they wait in the store, and messages flow."""
+
+    backlog: int = 0
+    error: str = ""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole daemon at one glance. `started` and `now` are epoch milliseconds; `events` are ledger totals since the store was made.
 
@@ -134,6 +141,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     by_address: list[AddressStatus]
     by_hour: list[HourStatus]
     store: StoreStatus
+    ledger: LedgerStatus = LedgerStatus()
     levels: list[LevelStatus] = []
     config: str | None = None
 

@@ -7,6 +7,7 @@ clocks go back; a job whose minute or hour begins with `*` runs at every real ma
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -88,8 +89,17 @@ def parse_cron(text: str) -> str:
     try:
         CronSim(" ".join(parts), _EPOCH)
     except CronSimError as error:
-        raise ValueError(f"{text!r}: {error}") from error
+        raise ValueError(f"{text!r}: {_reason(parts, str(error))}") from error
     return " ".join(parts)
+
+
+def _reason(parts: list[str], error: str) -> str:
+    """What cronsim says, but for days that are days, and in none of the months: it calls them bad."""
+    with suppress(CronSimError):
+        CronSim(" ".join([*parts[:3], "*", parts[4]]), _EPOCH)
+        if "day-of-month" in error:
+            return "it never matches, because none of its months has such a day"
+    return error
 
 
 @lru_cache(maxsize=1024)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from . import about, audit, broker, control, daemon, dead_letter, inspect, migrate, observe, producer
-from .common import USAGE, exit_code
+from .common import FAILED, USAGE, exit_code
 
 SURROGATES = "surrogates not allowed"
 """Python's reason where text from the shell, which came as bytes that are not UTF-8, is encoded."""
@@ -69,4 +70,20 @@ app.add_typer(audit.commands, name="audit")
 
 def main() -> None:
     """The console script."""
-    app()
+    if sys.stdout is None:  # it was closed: what is printed must fail, and no other file become standard output
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    try:
+        _to_the_last_byte()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            typer.echo(f"standard output: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try what is left once more
+        sys.exit(FAILED)
+
+
+def _to_the_last_byte() -> None:
+    """Python itself finds out too late for an exit code of ours whether what was printed has been written."""
+    try:
+        app()
+    finally:
+        sys.stdout.flush()

@@ -35,7 +35,11 @@ class Output(StrEnum):
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-c", envvar="DELAYBRIDGE_CONFIG", help="Configuration file [default: ./delaybridge.yaml, where there is one]"
+        "--config",
+        "-c",
+        envvar="DELAYBRIDGE_CONFIG",
+        readable=False,  # typer would call it wrong usage where it is not
+        help="Configuration file [default: ./delaybridge.yaml, where there is one]",
     ),
 ]
 UrlOption = Annotated[
@@ -43,7 +47,9 @@ UrlOption = Annotated[
 ]
 TokenOption = Annotated[
     Path | None,
-    typer.Option("--token-file", help="File that holds the daemon's token [default: DELAYBRIDGE_TOKEN, else from the configuration]"),
+    typer.Option(
+        "--token-file", readable=False, help="File that holds the daemon's token [default: DELAYBRIDGE_TOKEN, else from the configuration]"
+    ),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show it.")]
 

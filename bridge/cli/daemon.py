@@ -36,7 +36,9 @@ def run(config: ConfigOption = None, check: Annotated[bool, typer.Option("--chec
 
 @commands.command(epilog="Example: delaybridge check-config --show delaybridge.yaml")
 def check_config(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Files to check, each alone.", show_default=False)] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", readable=False, help="Files to check, each alone.", show_default=False)
+    ] = None,
     config: ConfigOption = None,
     show: Annotated[bool, typer.Option("--show", help="Print the whole configuration as the bridge reads it, secrets masked.")] = False,
     output: OutputOption = Output.TABLE,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(help="What could not be delivered. List it, try again, drop it.", no_args_is_help=True)
 NumbersArgument = Annotated[
-    list[int] | None, typer.Argument(metavar="NUMBER", help="As `dead-letter list` shows them.", show_default=False)
+    list[int] | None, typer.Argument(metavar="NUMBER", min=1, help="As `dead-letter list` shows them.", show_default=False)
 ]
 
 

@@ -39,10 +39,12 @@ def top(
     token_file: TokenOption = None,
 ) -> None:
     """Watch the daemon. The status again and again, with what happens in a second; Ctrl-C ends."""
+    from rich.console import Console
+
     from .top import watch
 
-    if not sys.stdout.isatty():
-        typer.echo("top draws on a terminal; for programs there is: delaybridge status --output json", err=True)
+    if not sys.stdout.isatty() or Console().is_dumb_terminal:  # rich would draw nothing on that
+        typer.echo("top draws on a terminal that can do so; for programs there is: delaybridge status --output json", err=True)
         raise typer.Exit(USAGE)
     with suppress(KeyboardInterrupt):
         watch(connect(config, url, token_file), interval)

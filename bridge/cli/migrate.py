@@ -84,12 +84,23 @@ def _where(config: Config, to: Kind, broker: str | None, prefix: str | None) -> 
     if to is Kind.LEVEL_QUEUES:
         if broker or prefix:
             raise typer.BadParameter("the configuration names them under `store`", param_hint="--broker, --prefix")
+        _outlive(config, str(store.broker), "--to")
         return str(store.broker), store.prefix
     if broker not in config.brokers:
         raise typer.BadParameter(
             f"name the broker that holds the level queues; the brokers are: {', '.join(config.brokers)}", param_hint="--broker"
         )
+    _outlive(config, str(broker), "--broker")
     return str(broker), prefix or store.prefix
+
+
+def _outlive(config: Config, broker: str, hint: str) -> None:
+    """Refuse a broker that lives in this process: what moved there would end with it, and what waits in a bridge's own cannot be seen from here."""
+    from ..plugins import traits
+
+    kind = config.brokers[broker].type
+    if traits(kind).embedded:
+        raise typer.BadParameter(f"{broker} is of type {kind}, and its queues end with the process that made them", param_hint=hint)
 
 
 class _Progress:

@@ -56,6 +56,8 @@ def observe(
     from ..config.file import load
     from ..plugins import traits
 
+    if str(to) == "-":
+        raise typer.BadParameter("Parquet files are not written to standard output: name a directory", param_hint="--to")
     if to is not None and to.exists() and not to.is_dir():
         raise typer.BadParameter(f"{to} is no directory: files are written below one", param_hint="--to")
     loaded = load(config)
@@ -64,6 +66,8 @@ def observe(
     copies = address.startswith(known.copied)
     if not take and not copies:
         _ask(name, address, known.copied)
+    if to is not None:
+        _make(to)
     arrivals = _through_daemon(config, url, token_file, name, address, count) if known.embedded else _directly(loaded, name, address, count)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if to is None:
@@ -83,6 +87,18 @@ def _the_broker(config: Config, name: str | None) -> str:
     if name not in config.brokers:
         raise typer.BadParameter(f"name one of: {', '.join(config.brokers)}", param_hint="--broker")
     return name
+
+
+def _make(directory: Path) -> None:
+    """Also try it, before anything is taken: a message of a queue that cannot be written afterwards is gone."""
+    import tempfile
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise typer.BadParameter(f"{directory} cannot be written: {error.strerror}", param_hint="--to") from error
 
 
 def _ask(broker: str, address: str, copied: str) -> None:
@@ -105,13 +121,21 @@ def _through_daemon(
     """Looks of one line each. The daemon does not say whether more waits."""
     import json
 
+    from ..client import ApiError
+    from ..config.file import find
     from ..observed import Look
 
-    with connect(config, url, token_file).observe(broker, address) as lines:
-        _announce(broker, address)
-        for line in islice(lines, count):
-            delivery = json.loads(line)
-            yield Look(delivery["at"], delivery["at"], [delivery], full=True)
+    try:
+        with connect(config, url, token_file).observe(broker, address) as lines:
+            _announce(broker, address)
+            for line in islice(lines, count):
+                delivery = json.loads(line)
+                yield Look(delivery["at"], delivery["at"], [delivery], full=True)
+    except ApiError as error:
+        if error.code != "unknown" or find(config) is not None:
+            raise
+        there = "observe reads from the daemon's own configuration what they are, and there is none here"
+        raise typer.BadParameter(f"{error}. {there}: name that one", param_hint="--config") from error
 
 
 def _directly(config: Config, broker: str, address: str, count: int | None) -> Iterator[Look]:
@@ -239,6 +263,8 @@ def export(
     """Write all that is pending to a Parquet file. For Spark and the like."""
     from ..export import CutOffError, write_parquet
 
+    if str(to) == "-":
+        raise typer.BadParameter("a Parquet file is not written to standard output: name a file", param_hint="--to")
     if to.exists() and not to.is_file():
         raise typer.BadParameter(f"{to} is a {'directory' if to.is_dir() else 'device'}: name a file", param_hint="--to")
     if not to.parent.is_dir():

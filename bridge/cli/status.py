@@ -84,8 +84,14 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
         "oldest overdue": duration(found["oldest_overdue_ms"]),
         "store in": store.get("path", ""),
         "disk": free if store["room"] else f"{free}: below the limit, intake stands still",
+        "ledger": _ledger(found.get("ledger", {})),
         "since the store was made": ", ".join(f"{count} {event}" for event, count in found["events"].items()),
     }
+
+
+def _ledger(found: dict[str, Any]) -> str:
+    rows = f"{found.get('backlog', 0)} rows in no file yet"
+    return f"NOT WRITTEN, {rows}: {found['error']}" if found.get("error") else rows
 
 
 def _flow(route: dict[str, Any]) -> str:

@@ -46,11 +46,12 @@ def show_first(rows: Callable[[int], Iterable[Row]], limit: int, columns: Column
 
 
 def _array(rows: Iterable[Row]) -> None:
-    """One JSON array, an element a line, so that a long listing is never held in memory."""
-    print("[", end="")
-    for index, row in enumerate(rows):
-        print(",\n " if index else "\n ", json.dumps(row), sep="", end="", flush=True)
-    print("\n]")
+    """One JSON array, an element a line, so that a long listing is never held in memory. Nothing where there is no first one because asking for it fails."""
+    before = "["
+    for row in rows:
+        print(before, f"\n {json.dumps(row)}", sep="", end="", flush=True)
+        before = ","
+    print("[\n]" if before == "[" else "\n]")
 
 
 def show_one(item: Row, fields: Mapping[str, Any], output: Output) -> None:

@@ -66,6 +66,27 @@ class Config(Overridden):
         return self
 
     @model_validator(mode="after")
+    def _distinct_sources(self) -> Self:
+        """Two routes at one place would share its messages by chance; on Kafka only within one group."""
+        readers: dict[tuple[str, str, str], str] = {}
+        for index, route in enumerate(self.routes):
+            first = readers.setdefault(route.source.place, route.name)
+            if first != route.name:
+                refuse(
+                    ("routes", index, "from"),
+                    f"is what route {first!r} reads already, so that either would get what is meant for the other",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _routes_without_a_circle(self) -> Self:
+        for index, route in enumerate(self.routes):
+            for key, address in ((("to", "address"), route.to.address), (("dead_letter",), route.dead_letter)):
+                if route.source.broker == route.to.broker and address == route.source.endpoint.address:
+                    refuse(("routes", index, *key), "is what this route reads: what goes there would come back")
+        return self
+
+    @model_validator(mode="after")
     def _routes_that_lead_somewhere(self) -> Self:
         for index, route in enumerate(self.routes):
             if route.source.broker != route.to.broker and route.to.address is None and not route.allow_to:

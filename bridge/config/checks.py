@@ -35,7 +35,10 @@ def with_secret_files(data: Any, model: type[BaseModel]) -> Any:
 def _content(data: dict[str, Any], key: str) -> str:
     if data.get(key.removesuffix(FILE)) is not None:
         refuse((key,), f"{key.removesuffix(FILE)} is given as well: keep one of the two")
+    if data[key] in (None, ""):
+        refuse((key,), "names no file: name one, or leave the key out")
     try:
-        return Path(str(data[key])).read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
+        secret = Path(str(data[key])).read_text().rstrip("\r\n")
+    except (OSError, ValueError) as error:  # ValueError: no text, or a NUL in the name
         refuse((key,), f"cannot read the secret: {error}")
+    return secret or refuse((key,), f"{data[key]} is empty: a secret is not")

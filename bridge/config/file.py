@@ -16,6 +16,8 @@ from .sections import StoreLevels
 from .yaml import Document, Problem, read
 
 DEFAULT_FILE = Path("delaybridge.yaml")
+_LARGEST = 10 << 20
+"""Characters: a device gives without end."""
 _Settings = TypeVar("_Settings", bound=BaseSettings)
 
 
@@ -101,10 +103,14 @@ def _document(file: Path | None) -> Document:
     if file is None:
         return Document({}, {(): 0}, [])
     try:
-        return read(file.read_text(), os.environ)
+        with file.open() as opened:
+            text = opened.read(_LARGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise ConfigError([f"{file}: cannot be read: {reason}"]) from error
+    if len(text) > _LARGEST:
+        raise ConfigError([f"{file}: is no configuration: it has more than {_LARGEST >> 20} MiB"])
+    return read(text, os.environ)
 
 
 def _validated(model: type[_Settings], document: Document, problems: list[Problem], file: Path | None) -> _Settings:

@@ -97,6 +97,11 @@ class From(Section):
             return {"broker": rest["broker"], "endpoint": None}
         return {"broker": rest.pop("broker"), "endpoint": model.model_validate(rest, extra="forbid")}
 
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What two routes that share it would take away from each other: a broker's queue, or topics for one group of consumers."""
+        return self.broker, self.endpoint.address, self._flat().get("group", "")
+
     @model_serializer
     def _flat(self) -> dict[str, Any]:
         return {"broker": self.broker, **self.endpoint.model_dump(mode="json", by_alias=True)}

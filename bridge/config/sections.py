@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,11 +24,26 @@ _SMALLEST_STORE = 512 * 1024**2
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
+def _no_switch(value: object) -> object:
+    """Pydantic takes true for 1, and YAML `yes` and `on` for true."""
+    if isinstance(value, bool):
+        raise ValueError(f"is the switch {str(value).lower()} in YAML, and must be a number")  # noqa: TRY004 - what pydantic reports
+    return value
+
+
+Number = Annotated[int, BeforeValidator(_no_switch)]
+Size = Annotated[ByteSize, BeforeValidator(_no_switch)]
+"""Bytes, written as such or as text: `512MiB`, `2GB`."""
+
+
 def _milliseconds(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) else value
 
 
 def _levels(value: object) -> object:
+    if isinstance(value, str) and value.startswith("["):  # as lists are written in the environment
+        with suppress(ValueError):
+            value = json.loads(value)
     return parse_levels(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
 
 
@@ -39,7 +56,7 @@ def _at_most(years: int) -> AfterValidator:
     return AfterValidator(checked)
 
 
-_Duration = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0)]
+_Duration = Annotated[Number, BeforeValidator(_milliseconds), Field(ge=0)]
 Duration = Annotated[_Duration, _at_most(100)]
 """Milliseconds, written as such or as text: `90s`, `PT15M`, `1d12h`. At most what a thread can wait for, by far."""
 LongDuration = Annotated[_Duration, _at_most(1000)]
@@ -67,6 +84,15 @@ Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
 """A name that can stand in a URL, a metric and a file name."""
 
 
+def _named(path: object) -> object:
+    """An empty one, as a variable that is set to nothing leaves it, would be the current directory."""
+    if path == "":
+        raise ValueError("is empty: name a directory, or leave the key out")
+    if "\0" in str(path):
+        raise ValueError("holds a NUL, which no path can")
+    return path
+
+
 def _at_home(path: Path) -> Path:
     try:
         return path.expanduser()
@@ -74,7 +100,7 @@ def _at_home(path: Path) -> Path:
         raise ValueError(f"{path}: {error}") from error
 
 
-Directory = Annotated[Path, AfterValidator(_at_home)]
+Directory = Annotated[Path, BeforeValidator(_named), AfterValidator(_at_home)]
 """A directory that is made where it is missing; `~` is a home, as in a shell, because a directory of that name is nobody's wish."""
 
 Table = Annotated[tuple[Duration, ...], NoDecode, BeforeValidator(_levels)]
@@ -98,8 +124,8 @@ class Store(Section):
 
     kind: Literal["time_index", "level_queues"] = "time_index"
     path: Directory = Path("delaybridge-data")
-    min_free_disk: ByteSize = ByteSize(256 * 1024**2)
-    max_size: ByteSize | None = None
+    min_free_disk: Size = ByteSize(256 * 1024**2)
+    max_size: Size | None = None
     memory: Duration = 24 * _HOUR
     broker: Name | None = None
     prefix: Name = "delaybridge.level"
@@ -137,7 +163,7 @@ class Limits(Section):
 
     max_delay: LongDuration = 10 * _YEAR
     min_period: Duration = 1_000
-    max_repeat: int = Field(default=10_000, ge=0)
+    max_repeat: Number = Field(default=10_000, ge=0)
     levels: Table = parse_levels(DEFAULT_LEVELS)
 
     def core(self) -> schedule.Limits:
@@ -173,19 +199,19 @@ class Retry(Section):
 class Intake(Section):
     """`batch`: messages made durable in one write."""
 
-    batch: int = Field(default=500, ge=1, le=100_000)
+    batch: Number = Field(default=500, ge=1, le=100_000)
 
 
 class Lane(Section):
     """`window`: messages published to one broker and not yet confirmed."""
 
-    window: int = Field(default=2_000, ge=1, le=1_000_000)
+    window: Number = Field(default=2_000, ge=1, le=1_000_000)
 
 
 class Ledger(Section):
     """Where ledger files go (`ledger` inside the store's path unless given), and how often."""
 
-    path: Directory | None = None
+    path: Annotated[Directory | None, BeforeValidator(lambda path: path or None)] = None
     flush_interval: Duration = Field(default=10_000, gt=0)
 
 
@@ -193,7 +219,7 @@ class Http(Section):
     """The daemon's API. Anything but loopback needs a token."""
 
     bind: str = "127.0.0.1"
-    port: int = Field(default=8470, ge=0, le=65_535)
+    port: Number = Field(default=8470, ge=0, le=65_535)
     token: SecretStr | None = Field(default=None, min_length=16)
 
     @model_validator(mode="before")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str | int, ...]
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}|\$\{")
+_OTHER_BASE = re.compile(r"[+-]?0[0-9_]|.*:")
+"""Of numbers: what YAML 1.1 reads as octal or sexagesimal, and hardly anybody means so."""
 
 
 class Problem(NamedTuple):
@@ -79,7 +81,7 @@ class _Reader:
     def value(self, node: yaml.Node, key: Key) -> Any:
         """The data below a node. Raises yaml.YAMLError for what is no plain data."""
         if isinstance(node, yaml.ScalarNode):
-            return self._filled(node, key) if "${" in node.value else self._plain(node)
+            return self._filled(node, key) if "${" in node.value else self._plain(node, key)
         if any(each is node for each in self._open):
             raise yaml.MarkedYAMLError(problem="an alias stands inside of what it names", problem_mark=node.start_mark)
         self._open.append(node)
@@ -87,9 +89,9 @@ class _Reader:
         self._open.pop()
         return inside
 
-    def _plain(self, node: yaml.ScalarNode) -> Any:
+    def _plain(self, node: yaml.ScalarNode, key: Key) -> Any:
         try:
-            return self._loader.construct_object(node)
+            value = self._loader.construct_object(node)
         except (
             ValueError,
             ArithmeticError,
@@ -99,6 +101,10 @@ class _Reader:
             kind = str(node.tag).rpartition(":")[2]
             problem = f"{node.value!r:.80} looks like a value of type {kind} and is none: put it in quotes where text is meant"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
+        if isinstance(value, int | float) and _OTHER_BASE.match(node.value):
+            hint = "write a plain number, a duration with its unit, such as 1h, or text in quotes"
+            return self._problem(node, key, f"{node.value!r:.80} is the number {value} in YAML, to the base of 60 or 8: {hint}")
+        return value
 
     def _sequence(self, node: yaml.Node, key: Key) -> list[Any]:
         return [self._item(item, (*key, index)) for index, item in enumerate(node.value)]

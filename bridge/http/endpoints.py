@@ -232,8 +232,8 @@ ENDPOINTS = (
     Endpoint(method="GET", path=_LETTERS, handler=list_dead_letters, asks=shapes.DeadLettersQuery, answers=shapes.DeadLetterPage),
     Endpoint(method="POST", path=f"{_LETTERS}/{{number:number}}/retry", handler=retry_dead_letter, answers=shapes.Done, errors=(404, 409)),
     Endpoint(method="DELETE", path=f"{_LETTERS}/{{number:number}}", handler=drop_dead_letter, answers=shapes.Done, errors=(404,)),
-    Endpoint(method="POST", path="/api/v1/routes/{name}/pause", handler=pause_route, answers=shapes.Done, errors=(404,)),
-    Endpoint(method="POST", path="/api/v1/routes/{name}/resume", handler=resume_route, answers=shapes.Done, errors=(404,)),
+    Endpoint(method="POST", path="/api/v1/routes/{name:path}/pause", handler=pause_route, answers=shapes.Done, errors=(404,)),
+    Endpoint(method="POST", path="/api/v1/routes/{name:path}/resume", handler=resume_route, answers=shapes.Done, errors=(404,)),
     Endpoint(
         method="GET", path="/api/v1/observe", handler=observe, asks=shapes.ObserveQuery, answers=shapes.Delivery, errors=(404, 409, 429), media=NDJSON,
     ),

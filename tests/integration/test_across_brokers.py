@@ -39,20 +39,23 @@ def route(ends: dict[str, End], source: str, sink: str) -> dict[str, Any]:
     return {"name": name, "from": taken, "to": {"broker": sink, "address": ends[sink].address(f"{name}.out")}}
 
 
-def circle(ends: dict[str, End], broker: str) -> dict[str, Any]:
-    """A route that leads into itself."""
-    end, name = ends[broker], f"{broker}.circle"
-    taken = {"broker": broker} | end.declare(name)
+def circle(ends: dict[str, End], broker: str) -> list[dict[str, Any]]:
+    """Two routes that lead into each other; one that leads into itself is refused."""
+    end, places = ends[broker], (f"{broker}.circle", f"{broker}.back")
+    taken = [{"broker": broker} | end.declare(place) for place in places]
     end.declare(f"{broker}.dead")
-    to = {"broker": broker, "address": end.address(name)}
-    return {"name": f"{broker}-circle", "from": taken, "to": to, "dead_letter": end.address(f"{broker}.dead")}
+    to = [{"broker": broker, "address": end.address(place)} for place in reversed(places)]
+    return [
+        {"name": place, "from": one, "to": other, "dead_letter": end.address(f"{broker}.dead")}
+        for place, one, other in zip(places, taken, to, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
 def stage(rabbitmq: Any, kafka: Any, activemq: Any, waiting: Waiting, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """All messages are under way."""
     ends: dict[str, End] = {"rabbitmq": RabbitEnd(rabbitmq), "kafka": KafkaEnd(kafka), "activemq": ActiveEnd(activemq)}
-    routes = [route(ends, *pair) for pair in PAIRS] + [circle(ends, broker) for broker in BROKERS]
+    routes = [route(ends, *pair) for pair in PAIRS] + [each for broker in BROKERS for each in circle(ends, broker)]
     config = {"brokers": {name: end.options() for name, end in ends.items()}, "routes": routes}
     with Daemon(tmp_path_factory.mktemp("daemon"), waiting(config)) as daemon:
         daemon.start()

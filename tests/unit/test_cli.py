@@ -366,7 +366,7 @@ def test_doctor_is_content_with_a_ready_daemon(daemon: Daemon) -> None:
     told = call("doctor", "-o", "json")
 
     assert told.exit_code == 0
-    assert [finding["ok"] for finding in json.loads(told.stdout)] == [True] * 5
+    assert [finding["ok"] for finding in json.loads(told.stdout)] == [True] * 6
 
 
 def test_doctor_fails_where_the_daemon_is_not_ready(daemon: Daemon) -> None:

@@ -354,12 +354,12 @@ def test_an_observer_below_a_file_is_wrong_usage(tmp_path: Path) -> None:
 def test_an_observer_that_cannot_write_takes_nothing_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tap = Tap(waiting=12)
     monkeypatch.setattr(observe, "_directly", lambda _, __, address, most: observe._looks(tap, address, 50, tap.clock, tap.elapsed, most))
-    (tmp_path / "observed").write_text("a file")
+    (tmp_path / "date=2026-11-24").write_text("a file")
 
-    told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", "12", "--to", "observed/of-a-day")
+    told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", "12", "--to", ".")
 
     assert (told.exit_code, tap.held) == (1, 12)
-    assert "observed" in told.stderr
+    assert "date=2026-11-24" in told.stderr
 
 
 def test_an_observer_of_the_daemon_says_nothing_of_what_it_has_seen(daemon: Daemon, tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ def test_status_tells_why_something_is_not_connected(daemon: Daemon) -> None:
     assert "NOT CONNECTED: rabbit:5672: Connection refused" in call("status").stdout
 
 
+def test_status_tells_that_the_ledger_cannot_be_written_and_how_much_waits(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", STATUS | {"ledger": {"backlog": 12, "error": "Not a directory"}})
+
+    assert "NOT WRITTEN, 12 rows in no file yet: Not a directory" in call("status").stdout
+
+
 def test_status_as_json_is_the_daemons_answer(daemon: Daemon) -> None:
     daemon.on("GET /api/v1/status", STATUS)
 
@@ -374,7 +380,7 @@ def test_dropping_the_whole_shelf_asks_first(daemon: Daemon) -> None:
     assert [name for name, _, _ in daemon.asked].count("DELETE /api/v1/dead-letters/17") == 1
 
 
-@pytest.mark.parametrize("words", [(), ("1", "--all")])
-def test_numbers_or_all_but_not_both(daemon: Daemon, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [(), ("1", "--all"), ("--", "-1")])
+def test_numbers_or_all_but_not_both_and_none_below_1(daemon: Daemon, words: tuple[str, ...]) -> None:
     assert call("dead-letter", "retry", *words).exit_code == 2
     assert daemon.asked == []

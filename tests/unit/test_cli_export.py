@@ -67,6 +67,14 @@ def test_export_into_a_directory_that_is_missing_names_it(daemon: Daemon, tmp_pa
     assert "there is no directory missing" in told.stderr
 
 
+@pytest.mark.parametrize("words", ["export", "observe out"])
+def test_standard_output_is_not_a_file_that_is_called_like_its_sign(daemon: Daemon, tmp_path: Path, words: str) -> None:
+    told = call(*words.split(), "--to", "-")
+
+    assert (told.exit_code, daemon.asked, list(tmp_path.iterdir())) == (2, [], [])
+    assert "not written to standard output" in " ".join(told.stderr.split())
+
+
 def test_export_does_not_take_the_place_of_a_device(daemon: Daemon, tmp_path: Path) -> None:
     """For root, whatever stands there is replaced."""
     os.mkfifo(tmp_path / "device")

@@ -10,8 +10,9 @@ import pytest
 import yaml
 from contract.stores import HOUR, record
 from fake_daemon import alone, call
+from msgspec.structs import replace
 
-from delaybridge.adapters.memory import broker
+from delaybridge.adapters.memory import adapter, broker
 from delaybridge.bridge import migrate
 from delaybridge.bridge.clock import wall_clock
 from delaybridge.core.store import Put, Withdraw
@@ -60,6 +61,13 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     return made
 
 
+@pytest.fixture
+def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The in-process broker stands for one that outlives the command, as it does here: both are in the process of the test."""
+    monkeypatch.setattr(type(adapter), "traits", replace(adapter.traits, embedded=False))
+
+
+@pytest.mark.usefixtures("lasting")
 def test_it_moves_there_and_back_and_says_how_much(house: House) -> None:
     house.on(kind="level_queues", broker="here", prefix="mine")
     there = call("migrate-store", "--to", "level_queues")
@@ -99,6 +107,25 @@ def test_the_way_there_takes_the_broker_from_the_configuration(house: House) -> 
     assert call("migrate-store", "--to", "level_queues", "--broker", "here").exit_code == 2
 
 
+def test_nothing_moves_to_a_broker_that_ends_with_the_command(house: House) -> None:
+    house.on(kind="level_queues", broker="here")
+    told = call("migrate-store", "--to", "level_queues")
+
+    assert told.exit_code == 2
+    assert "here is of type memory, and its queues end with the process that made them" in " ".join(told.stderr.split())
+    index = house.index()
+    assert index.counts().pending == 2
+    index.close()
+
+
+def test_a_broker_that_no_other_process_can_see_is_not_said_to_be_empty(house: House) -> None:
+    house.on(kind="time_index")
+    told = call("migrate-store", "--to", "time_index", "--broker", "here")
+
+    assert (told.exit_code, "0 messages moved" in told.stdout) == (2, False)
+
+
+@pytest.mark.usefixtures("lasting")
 def test_a_store_that_is_open_is_left_alone(house: House) -> None:
     index = house.index()
     told = call("migrate-store", "--to", "time_index", "--broker", "here")

@@ -206,3 +206,40 @@ def test_a_drain_that_is_over_at_once_is_taken_for_a_slip(file: Path, given: str
 def test_a_drain_may_take_a_second_or_be_left_out(file: Path, given: str, wait: int) -> None:
     file.write_text(on("type: memory") + f"\nshutdown_timeout: {given}")
     assert load(file).shutdown_timeout == wait
+
+
+@pytest.mark.parametrize(
+    ("broker", "one", "other"),
+    [
+        ("{type: memory}", "{broker: here, queue: in}", "{broker: here, queue: in}"),
+        ("{type: rabbitmq, url: 'amqp://host'}", "{broker: here, queue: in, gate: [a]}", "{broker: here, queue: in, gate: [b]}"),
+        ("{type: kafka, bootstrap_servers: 'host:1'}", "{broker: here, topic: in}", "{broker: here, topic: [in], instance: two}"),
+    ],
+)
+def test_two_routes_that_read_the_same_place_are_refused(file: Path, broker: str, one: str, other: str) -> None:
+    routes = f"routes:\n  - {{name: a, from: {one}, to: {{broker: here}}}}\n  - {{name: b, from: {other}, to: {{broker: here}}}}\n"
+
+    assert problems(file, f"brokers: {{here: {broker}}}\n{routes}") == [
+        "4: routes[1].from: is what route 'a' reads already, so that either would get what is meant for the other"
+    ]
+
+
+def test_two_groups_on_kafka_may_read_the_same_topic(file: Path) -> None:
+    routes = [f"{{name: {name}, from: {{broker: k, topic: in, group: {name}}}, to: {{broker: k}}}}" for name in ("a", "b")]
+    file.write_text(f"brokers: {{k: {{type: kafka, bootstrap_servers: 'host:1'}}}}\nroutes: [{', '.join(routes)}]")
+
+    assert len(load().routes) == 2
+
+
+@pytest.mark.parametrize(
+    ("broker", "route", "key"),
+    [
+        ("{type: memory}", "from: {broker: here, queue: in}, to: {broker: here, address: in}", "to.address"),
+        ("{type: memory}", "from: {broker: here, queue: in}, to: {broker: here}, dead_letter: in", "dead_letter"),
+        ("{type: rabbitmq, url: 'amqp://host'}", "from: {broker: here, queue: in}, to: {broker: here, address: /queues/in}", "to.address"),
+    ],
+)
+def test_a_route_that_leads_to_what_it_reads_is_refused(file: Path, broker: str, route: str, key: str) -> None:
+    assert problems(file, f"brokers: {{here: {broker}}}\nroutes:\n  - {{name: a, {route}}}\n") == [
+        f"3: routes[0].{key}: is what this route reads: what goes there would come back"
+    ]

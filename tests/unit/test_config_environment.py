@@ -83,3 +83,20 @@ def test_the_environment_goes_before_the_file_for_commands_that_need_a_part_of_t
     monkeypatch.setenv("DELAYBRIDGE__STORE__KIND", "level_queues")
     file.write_text(f"{SMALL}http: {{port: 8000}}\nlimits: {{max_delay: 1h}}\nstore: {{kind: time_index}}\n")
     assert (load_http().port, load_limits().max_delay, in_level_queues()) == (9000, 7_200_000, True)
+
+
+@pytest.mark.parametrize("section", ["limits", "store"])
+@pytest.mark.parametrize("levels", ['["1s", "2s"]', "[1000, 2000]", "1s 2s"])
+def test_levels_in_the_environment_are_a_list_in_json_as_others_are_or_text(
+    file: Path, monkeypatch: pytest.MonkeyPatch, section: str, levels: str
+) -> None:
+    file.write_text(SMALL + "store: {kind: level_queues, broker: here}")
+    monkeypatch.setenv(f"DELAYBRIDGE__{section.upper()}__LEVELS", levels)
+
+    assert load().limits.levels == load_limits().levels == (1_000, 2_000)
+
+
+def test_levels_that_are_half_a_list_are_told_by_the_variable(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYBRIDGE__LIMITS__LEVELS", '["1s"')
+
+    assert problems(file, SMALL)[0].startswith("DELAYBRIDGE__LIMITS__LEVELS: '[\"1s\"' is not a duration")

@@ -70,6 +70,19 @@ def test_what_cron_does_not_know_or_can_never_match_is_refused(text: str) -> Non
         parse_cron(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("0 0 31 2,4 *", "it never matches, because none of its months has such a day"),
+        ("0 0 32 2 *", "Bad day-of-month"),
+        ("0 0 31 13 *", "Bad month"),
+    ],
+)
+def test_a_day_that_is_in_none_of_the_months_is_not_called_a_bad_one(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=f": {told}$"):
+        parse_cron(text)
+
+
 def test_sixty_four_items_in_a_field_are_read() -> None:
     assert parse_cron(",".join("0" * 64) + " * * * *")
 

@@ -197,6 +197,14 @@ def test_a_name_that_nobody_chose_is_warned_of_where_it_may_not_last(
     assert [line["event"] for line in logs] == ["bridge_name_is_host_name"] * warned
 
 
+@pytest.mark.parametrize("store", [{}, {"kind": "level_queues", "broker": "memory"}], ids=["time index", "level queues"])
+def test_level_queues_that_end_with_the_bridge_are_warned_of(store: dict[str, str]) -> None:
+    with structlog.testing.capture_logs() as logs:
+        Daemon(Config.model_validate({"store": store}))._tell_of_lost_levels()
+
+    assert [line["event"] for line in logs] == ["level_queues_in_this_process"] * bool(store)
+
+
 @pytest.mark.parametrize(("name", "made"), [("3f2a9c0b1d4e", True), ("delaybridge", False), ("delaybridge-0", False), ("deadbeef", False)])
 def test_the_host_name_that_a_container_gets_is_its_id(name: str, made: bool) -> None:
     assert bool(daemon_module.CONTAINER.fullmatch(name)) is made

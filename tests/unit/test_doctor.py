@@ -13,6 +13,7 @@ from delaybridge.adapters.kafka.entry import KafkaAdapter
 from delaybridge.bridge import doctor
 from delaybridge.bridge.client import UnreachableError
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.config.sections import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,6 +141,20 @@ def test_a_store_that_may_not_be_read_is_told_and_what_follows_is_looked_at(tmp_
     assert found[1].what.startswith("the disk of the store syncs")
 
 
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("ledger", "the ledger can be written in {}"), ("file", "the ledger cannot be written in {}/file: Not a directory")],
+)
+def test_a_ledger_that_cannot_be_written_is_told_though_messages_flow(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "file").touch()
+    given = config(tmp_path).model_copy(update={"ledger": Ledger(path=tmp_path / name)})
+
+    (found,) = [each for each in findings(given) if each.what.startswith("the ledger")]
+
+    assert (found.ok, found.what) == (name == "ledger", told.format(tmp_path))
+
+
 @pytest.mark.parametrize(("taken", "left", "ok"), [(0, "1.0 GiB", True), (800 << 20, "224.0 MiB", False), (2 << 30, "0 B", False)])
 def test_what_is_left_of_a_stores_largest_size_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int, left: str, ok: bool
@@ -191,6 +206,17 @@ def test_a_daemon_that_reads_another_configuration_is_told(tmp_path: Path, file:
     found = list(doctor.findings(given, Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
 
     assert found[-1] == Finding(True, f"the daemon runs (b, 1) and is ready{told}", found[-1].fix)
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_daemon_that_cannot_write_its_ledger_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be another user than who asks."""
+    status = Somebody().status() | {"ledger": {"backlog": 1, "error": "Permission denied"}}
+    monkeypatch.setattr(Somebody, "status", lambda _: status)
+
+    found = list(doctor.findings(config(tmp_path), Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
+
+    assert (found[-1].ok, found[-1].what) == (False, "the daemon cannot write its ledger: Permission denied")
 
 
 @pytest.mark.usefixtures("asked")

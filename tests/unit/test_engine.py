@@ -13,11 +13,13 @@ from contract.stores import T0, record
 
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.config.sections import Ledger
 from delaybridge.bridge.engine import Engine, open_journal
 from delaybridge.bridge.ledger_files import LedgerFiles
 from delaybridge.bridge.level_queues import doors
 from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.bridge.views import LedgerStatus
 from delaybridge.core.message import message
 from delaybridge.core.store import Put, Refuse, Told
 
@@ -96,6 +98,22 @@ def test_an_engine_is_alive_while_all_its_threads_run_and_while_it_stops(config:
     finally:
         assert engine.drain(10)
     assert engine.control.alive()
+
+
+def test_a_ledger_that_cannot_be_written_is_told_by_the_status_until_it_can(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    engine = Engine(config.model_copy(update={"ledger": Ledger(path=tmp_path / "file")}), lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    engine.store.put([Put(record("a"))], T0)
+
+    with structlog.testing.capture_logs():
+        engine.ledger._flush()
+    broken = engine.control.status().ledger
+    (tmp_path / "file").unlink()
+    engine.ledger._flush()
+
+    assert (broken.backlog, "Not a directory" in broken.error) == (1, True)
+    assert engine.control.status().ledger == LedgerStatus()
+    assert engine.drain(1)
 
 
 def _on_level_queues(config: Config) -> Config:

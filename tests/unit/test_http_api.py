@@ -271,7 +271,8 @@ def test_a_number_of_more_digits_than_python_reads_is_no_mistake_of_the_bridge(c
 def test_routes_are_paused_and_resumed_by_name(client: httpx.Client, control: FakeControl) -> None:
     assert client.post("/api/v1/routes/main/pause").status_code == client.post("/api/v1/routes/main/resume").status_code == 200
     assert control.asked == [("pause", "main"), ("resume", "main")]
-    assert error_of(client.post("/api/v1/routes/other/pause"), 404)["code"] == "unknown"
+    for other in ("other", "main%2Fother"):
+        assert error_of(client.post(f"/api/v1/routes/{other}/pause"), 404)["code"] == "unknown"
 
 
 def test_observed_deliveries_come_one_a_line(client: httpx.Client, control: FakeControl) -> None:
