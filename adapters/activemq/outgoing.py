@@ -77,7 +77,8 @@ def headers_of(message: Message, now: int, *, persistent: bool) -> tuple[bytes, 
     elif b"\0" in body:
         lines.append(b"content-length:%d\namq-msg-type:text\n" % len(body))
     if len(lines) > MOST_HEADERS - _OTHERS:
-        raise Rejected(Reason.TOO_LARGE, f"ActiveMQ takes {MOST_HEADERS} headers, this message has {len(lines)}")
+        room = f"ActiveMQ takes {MOST_HEADERS} headers, and {_OTHERS} are kept free"
+        raise Rejected(Reason.TOO_LARGE, f"{room}: a message may have {MOST_HEADERS - _OTHERS}, this one has {len(lines)}")
     return b"".join(lines), body
 
 

@@ -120,6 +120,15 @@ def test_of_repeated_headers_the_last_counts() -> None:
     assert goes(Message(b"", fields.table([("a", "1"), ("b", "2"), ("a", "3")])))["a"] == "3"
 
 
+def test_a_message_that_has_too_many_headers_says_how_many_it_has_and_how_many_it_may_have() -> None:
+    def with_headers(count: int) -> Message:  # `persistent` and `content-length` are two more
+        return message(b"", {f"h{number}": "" for number in range(count - 2)})
+
+    assert len(goes(with_headers(985))) == 985
+    with pytest.raises(Rejected, match="a message may have 985, this one has 986"):
+        headers_of(with_headers(986), NOW, persistent=True)
+
+
 def test_a_table_that_cannot_be_read_is_rejected() -> None:
     assert refused(Message(b"", b"\5abc")) == "header_damaged"
 
