@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ...core.dialects.activemq import DIALECT, JOB
 from ...core.headers import DELAY_NAMES
-from ..base import AdapterError, Finding, NotConnected, Step
+from ..base import AdapterError, Finding, Step
 from .address import pattern, queue_address
 from .probe import SIBLING, Prober
 from .scheduler import NAME as MANAGEMENT
@@ -64,37 +64,37 @@ class ActiveInterception:
     # --- plan and apply ---
 
     def plan(self) -> list[Step]:
-        """See base.Interception. Prints what to paste though the broker is down; then nothing counts as done."""
+        """See base.Interception. Prints what to paste though the broker cannot be asked; then nothing counts as done, and the steps say why."""
         steps = [Step(f"queue `{queue}` takes in delayed messages; ActiveMQ makes it", "", True) for queue in self._queues]
         if not self._gates:
             return steps
-        off, missing = self._state()
-        steps.append(Step('ActiveMQ\'s own scheduler is off: <broker … schedulerSupport="false">', 'schedulerSupport="false"', off))
+        off, missing, blind = self._state()
+        what = f'ActiveMQ\'s own scheduler is off: <broker … schedulerSupport="false">{blind}'
+        steps.append(Step(what, 'schedulerSupport="false"', off))
         names = ", ".join(f"`{gate}`" for gate in missing or self._gates)
         what = f"delayed messages to {names} go to the bridge: activemq.xml, in the element <broker>; takes effect when the broker starts"
-        return [*steps, Step(what, self.xml(), not missing)]
+        return [*steps, Step(what + blind, self.xml(), not missing)]
 
     def apply(self) -> list[Step]:
         """See base.Interception: nothing can be changed from here, so what is not done has to be done by hand."""
         return self.plan()
 
     def undo(self) -> list[Step]:
-        """See base.Interception: the same by hand, the other way round; while the broker is down it does not count as done."""
+        """See base.Interception: the same by hand, the other way round; while the broker cannot be asked it does not count as done."""
         what = (
             "take delaybridge's interceptors out of activemq.xml, and restart the broker; keep the bridge running until nothing is pending"
         )
         try:
-            done = not any(self._prober.intercepted(gate) for gate in self._gates)
-        except NotConnected:
-            done = not self._gates
-        return [Step(what, "", done)]
+            return [Step(what, "", not any(self._prober.intercepted(gate) for gate in self._gates))]
+        except AdapterError as error:
+            return [Step(what + _blind(error), "", False)]
 
-    def _state(self) -> tuple[bool, list[str]]:
-        """Whether the scheduler is off, and the gates that are not intercepted."""
+    def _state(self) -> tuple[bool, list[str], str]:
+        """Whether the scheduler is off, the gates that are not intercepted, and what kept us from looking."""
         try:
-            return self._prober.scheduler_is_off(), [gate for gate in self._gates if not self._prober.intercepted(gate)]
-        except NotConnected:
-            return False, list(self._gates)
+            return self._prober.scheduler_is_off(), [gate for gate in self._gates if not self._prober.intercepted(gate)], ""
+        except AdapterError as error:
+            return False, list(self._gates), _blind(error)
 
     def xml(self) -> str:
         """The interceptors of all gates. They replace ActiveMQ's default one, which is therefore among them."""
@@ -124,6 +124,10 @@ class ActiveInterception:
         """See base.Interception."""
         plain = [self._prober.probe(queue_address(queue)) for queue in self._queues]
         return [*plain, *(self._prober.probe_gate(gate) for gate in self._gates)]
+
+
+def _blind(error: AdapterError) -> str:
+    return f"; could not look: {error}"
 
 
 def _told(*, off: bool) -> str:

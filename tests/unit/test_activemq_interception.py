@@ -12,7 +12,7 @@ from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq.address import pattern
 from delaybridge.adapters.activemq.interception import NAMED, ActiveInterception, overlap, selector
 from delaybridge.adapters.activemq.probe import Prober, sibling
-from delaybridge.adapters.base import AdapterError, Intercepting
+from delaybridge.adapters.base import AdapterError, Intercepting, NotConnected
 from delaybridge.core.headers import DELAY_NAMES
 
 if TYPE_CHECKING:
@@ -147,6 +147,19 @@ def test_without_the_broker_the_xml_is_printed_all_the_same_and_nothing_counts_a
 
 def test_without_the_broker_nobody_knows_that_the_interceptors_are_gone() -> None:
     assert [step.done for step in composite("bills").undo()] == [False]
+
+
+@pytest.mark.parametrize("error", [NotConnected("ActiveMQ: User name or password is invalid"), AdapterError("ActiveMQ refused")])
+def test_what_could_not_be_looked_at_says_so_and_why(error: AdapterError, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(Prober, "scheduler_is_off", refused)
+    monkeypatch.setattr(Prober, "intercepted", refused)
+    made = composite("bills")
+    left = [step for step in (*made.plan(), *made.undo()) if not step.done]
+    assert len(left) == 3
+    assert all(step.what.endswith(f"could not look: {error}") for step in left)
 
 
 def test_each_gate_is_asked_once_whether_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
