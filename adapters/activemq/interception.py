@@ -15,7 +15,7 @@ from ...core.dialects.activemq import DIALECT, JOB
 from ...core.headers import DELAY_NAMES
 from ..base import AdapterError, Finding, Step
 from .address import pattern, queue_address
-from .probe import SIBLING, Prober
+from .probe import SIBLING, Prober, Way
 from .scheduler import NAME as MANAGEMENT
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ NAMED = sorted(name.decode() for name in DELAY_NAMES if _IDENTIFIER.fullmatch(na
 
 PASTE = "paste what `delaybridge plan` prints into the element <broker> of activemq.xml, and restart the broker"
 SCHEDULER = 'set schedulerSupport="false" in the element <broker> of activemq.xml, and restart the broker'
+
+_GOES = {
+    Way.TO_THE_BRIDGE: "goes to the bridge when it is delayed, and straight on when it is not",
+    Way.STRAIGHT_ON: "goes past the bridge",
+    Way.ELSEWHERE: "goes elsewhere than to `{}` when it is delayed: activemq.xml names another queue",
+}
 
 _TAKEN = {
     "/topic/VirtualTopic.>": "ActiveMQ sends messages there to its consumers' queues as well: intercept those, /queue/Consumer.*.VirtualTopic.…",
@@ -85,14 +91,15 @@ class ActiveInterception:
             "take delaybridge's interceptors out of activemq.xml, and restart the broker; keep the bridge running until nothing is pending"
         )
         try:
-            return [Step(what, "", not any(self._prober.intercepted(gate) for gate in self._gates))]
+            return [Step(what, "", all(self._prober.way(*each) is Way.STRAIGHT_ON for each in self._gates.items()))]
         except AdapterError as error:
             return [Step(what + _blind(error), "", False)]
 
     def _state(self) -> tuple[bool, list[str], str]:
         """Whether the scheduler is off, the gates that are not intercepted, and what kept us from looking."""
         try:
-            return self._prober.scheduler_is_off(), [gate for gate in self._gates if not self._prober.intercepted(gate)], ""
+            off = self._prober.scheduler_is_off()
+            return off, [gate for gate, queue in self._gates.items() if self._prober.way(gate, queue) is not Way.TO_THE_BRIDGE], ""
         except AdapterError as error:
             return False, list(self._gates), _blind(error)
 
@@ -114,10 +121,9 @@ class ActiveInterception:
         """See base.Interception. Sends undelayed messages of its own to itself."""
         off = self._prober.scheduler_is_off()
         findings = [Finding(off or not self._gates, _told(off=off), SCHEDULER)]
-        for gate in self._gates:
-            ok = self._prober.intercepted(gate)
-            what = "goes to the bridge when it is delayed, and straight on when it is not" if ok else "goes past the bridge"
-            findings.append(Finding(ok, f"what is sent to `{gate}` {what}", PASTE))
+        for gate, queue in self._gates.items():
+            way = self._prober.way(gate, queue)
+            findings.append(Finding(way is Way.TO_THE_BRIDGE, f"what is sent to `{gate}` {_GOES[way].format(queue)}", PASTE))
         return findings
 
     def probe(self) -> list[Finding]:

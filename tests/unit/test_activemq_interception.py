@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq.address import pattern
 from delaybridge.adapters.activemq.interception import NAMED, ActiveInterception, overlap, selector
-from delaybridge.adapters.activemq.probe import Prober, sibling
+from delaybridge.adapters.activemq.probe import Prober, Way, sibling
 from delaybridge.adapters.base import AdapterError, Intercepting, NotConnected
 from delaybridge.core.headers import DELAY_NAMES
 
@@ -155,7 +155,7 @@ def test_what_could_not_be_looked_at_says_so_and_why(error: AdapterError, monkey
         raise error
 
     monkeypatch.setattr(Prober, "scheduler_is_off", refused)
-    monkeypatch.setattr(Prober, "intercepted", refused)
+    monkeypatch.setattr(Prober, "way", refused)
     made = composite("bills")
     left = [step for step in (*made.plan(), *made.undo()) if not step.done]
     assert len(left) == 3
@@ -165,11 +165,11 @@ def test_what_could_not_be_looked_at_says_so_and_why(error: AdapterError, monkey
 def test_each_gate_is_asked_once_whether_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def gone(_: Prober, gate: str) -> bool:
+    def gone(_: Prober, gate: str, __: str) -> Way:
         asked.append(gate)
-        return False
+        return Way.STRAIGHT_ON
 
-    monkeypatch.setattr(Prober, "intercepted", gone)
+    monkeypatch.setattr(Prober, "way", gone)
     assert [step.done for step in composite("bills", "orders").undo()] == [True]
     assert asked == ["/queue/bills", "/queue/orders"]
 
