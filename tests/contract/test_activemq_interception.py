@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers import activemq as brokers
+from brokers.activemq import Client
 from pydantic import SecretStr
 
 from contract.activemq_stage import Stage, native, out
-from delaybridge.adapters.activemq import ActiveMQ, Endpoint
+from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq.interception import ActiveInterception
+from delaybridge.adapters.base import Outgoing
+from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +34,55 @@ def stage(broker: brokers.Native) -> Iterator[Stage]:
     one = Stage(broker)
     yield one
     one.close()
+
+
+GRANTED = {
+    "queue IN": ("bridge", "bridge", "bridge"),
+    "queue orders.&gt;": ("app", "app,bridge", "app,bridge"),
+    "queue ActiveMQ.Scheduler.Management": ("bridge", "app", "bridge"),
+    "topic ActiveMQ.Scheduler.Management": ("bridge", "app", "bridge"),
+    "queue delaybridge.doctor.&gt;": ("bridge", "bridge", "bridge"),
+    "topic delaybridge.doctor.&gt;": ("bridge", "bridge", "bridge"),
+    "queue &gt;": ("root", "root", "root"),
+    "topic &gt;": ("root", "root", "root"),
+}
+"""Read, write and admin as docs/interception.md has it, and nothing else."""
+
+
+@pytest.fixture
+def guarded() -> Iterator[brokers.Native]:
+    users = "".join(f'<authenticationUser username="{name}" password="{name}" groups="{name}"/>' for name in ("bridge", "app"))
+    entries = "".join(
+        '<authorizationEntry {}="{}" read="{}" write="{}" admin="{}"/>'.format(*what.split(), *who) for what, who in GRANTED.items()
+    )
+    plugins = (
+        f'<simpleAuthenticationPlugin anonymousAccessAllowed="true" anonymousGroup="nobody"><users>{users}</users></simpleAuthenticationPlugin>'
+        f"<authorizationPlugin><map><authorizationMap><authorizationEntries>{entries}</authorizationEntries></authorizationMap></map></authorizationPlugin>"
+    )
+    yield from native(xml=f"{ActiveInterception(NOBODY, [ROUTE]).xml()}<plugins>{plugins}</plugins>")
+
+
+def test_the_permissions_that_the_documentation_lists_are_all_that_the_bridge_needs(guarded: brokers.Native) -> None:
+    stage = Stage(guarded)
+    options = stage.options(username="bridge", password="bridge")
+    interception = ActiveInterception(options, [ROUTE])
+    assert [each for each in interception.check() if not each.ok] == []
+    for management in adapter.management(options):
+        management.connect()
+        management.close()
+    app = Client(guarded.url, "login:app", "passcode:app")
+    app.subscribe("/queue/orders.new")
+    source = adapter.source(options, ROUTE)
+    source.connect()
+    assert app.ask(b"SEND\ndestination:/queue/orders.new\nAMQ_SCHEDULED_DELAY:5\nreceipt:1\n\nlater\0").startswith(b"RECEIPT")
+    batch = source.receive(1, 15)
+    assert batch is not None
+    stage.sink(username="bridge", password="bridge").publish([Outgoing(b"1", batch.messages[0].address, Message(b"due"))])
+    assert app.frame().endswith(b"due")
+    batch.ack()
+    source.close()
+    app.close()
+    stage.close()
 
 
 def found(stage: Stage, route: Endpoint) -> list[tuple[bool, str]]:
