@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delaybridge.adapters.activemq.frames import Frame
 from delaybridge.adapters.activemq.incoming import Rules, received
-from delaybridge.adapters.activemq.outgoing import headers_of
+from delaybridge.adapters.activemq.outgoing import asking, headers_of, selectable
 from delaybridge.adapters.base import SINCE, Received, Rejected
 from delaybridge.core import fields
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NOW = 1_800_000_000_000
 BY_STOMP = b"ID\\chost-1-2-3\\c4\\c-1\\c1\\c5"
@@ -114,6 +117,20 @@ def test_each_type_of_header_becomes_text() -> None:
     got = goes(Message(b"", table))
     assert (got["T"], got["D"], json.loads(got["A"].replace("\\c", ":"))) == ("5", "-1.50", [1, "x"])
     assert json.loads(got["F"].replace("\\c", ":")) == {"a": 1, "b": "ü", "c": "/w==", "d": None}
+
+
+def test_what_is_sent_in_a_producers_place_keeps_the_names_that_ask_for_a_delay_and_no_others_that_steer() -> None:
+    given = message(
+        b"", {"AMQ_SCHEDULED_DELAY": 5, "_AMQ_SCHED_DELIVERY": 5, "x-delay": 5, "x-delay-id": "a", "destination": "x", "JMSExpiration": 1}
+    )
+
+    def names(named: Callable[[bytes, bytes], bytes]) -> set[str]:
+        lines, _ = headers_of(given, NOW, persistent=True, named=named)
+        return {line.partition(":")[0] for line in lines.decode().splitlines()} - {"persistent", "content-length"}
+
+    kept = {"AMQ_SCHEDULED_DELAY", "_AMQ_SCHED_DELIVERY", "x-delay-id", "x-header-destination", "x-header-JMSExpiration"}
+    assert names(asking) == kept | {"x-delay"}
+    assert names(selectable) == kept | {"x_delay"}, "a selector cannot name x-delay"
 
 
 def test_of_repeated_headers_the_last_counts() -> None:

@@ -113,7 +113,7 @@ def test_management_messages_that_the_bridge_asks_for_and_may_not_read_are_told(
     routes = [{"name": "r", "from": {"broker": "one", "queue": "in"}, "to": {"broker": "two"}, "allow_to": ["out"]}]
     given = Config.model_validate({"store": {"path": tmp_path, **store}, "brokers": brokers, "routes": routes})
 
-    found = [each for each in doctor.findings(given, Nobody(), list(brokers), probe=False) if "own scheduler" in each.what]
+    found = [each for each in findings(given) if "own scheduler" in each.what]
 
     assert len(found) == told
     for each in found:
