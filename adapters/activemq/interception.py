@@ -37,18 +37,26 @@ _GOES = {
 }
 
 _TAKEN = {
-    "/topic/VirtualTopic.>": "ActiveMQ sends messages there to its consumers' queues as well: intercept those, /queue/Consumer.*.VirtualTopic.…",
+    "/topic/VirtualTopic.>": "ActiveMQ sends messages there to its consumers' queues as well: intercept those, /queue/Consumer.NAME.VirtualTopic.…, "
+    "each with a route and an ingress queue of its own",
     "/topic/ActiveMQ.>": "that name is ActiveMQ's own",
     "/queue/ActiveMQ.>": "that name is ActiveMQ's own",
     "/queue/delaybridge.doctor.>": "that name is `doctor`'s",
     "/topic/delaybridge.doctor.>": "that name is `doctor`'s",
 }
 
+_CONSUMERS = "/queue/Consumer.*.VirtualTopic.>"
+_COPIES = (
+    "would lead several copies of one message to a virtual topic into one ingress queue, which keeps one of them, as they share an id: "
+    "name the queue of each consumer, in a route with an ingress queue of its own"
+)
+
 
 class ActiveInterception:
     """See base.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and in `gate` the destinations that lead there.
 
-    Raises AdapterError where the gates cannot be told apart: ActiveMQ would send a message through each interceptor that matches.
+    Raises AdapterError where the gates cannot be told apart: ActiveMQ would send a message through each interceptor that matches. Also where it would lose
+    copies of one.
     """
 
     def __init__(self, options: ActiveMQ, endpoints: Sequence[Endpoint]) -> None:
@@ -66,6 +74,9 @@ class ActiveInterception:
             for other in list(self._gates)[:number]:
                 if overlap(gate, other):
                     raise AdapterError(f"`{gate}` and `{other}` overlap: ActiveMQ would send undelayed messages to both, twice")
+            for other in list(self._gates)[: number + 1]:
+                if self._gates[other] == self._gates[gate] and _share(gate, other):
+                    raise AdapterError(f"{_named(gate, other)} {_COPIES}")
 
     # --- plan and apply ---
 
@@ -164,8 +175,20 @@ def _any(names: Sequence[str]) -> str:
     return " OR ".join(f"{name} IS NOT NULL" for name in names)
 
 
+def _named(gate: str, other: str) -> str:
+    return f"`{gate}`" if gate == other else f"`{other}` and `{gate}`"
+
+
 def _full(gate: str) -> str:
     return gate if gate.startswith("/") else queue_address(gate)
+
+
+def _share(one: str, other: str) -> bool:
+    """Whether a message to one virtual topic may go to two destinations that these gates match, as two copies with one id."""
+    if not (overlap(one, _CONSUMERS) and overlap(other, _CONSUMERS)):
+        return False
+    first, second = one.split("."), other.split(".")
+    return first[1] in {"*", ">"} if one == other else _overlap(first[2:], second[2:])
 
 
 def overlap(one: str, other: str) -> bool:

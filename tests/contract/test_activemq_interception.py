@@ -23,10 +23,13 @@ ROUTE = Endpoint(queue="IN", gate=(GATE,))
 NOBODY = ActiveMQ(url=SecretStr("stomp://127.0.0.1:1"))
 
 
+CONSUMERS = [Endpoint(queue=f"IN.{name}", gate=(f"/queue/Consumer.{name}.VirtualTopic.>",)) for name in "AB"]
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[brokers.Native]:
-    """Its XML leads what is delayed into the queue IN."""
-    yield from native(xml=ActiveInterception(NOBODY, [ROUTE]).xml())
+    """Its XML leads what is delayed into the queue IN, and for each of two consumers of virtual topics into a queue of its own."""
+    yield from native(xml=ActiveInterception(NOBODY, [ROUTE, *CONSUMERS]).xml())
 
 
 @pytest.fixture
@@ -114,3 +117,30 @@ def test_a_queue_in_which_more_waits_than_activemq_looks_through_is_no_other_que
     sink.publish([out(str(number), "IN") for number in range(1000)])
     assert set(stage.words(1000).values()) == {"confirmed"}
     assert found(stage, ROUTE) == WELL
+
+
+def origins(stage: Stage, *routes: Endpoint) -> list[str]:
+    """Where what lies in the ingress queues of these was sent."""
+    found: list[str] = []
+    for route in routes:
+        source = adapter.source(stage.options(), route)
+        source.connect()
+        while (batch := source.receive(10, 1)) is not None:
+            batch.ack()
+            found += [each.address for each in batch.messages]
+        source.close()
+    return found
+
+
+def test_of_a_delayed_message_to_several_destinations_one_ingress_queue_keeps_one_copy(stage: Stage) -> None:
+    """ActiveMQ's doing, which docs/interception.md tells: the copies share an id."""
+    origins(stage, ROUTE)  # what others have left
+    stage.user().ask(b"SEND\ndestination:/queue/orders.a,/queue/orders.b\npersistent:true\nx_delay:5\nreceipt:1\n\nx\0")
+    assert len(origins(stage, ROUTE)) == 1
+
+
+def test_each_consumer_of_a_virtual_topic_with_an_ingress_queue_of_its_own_has_its_copy(stage: Stage) -> None:
+    stage.user().subscribe("/queue/Consumer.A.VirtualTopic.orders")
+    stage.user().subscribe("/queue/Consumer.B.VirtualTopic.orders")
+    stage.user().ask(b"SEND\ndestination:/topic/VirtualTopic.orders\npersistent:true\nx_delay:5\nreceipt:1\n\nx\0")
+    assert origins(stage, *CONSUMERS) == ["/queue/Consumer.A.VirtualTopic.orders", "/queue/Consumer.B.VirtualTopic.orders"]

@@ -95,6 +95,25 @@ def test_gates_that_overlap_are_refused_on_one_route_and_on_two() -> None:
 
 
 @pytest.mark.parametrize(
+    "gates",
+    [
+        ["/queue/Consumer.*.VirtualTopic.>"],
+        ["/queue/Consumer.>"],
+        ["/queue/Consumer.A.VirtualTopic.>", "/queue/Consumer.B.VirtualTopic.orders"],
+    ],
+)
+def test_gates_that_lead_copies_of_one_message_into_one_queue_are_refused_because_activemq_keeps_one(gates: list[str]) -> None:
+    with pytest.raises(AdapterError, match="with an ingress queue of its own"):
+        composite(*gates)
+
+
+def test_consumers_of_one_virtual_topic_are_intercepted_each_with_a_queue_of_its_own_and_those_of_others_share_one() -> None:
+    one, other = "/queue/Consumer.A.VirtualTopic.orders", "/queue/Consumer.B.VirtualTopic.orders"
+    assert ActiveInterception(NOBODY, [Endpoint(queue="in.a", gate=(one,)), Endpoint(queue="in.b", gate=(other,))]).plan()
+    assert composite(one, "/queue/Consumer.B.VirtualTopic.bills", "/queue/orders.>").plan()
+
+
+@pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
         ("/queue/a.>", "/queue/a", True),

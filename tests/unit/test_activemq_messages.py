@@ -72,6 +72,13 @@ def test_the_token_is_the_same_for_a_redelivery_whatever_its_headers_say() -> No
     assert came().token == came(redelivered=b"true", ack=b"other").token
 
 
+def test_copies_of_one_message_for_two_destinations_are_two_messages_though_they_share_an_id() -> None:
+    def token(origin: bytes) -> bytes:
+        return came(original_destination=origin).token
+
+    assert token(b"/queue/orders.a") == token(b"/queue/orders.a") != token(b"/queue/orders.b")
+
+
 @pytest.mark.parametrize(
     ("name", "reason"), [(b"bad\\escape", "header_damaged"), (b"n" * 256, "too_large")], ids=["unknown escape", "name too long"]
 )
