@@ -316,6 +316,15 @@ class Trimmable(LevelDeclaration, Protocol):
 
 
 @runtime_checkable
+class Producing(Protocol):
+    """Optional ability of an adapter whose sink keeps headers from the broker with which a producer asks for a delay."""
+
+    def producer(self, options: Any, route: Any) -> Sink:
+        """A sink for what somebody sends as a producer of this route (its validated `from` section) would, delay headers included."""
+        ...
+
+
+@runtime_checkable
 class Levelled(Adapter, Protocol):
     """An adapter whose broker can keep waiting messages in one queue for each level, from which any number of bridges take.
 

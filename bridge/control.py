@@ -9,7 +9,7 @@ from importlib.metadata import version
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from ..adapters.base import NotConnected, Observable, Outcome, Outgoing, Received, Source
+from ..adapters.base import NotConnected, Observable, Outcome, Outgoing, Producing, Received, Source
 from ..core.recurrence import following
 from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record, Refuse
 from . import plugins
@@ -264,11 +264,12 @@ class Control:
         broker = self.config.brokers[chosen.source.broker]
         if not force:
             self._would_be_taken(chosen, broker.type, message, address)
-        sink = plugins.adapter(broker.type).sink(broker.options)
+        adapter, endpoint = plugins.adapter(broker.type), chosen.source.endpoint
+        sink = adapter.producer(broker.options, endpoint) if isinstance(adapter, Producing) else adapter.sink(broker.options)
         answers: SimpleQueue[Sequence[Outcome]] = SimpleQueue()
         sink.connect(answers.put)
         try:
-            sink.publish([Outgoing(b"send", address or chosen.source.endpoint.address, message)])
+            sink.publish([Outgoing(b"send", address or endpoint.address, message)])
             _, error = answers.get(timeout=SEND_TIMEOUT)[0]
         except Empty:
             error = NotConnected("the broker did not confirm in time")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ByteSize
 
 from ..adapters.base import AdapterError, Crowded, Examinable, Finding, Intercepting, NotConnected
+from ..adapters.scheduler_requests import Manageable
 from ..core.time_index.disk import taken
 from . import plugins
 from .client import ApiError, UnreachableError
@@ -156,6 +157,7 @@ def _brokers(config: Config, brokers: Sequence[str]) -> Iterator[Finding]:
             yield from _told(name, lambda: _levels(config))
         if reached.ok:
             yield from _told(name, partial(_standstills, config, name))
+            yield from _told(name, partial(_management, config, name))
 
 
 def _alone(config: Config, prepared: Interception) -> Iterator[Finding]:
@@ -188,6 +190,22 @@ def _standstills(config: Config, broker: str) -> list[Finding]:
     ]
     levels = kept(config) if config.store.broker == broker else []
     return adapter.standstills(section.options, _read(config.routes, broker), written, levels)
+
+
+def _management(config: Config, broker: str) -> Iterator[Finding]:
+    """Whether messages to the broker's own scheduler can be read. Else the bridge tries for ever, and nothing depends on it that would tell."""
+    section = config.brokers[broker]
+    adapter = plugins.adapter(section.type)
+    if config.store.kind != "time_index" or not _read(config.routes, broker) or not isinstance(adapter, Manageable):
+        return
+    for management in adapter.management(section.options):
+        try:
+            management.connect()
+        except NotConnected as error:
+            fix = f"let the user of brokers.{broker} do this, or set brokers.{broker}.management to false"
+            yield Finding(False, f"messages to the broker's own scheduler do not come to the bridge: {error}", fix)
+        finally:
+            management.close()
 
 
 def _reached(config: Config, broker: str) -> Finding:

@@ -33,8 +33,11 @@ class ActiveAdapter:
 
     def sink(self, options: ActiveMQ) -> ActiveSink:
         """See base.Adapter."""
-        settings = Settings(persistent=options.persistent, largest=options.max_body_bytes)
-        return ActiveSink(options.targets, times=options.times, settings=settings)
+        return self._sink(options)
+
+    def producer(self, options: ActiveMQ, route: Endpoint) -> ActiveSink:
+        """See base.Producing. Where a selector may stand in the way, delay headers are written so that it can name them."""
+        return self._sink(options, route.address)
 
     def tap(self, options: ActiveMQ, address: str) -> ActiveSource:
         """At a topic: copies of what arrives there. At a queue: its messages themselves, taken away from its consumers.
@@ -78,6 +81,10 @@ class ActiveAdapter:
         from .level_queues import ActiveLevelQueues  # noqa: PLC0415 - only level queues need it
 
         return ActiveLevelQueues(options.targets, options.times, levels)
+
+    def _sink(self, options: ActiveMQ, ingress: str | None = None) -> ActiveSink:
+        settings = Settings(persistent=options.persistent, largest=options.max_body_bytes, ingress=ingress)
+        return ActiveSink(options.targets, times=options.times, settings=settings)
 
     def _source(self, options: ActiveMQ, name: str, gate: Sequence[str] = ()) -> ActiveSource:
         rules = Rules([pattern(one) for one in gate], carry_empty=options.empty_messages == "carry")

@@ -83,12 +83,15 @@ def received(frame: Frame, rules: Rules) -> Received:
 
 
 def _token(headers: dict[bytes, bytes]) -> bytes:
-    """The broker's name for a message. Artemis counts, from the beginning where it restarts without a journal: the message's time makes that a name.
+    """The broker's name for a message. Of copies for several destinations ActiveMQ lets some through with one id: where they were sent tells them apart.
 
-    It puts the consumer's number before.
+    Artemis counts, from the beginning where it restarts without a journal: the message's time makes that a name. It puts the consumer's number before.
     """
     _, artemis, number = headers.get(b"message-id", b"").rpartition(b",")
-    return number + b"@" + headers.get(b"timestamp", b"") if artemis else number
+    if artemis:
+        return number + b"@" + headers.get(b"timestamp", b"")
+    came_to = headers.get(b"original-destination")
+    return number if came_to is None else number + b"@" + came_to
 
 
 def _table(headers: dict[bytes, bytes]) -> bytes:

@@ -13,9 +13,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ...core.dialects.activemq import DIALECT, JOB
 from ...core.headers import DELAY_NAMES
-from ..base import AdapterError, Finding, NotConnected, Step
+from ..base import AdapterError, Finding, Step
 from .address import pattern, queue_address
-from .probe import SIBLING, Prober
+from .probe import SIBLING, Prober, Way
 from .scheduler import NAME as MANAGEMENT
 
 if TYPE_CHECKING:
@@ -30,19 +30,33 @@ NAMED = sorted(name.decode() for name in DELAY_NAMES if _IDENTIFIER.fullmatch(na
 PASTE = "paste what `delaybridge plan` prints into the element <broker> of activemq.xml, and restart the broker"
 SCHEDULER = 'set schedulerSupport="false" in the element <broker> of activemq.xml, and restart the broker'
 
+_GOES = {
+    Way.TO_THE_BRIDGE: "goes to the bridge when it is delayed, and straight on when it is not",
+    Way.STRAIGHT_ON: "goes past the bridge",
+    Way.ELSEWHERE: "goes elsewhere than to `{}` when it is delayed: activemq.xml names another queue",
+}
+
 _TAKEN = {
-    "/topic/VirtualTopic.>": "ActiveMQ sends messages there to its consumers' queues as well: intercept those, /queue/Consumer.*.VirtualTopic.…",
+    "/topic/VirtualTopic.>": "ActiveMQ sends messages there to its consumers' queues as well: intercept those, /queue/Consumer.NAME.VirtualTopic.…, "
+    "each with a route and an ingress queue of its own",
     "/topic/ActiveMQ.>": "that name is ActiveMQ's own",
     "/queue/ActiveMQ.>": "that name is ActiveMQ's own",
     "/queue/delaybridge.doctor.>": "that name is `doctor`'s",
     "/topic/delaybridge.doctor.>": "that name is `doctor`'s",
 }
 
+_CONSUMERS = "/queue/Consumer.*.VirtualTopic.>"
+_COPIES = (
+    "would lead several copies of one message to a virtual topic into one ingress queue, which keeps one of them, as they share an id: "
+    "name the queue of each consumer, in a route with an ingress queue of its own"
+)
+
 
 class ActiveInterception:
     """See base.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and in `gate` the destinations that lead there.
 
-    Raises AdapterError where the gates cannot be told apart: ActiveMQ would send a message through each interceptor that matches.
+    Raises AdapterError where the gates cannot be told apart: ActiveMQ would send a message through each interceptor that matches. Also where it would lose
+    copies of one.
     """
 
     def __init__(self, options: ActiveMQ, endpoints: Sequence[Endpoint]) -> None:
@@ -60,41 +74,45 @@ class ActiveInterception:
             for other in list(self._gates)[:number]:
                 if overlap(gate, other):
                     raise AdapterError(f"`{gate}` and `{other}` overlap: ActiveMQ would send undelayed messages to both, twice")
+            for other in list(self._gates)[: number + 1]:
+                if self._gates[other] == self._gates[gate] and _share(gate, other):
+                    raise AdapterError(f"{_named(gate, other)} {_COPIES}")
 
     # --- plan and apply ---
 
     def plan(self) -> list[Step]:
-        """See base.Interception. Prints what to paste though the broker is down; then nothing counts as done."""
+        """See base.Interception. Prints what to paste though the broker cannot be asked; then nothing counts as done, and the steps say why."""
         steps = [Step(f"queue `{queue}` takes in delayed messages; ActiveMQ makes it", "", True) for queue in self._queues]
         if not self._gates:
             return steps
-        off, missing = self._state()
-        steps.append(Step('ActiveMQ\'s own scheduler is off: <broker … schedulerSupport="false">', 'schedulerSupport="false"', off))
+        off, missing, blind = self._state()
+        what = f'ActiveMQ\'s own scheduler is off: <broker … schedulerSupport="false">{blind}'
+        steps.append(Step(what, 'schedulerSupport="false"', off))
         names = ", ".join(f"`{gate}`" for gate in missing or self._gates)
         what = f"delayed messages to {names} go to the bridge: activemq.xml, in the element <broker>; takes effect when the broker starts"
-        return [*steps, Step(what, self.xml(), not missing)]
+        return [*steps, Step(what + blind, self.xml(), not missing)]
 
     def apply(self) -> list[Step]:
         """See base.Interception: nothing can be changed from here, so what is not done has to be done by hand."""
         return self.plan()
 
     def undo(self) -> list[Step]:
-        """See base.Interception: the same by hand, the other way round; while the broker is down it does not count as done."""
+        """See base.Interception: the same by hand, the other way round; while the broker cannot be asked it does not count as done."""
         what = (
             "take delaybridge's interceptors out of activemq.xml, and restart the broker; keep the bridge running until nothing is pending"
         )
         try:
-            done = not any(self._prober.intercepted(gate) for gate in self._gates)
-        except NotConnected:
-            done = not self._gates
-        return [Step(what, "", done)]
+            return [Step(what, "", all(self._prober.way(*each) is Way.STRAIGHT_ON for each in self._gates.items()))]
+        except AdapterError as error:
+            return [Step(what + _blind(error), "", False)]
 
-    def _state(self) -> tuple[bool, list[str]]:
-        """Whether the scheduler is off, and the gates that are not intercepted."""
+    def _state(self) -> tuple[bool, list[str], str]:
+        """Whether the scheduler is off, the gates that are not intercepted, and what kept us from looking."""
         try:
-            return self._prober.scheduler_is_off(), [gate for gate in self._gates if not self._prober.intercepted(gate)]
-        except NotConnected:
-            return False, list(self._gates)
+            off = self._prober.scheduler_is_off()
+            return off, [gate for gate, queue in self._gates.items() if self._prober.way(gate, queue) is not Way.TO_THE_BRIDGE], ""
+        except AdapterError as error:
+            return False, list(self._gates), _blind(error)
 
     def xml(self) -> str:
         """The interceptors of all gates. They replace ActiveMQ's default one, which is therefore among them."""
@@ -114,16 +132,19 @@ class ActiveInterception:
         """See base.Interception. Sends undelayed messages of its own to itself."""
         off = self._prober.scheduler_is_off()
         findings = [Finding(off or not self._gates, _told(off=off), SCHEDULER)]
-        for gate in self._gates:
-            ok = self._prober.intercepted(gate)
-            what = "goes to the bridge when it is delayed, and straight on when it is not" if ok else "goes past the bridge"
-            findings.append(Finding(ok, f"what is sent to `{gate}` {what}", PASTE))
+        for gate, queue in self._gates.items():
+            way = self._prober.way(gate, queue)
+            findings.append(Finding(way is Way.TO_THE_BRIDGE, f"what is sent to `{gate}` {_GOES[way].format(queue)}", PASTE))
         return findings
 
     def probe(self) -> list[Finding]:
         """See base.Interception."""
         plain = [self._prober.probe(queue_address(queue)) for queue in self._queues]
         return [*plain, *(self._prober.probe_gate(gate) for gate in self._gates)]
+
+
+def _blind(error: AdapterError) -> str:
+    return f"; could not look: {error}"
 
 
 def _told(*, off: bool) -> str:
@@ -154,8 +175,20 @@ def _any(names: Sequence[str]) -> str:
     return " OR ".join(f"{name} IS NOT NULL" for name in names)
 
 
+def _named(gate: str, other: str) -> str:
+    return f"`{gate}`" if gate == other else f"`{other}` and `{gate}`"
+
+
 def _full(gate: str) -> str:
     return gate if gate.startswith("/") else queue_address(gate)
+
+
+def _share(one: str, other: str) -> bool:
+    """Whether a message to one virtual topic may go to two destinations that these gates match, as two copies with one id."""
+    if not (overlap(one, _CONSUMERS) and overlap(other, _CONSUMERS)):
+        return False
+    first, second = one.split("."), other.split(".")
+    return first[1] in {"*", ">"} if one == other else _overlap(first[2:], second[2:])
 
 
 def overlap(one: str, other: str) -> bool:

@@ -12,7 +12,8 @@ Headers are text: numbers in decimal, booleans as `true` and `false`, floats by 
 tables and arrays as JSON. Bytes that are no UTF-8, and text that holds NUL, are base64 under `<name>_base64`. Of repeated headers the last counts.
 
 Names that mean something to ActiveMQ on SEND, or to the client that receives it, are never an application's: such a header gets the name
-`x-header-<name>`. So nobody can steer the broker through the bridge: neither another destination, nor an expiry, nor ActiveMQ's own scheduler.
+`x-header-<name>`. So nobody can steer the broker through the bridge: neither another destination, nor an expiry, nor ActiveMQ's own scheduler. Only what
+is sent in a producer's place keeps the names with which it asks for a delay.
 
 The body is bytes, or text where the message came as text, or where its content type says that it is and it is UTF-8.
 """
@@ -25,6 +26,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...core.fields import MalformedTableError, fields
+from ...core.headers import CONTROL_NAMES, DELAY_NAMES
 from ...core.reasons import Reason
 from ..base import SINCE, Rejected
 from ..texts import text_of
@@ -32,6 +34,8 @@ from .frames import escaped
 from .incoming import KEY, MESSAGE_ID, TEXTS, TIMESTAMP, TOMBSTONE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...core.message import Message, Properties
 
 LONGEST_HEADER = 10_240
@@ -64,11 +68,32 @@ _REPEATED = {
 """Headers that say what a property says where a broker has headers only (Kafka)."""
 
 
-def headers_of(message: Message, now: int, *, persistent: bool) -> tuple[bytes, bytes]:
-    """All header lines of a SEND frame but `destination`, `transaction` and `receipt`, and the body. Raises Rejected."""
+def harmless(name: bytes, value: bytes) -> bytes:
+    """The name of a header that steers nothing."""
+    if name == _GROUP or (name == b"JMSXGroupSeq" and _GROUP_SEQUENCE.fullmatch(value)):
+        return name
+    return b"x-header-" + name if name in _RESERVED or _STEERING.match(name) else name
+
+
+def asking(name: bytes, value: bytes) -> bytes:
+    """The same, but what asks the bridge for something keeps its name."""
+    return name if name in CONTROL_NAMES else harmless(name, value)
+
+
+def selectable(name: bytes, value: bytes) -> bytes:
+    """The same for a destination with a gate, whose selector cannot name what has a hyphen."""
+    spelled = name.replace(b"-", b"_")
+    return spelled if {name, spelled} <= DELAY_NAMES else asking(name, value)
+
+
+def headers_of(message: Message, now: int, *, persistent: bool, named: Callable[[bytes, bytes], bytes] = harmless) -> tuple[bytes, bytes]:
+    """All header lines of a SEND frame but `destination`, `transaction` and `receipt`, and the body. Raises Rejected.
+
+    `named` gives each header of the application the name under which it goes out.
+    """
     body = message.body or b""
     lines = _standard(message.properties, now, persistent=persistent)
-    names = dict(_table(message))
+    names = dict(_table(message, named))
     if message.body is None:
         names[TOMBSTONE] = b"true"
     lines += [_line(name, value) for name, value in names.items()]
@@ -77,7 +102,8 @@ def headers_of(message: Message, now: int, *, persistent: bool) -> tuple[bytes, 
     elif b"\0" in body:
         lines.append(b"content-length:%d\namq-msg-type:text\n" % len(body))
     if len(lines) > MOST_HEADERS - _OTHERS:
-        raise Rejected(Reason.TOO_LARGE, f"ActiveMQ takes {MOST_HEADERS} headers, this message has {len(lines)}")
+        room = f"ActiveMQ takes {MOST_HEADERS} headers, and {_OTHERS} are kept free"
+        raise Rejected(Reason.TOO_LARGE, f"{room}: a message may have {MOST_HEADERS - _OTHERS}, this one has {len(lines)}")
     return b"".join(lines), body
 
 
@@ -138,7 +164,7 @@ def _replies(value: bytes) -> bool:
     return is_destination(named) or not _DESTINATION.match(named)
 
 
-def _table(message: Message) -> dict[bytes, bytes]:
+def _table(message: Message, named: Callable[[bytes, bytes], bytes]) -> dict[bytes, bytes]:
     """The application's headers, and those that the bridge adds."""
     properties = message.properties
     out: dict[bytes, bytes] = {}
@@ -151,7 +177,7 @@ def _table(message: Message) -> dict[bytes, bytes]:
             if name in TEXTS and getattr(properties, TEXTS[name]) is not None:
                 continue
             name, value = _sayable(name, value)
-            out[_harmless(name, value)] = value
+            out[named(name, value)] = value
     except MalformedTableError as error:
         raise Rejected(Reason.HEADER_DAMAGED, str(error)) from error
     return out | dict(_sayable(name, value) for name, value in _added(message, out))
@@ -181,12 +207,6 @@ def _name(raw: bytes) -> bytes:
     r"""A name that ActiveMQ takes: not empty, UTF-8, without NUL; other bytes as `\xff`."""
     text = raw.decode(errors="backslashreplace").replace("\0", "\\x00")
     return text.encode() or b"_"
-
-
-def _harmless(name: bytes, value: bytes) -> bytes:
-    if name == _GROUP or (name == b"JMSXGroupSeq" and _GROUP_SEQUENCE.fullmatch(value)):
-        return name
-    return b"x-header-" + name if name in _RESERVED or _STEERING.match(name) else name
 
 
 def _sayable(name: bytes, value: bytes) -> tuple[bytes, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from enum import Enum
 from typing import TYPE_CHECKING, Self
 
 from ...core.dialects.activemq import DELAY as AMQ_DELAY
@@ -29,12 +30,21 @@ _OWN = b"delaybridge_doctor"
 _EARLY = "set the clocks of broker and bridge by NTP; or see whether something besides the bridge reads the ingress queue"
 
 
-class _Post:
-    """The session of one connection that subscribes to one destination and sends."""
+class Way(Enum):
+    """Where a delayed message to a gate goes."""
 
-    def __init__(self, targets: Sequence[Target], times: Times, destination: str) -> None:
+    STRAIGHT_ON = "straight on"
+    TO_THE_BRIDGE = "to the bridge"
+    ELSEWHERE = "elsewhere"
+
+
+class _Post:
+    """The session of one connection that subscribes to `destination`, and to `others`, and sends. Nobody else sees what it sends there."""
+
+    def __init__(self, targets: Sequence[Target], times: Times, destination: str, *others: str) -> None:
         self.link = Link(targets, self, times, "activemq doctor")
         self.destination = destination
+        self._others = others
         self.id = secrets.token_hex(8).encode()
         self._arrived: list[tuple[Frame, float]] = []
         self._lost: NotConnected | None = None
@@ -42,10 +52,10 @@ class _Post:
 
     def __enter__(self) -> Self:
         self.link.start()
-        own = b"%b = '%b'" % (_OWN, self.id)
-        headers = [(b"id", self.link.mark.encode()), (b"destination", self.destination.encode()), (b"ack", b"auto"), (b"selector", own)]
+        own = ((b"ack", b"auto"), (b"selector", b"%b = '%b'" % (_OWN, self.id)), (b"activemq.priority", b"127"))
         try:
-            self._ask(b"SUBSCRIBE", *headers)
+            for number, each in enumerate((self.destination, *self._others)):
+                self._ask(b"SUBSCRIBE", (b"id", b"%b%d" % (self.link.mark.encode(), number)), (b"destination", each.encode()), *own)
         except AdapterError:
             self.link.close()
             raise
@@ -93,8 +103,8 @@ class Prober:
         self._targets = targets
         self._times = times
 
-    def _post(self, destination: str) -> _Post:
-        return _Post(self._targets(), self._times, destination)
+    def _post(self, *destinations: str) -> _Post:
+        return _Post(self._targets(), self._times, *destinations)
 
     def scheduler_is_off(self) -> bool:
         """A scheduler keeps back the first of two messages."""
@@ -103,15 +113,25 @@ class Prober:
             post.send(post.destination)
             return any(AMQ_DELAY in frame.headers for frame, _ in post.first(2, 0.5) or post.first(1, _ANSWER))
 
-    def intercepted(self, gate: str) -> bool:
-        """Whether the first of two messages goes another way: a cancellation, of which the bridge makes nothing."""
-        with self._post(sibling(gate)) as post:
-            post.send(post.destination, x_delay_cancel=NAME + post.id.decode())
+    def way(self, gate: str, queue: str) -> Way:
+        """Where the first of three messages goes: a cancellation, of which the bridge makes nothing.
+
+        The last goes straight to the ingress queue. Where not even that is seen, more waits before it than ActiveMQ looks through for us, and what has
+        left counts as led there.
+        """
+        with self._post(sibling(gate), queue_address(queue)) as post:
+            cancellation = NAME + post.id.decode()
+            post.send(post.destination, x_delay_cancel=cancellation)
             post.send(post.destination)
-            arrived = post.first(1, _ANSWER)
-            if not arrived:
-                raise AdapterError(f"what is sent to {post.destination} does not arrive there")
-            return b"x_delay_cancel" not in arrived[0][0].headers
+            post.send(queue_address(queue), x_delay_cancel=cancellation)
+            arrived = [frame.headers for frame, _ in post.first(3, _ANSWER)]
+        here = [headers for headers in arrived if headers[b"subscription"].endswith(b"0")]
+        if all(b"x_delay_cancel" in headers for headers in here):
+            raise AdapterError(f"what is sent to {post.destination} does not arrive there")
+        if len(here) > 1:
+            return Way.STRAIGHT_ON
+        there = [b"original-destination" in headers for headers in arrived if headers not in here]
+        return Way.TO_THE_BRIDGE if any(there) or not there else Way.ELSEWHERE
 
     def probe(self, ingress: str) -> Finding:
         """A delayed message through the ingress queue."""

@@ -33,7 +33,7 @@ from .address import destination
 from .flights import Door, Prepared, Transaction, alone
 from .frames import ERROR, RECEIPT
 from .link import Link
-from .outgoing import headers_of
+from .outgoing import asking, harmless, headers_of, selectable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,9 +151,10 @@ class _Publisher:
             outgoing = self._taken[0]
             try:
                 name = destination(outgoing.address)
-                lines, body = headers_of(outgoing.message, now, persistent=self._settings.persistent)
-                if len(body) > self._settings.largest:
-                    raise Rejected(Reason.TOO_LARGE, f"the body has {len(body)} bytes, `max_body_bytes` is {self._settings.largest}")  # noqa: TRY301
+                settings = self._settings
+                lines, body = headers_of(outgoing.message, now, persistent=settings.persistent, named=settings.named(name))
+                if len(body) > settings.largest:
+                    raise Rejected(Reason.TOO_LARGE, f"the body has {len(body)} bytes, `max_body_bytes` is {settings.largest}")  # noqa: TRY301
             except Rejected as reason:
                 self._outcomes.append((outgoing.tag, reason))
             else:
@@ -334,11 +335,21 @@ class Standing(NamedTuple):
 
 
 class Settings:
-    """What the operator decides: whether all messages are made persistent, and how large a body may be."""
+    """What the operator decides: whether all messages are made persistent, and how large a body may be.
 
-    def __init__(self, *, persistent: bool, largest: int) -> None:
+    `ingress`, for what is sent in a producer's place: the address of its route's queue.
+    """
+
+    def __init__(self, *, persistent: bool, largest: int, ingress: str | None = None) -> None:
         self.persistent = persistent
         self.largest = largest
+        self._ingress = ingress
+
+    def named(self, destination: str) -> Callable[[bytes, bytes], bytes]:
+        """The names of headers there."""
+        if self._ingress is None:
+            return harmless
+        return asking if destination == self._ingress else selectable
 
 
 def _held_back(door: Door) -> BackOff:

@@ -24,5 +24,6 @@ def word(error: AdapterError | None) -> str:
 def words(outcomes: Sequence[Outcome], count: int, timeout: float = 15) -> dict[str, str]:
     """The outcome of each tag, when that many have come; none comes twice."""
     wait_until(lambda: len(outcomes) >= count, f"{count} outcomes", timeout)
-    assert len(outcomes) == len({tag for tag, _ in outcomes})
-    return {tag.decode(): word(error) for tag, error in outcomes}
+    told = list(outcomes)  # more may come meanwhile
+    assert len(told) == len({tag for tag, _ in told})
+    return {tag.decode(): word(error) for tag, error in told}

@@ -187,6 +187,21 @@ def test_a_server_that_falls_silent_is_given_up_after_its_heartbeats_stop(stage:
         sink_is_gone(sink)
 
 
+def test_a_pause_after_traffic_costs_no_connection_at_whatever_moment_it_begins(stage: Stage) -> None:
+    """ActiveMQ looks once in an interval whether a heartbeat is needed: connections of different ages stand at different moments of theirs."""
+    sinks = []
+    for _ in range(4):
+        sinks.append(stage.sink(heartbeat=1))
+        time.sleep(0.25)
+    time.sleep(1.5)  # the first heartbeat may be later than others
+    for number, sink in enumerate(sinks):
+        sink.publish([out(str(number), stage.queue)])
+    assert set(stage.words(4).values()) == {"confirmed"}
+    time.sleep(2.2)  # the pause
+    for sink in sinks:
+        sink.publish([])
+
+
 def sink_is_gone(sink: ActiveSink) -> None:
     def gone() -> bool:
         try:

@@ -190,6 +190,7 @@ def test_what_a_jms_producer_says_arrives_again_and_numbers_become_text(stage: S
     assert (got["empty"], got["number"], got["yes"], got["half"]) == ("String:", "String:42", "String:true", "String:1.5")
     assert (got["JMSCorrelationID"], got["JMSType"]) == ("String:c:1", "String:order")
     assert got["JMSReplyTo"] == "ActiveMQQueue:queue://replies"
+    assert got["JMSXGroupID"] == "null:null", "ActiveMQ shows a group to no STOMP client, as the documents say"
     assert (got["JMSPriority"], got["JMSDeliveryMode"]) == ("Integer:7", "Integer:2")
     times = {name: int(got[name].split(":")[1]) for name in ("JMSTimestamp", "JMSExpiration")}
     assert times["JMSExpiration"] - times["JMSTimestamp"] == 3_600_000

@@ -67,6 +67,19 @@ def test_a_delayed_message_arrives_at_its_own_destination_when_it_is_due_and_oth
     assert_in_time(second, sent + 600)
 
 
+@in_time_index("it is about the way in")
+@pytest.mark.parametrize("header", ["AMQ_SCHEDULED_DELAY", "x-delay", "x_delay"])
+def test_what_the_command_line_sends_is_delayed_as_a_producers(place: Stage, header: str) -> None:
+    with place.app() as app:
+        app.subscribe("/queue/orders.sent")
+        sent = time.time() * 1000
+        done = place.daemon.run("send", "later", "-H", f"{header}=600", "--address", "/queue/orders.sent")
+        assert (done.returncode, done.stdout) == (0, "sent\n"), done.stderr
+        arrival = app.one()
+    assert arrival.body == "later"
+    assert_in_time(arrival, sent + 600)
+
+
 @in_time_index("the bridge never sees it")
 def test_what_is_not_intercepted_keeps_its_headers_and_comes_at_once(place: Stage) -> None:
     with place.app() as app:

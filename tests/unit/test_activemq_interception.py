@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq.address import pattern
 from delaybridge.adapters.activemq.interception import NAMED, ActiveInterception, overlap, selector
-from delaybridge.adapters.activemq.probe import Prober, sibling
-from delaybridge.adapters.base import AdapterError, Intercepting
+from delaybridge.adapters.activemq.probe import Prober, Way, sibling
+from delaybridge.adapters.base import AdapterError, Intercepting, NotConnected
 from delaybridge.core.headers import DELAY_NAMES
 
 if TYPE_CHECKING:
@@ -95,6 +95,25 @@ def test_gates_that_overlap_are_refused_on_one_route_and_on_two() -> None:
 
 
 @pytest.mark.parametrize(
+    "gates",
+    [
+        ["/queue/Consumer.*.VirtualTopic.>"],
+        ["/queue/Consumer.>"],
+        ["/queue/Consumer.A.VirtualTopic.>", "/queue/Consumer.B.VirtualTopic.orders"],
+    ],
+)
+def test_gates_that_lead_copies_of_one_message_into_one_queue_are_refused_because_activemq_keeps_one(gates: list[str]) -> None:
+    with pytest.raises(AdapterError, match="with an ingress queue of its own"):
+        composite(*gates)
+
+
+def test_consumers_of_one_virtual_topic_are_intercepted_each_with_a_queue_of_its_own_and_those_of_others_share_one() -> None:
+    one, other = "/queue/Consumer.A.VirtualTopic.orders", "/queue/Consumer.B.VirtualTopic.orders"
+    assert ActiveInterception(NOBODY, [Endpoint(queue="in.a", gate=(one,)), Endpoint(queue="in.b", gate=(other,))]).plan()
+    assert composite(one, "/queue/Consumer.B.VirtualTopic.bills", "/queue/orders.>").plan()
+
+
+@pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
         ("/queue/a.>", "/queue/a", True),
@@ -149,14 +168,27 @@ def test_without_the_broker_nobody_knows_that_the_interceptors_are_gone() -> Non
     assert [step.done for step in composite("bills").undo()] == [False]
 
 
+@pytest.mark.parametrize("error", [NotConnected("ActiveMQ: User name or password is invalid"), AdapterError("ActiveMQ refused")])
+def test_what_could_not_be_looked_at_says_so_and_why(error: AdapterError, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(Prober, "scheduler_is_off", refused)
+    monkeypatch.setattr(Prober, "way", refused)
+    made = composite("bills")
+    left = [step for step in (*made.plan(), *made.undo()) if not step.done]
+    assert len(left) == 3
+    assert all(step.what.endswith(f"could not look: {error}") for step in left)
+
+
 def test_each_gate_is_asked_once_whether_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def gone(_: Prober, gate: str) -> bool:
+    def gone(_: Prober, gate: str, __: str) -> Way:
         asked.append(gate)
-        return False
+        return Way.STRAIGHT_ON
 
-    monkeypatch.setattr(Prober, "intercepted", gone)
+    monkeypatch.setattr(Prober, "way", gone)
     assert [step.done for step in composite("bills", "orders").undo()] == [True]
     assert asked == ["/queue/bills", "/queue/orders"]
 

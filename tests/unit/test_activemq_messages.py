@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delaybridge.adapters.activemq.frames import Frame
 from delaybridge.adapters.activemq.incoming import Rules, received
-from delaybridge.adapters.activemq.outgoing import headers_of
+from delaybridge.adapters.activemq.outgoing import asking, headers_of, selectable
 from delaybridge.adapters.base import SINCE, Received, Rejected
 from delaybridge.core import fields
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NOW = 1_800_000_000_000
 BY_STOMP = b"ID\\chost-1-2-3\\c4\\c-1\\c1\\c5"
@@ -69,6 +72,13 @@ def test_the_token_is_the_same_for_a_redelivery_whatever_its_headers_say() -> No
     assert came().token == came(redelivered=b"true", ack=b"other").token
 
 
+def test_copies_of_one_message_for_two_destinations_are_two_messages_though_they_share_an_id() -> None:
+    def token(origin: bytes) -> bytes:
+        return came(original_destination=origin).token
+
+    assert token(b"/queue/orders.a") == token(b"/queue/orders.a") != token(b"/queue/orders.b")
+
+
 @pytest.mark.parametrize(
     ("name", "reason"), [(b"bad\\escape", "header_damaged"), (b"n" * 256, "too_large")], ids=["unknown escape", "name too long"]
 )
@@ -116,8 +126,31 @@ def test_each_type_of_header_becomes_text() -> None:
     assert json.loads(got["F"].replace("\\c", ":")) == {"a": 1, "b": "ü", "c": "/w==", "d": None}
 
 
+def test_what_is_sent_in_a_producers_place_keeps_the_names_that_ask_for_a_delay_and_no_others_that_steer() -> None:
+    given = message(
+        b"", {"AMQ_SCHEDULED_DELAY": 5, "_AMQ_SCHED_DELIVERY": 5, "x-delay": 5, "x-delay-id": "a", "destination": "x", "JMSExpiration": 1}
+    )
+
+    def names(named: Callable[[bytes, bytes], bytes]) -> set[str]:
+        lines, _ = headers_of(given, NOW, persistent=True, named=named)
+        return {line.partition(":")[0] for line in lines.decode().splitlines()} - {"persistent", "content-length"}
+
+    kept = {"AMQ_SCHEDULED_DELAY", "_AMQ_SCHED_DELIVERY", "x-delay-id", "x-header-destination", "x-header-JMSExpiration"}
+    assert names(asking) == kept | {"x-delay"}
+    assert names(selectable) == kept | {"x_delay"}, "a selector cannot name x-delay"
+
+
 def test_of_repeated_headers_the_last_counts() -> None:
     assert goes(Message(b"", fields.table([("a", "1"), ("b", "2"), ("a", "3")])))["a"] == "3"
+
+
+def test_a_message_that_has_too_many_headers_says_how_many_it_has_and_how_many_it_may_have() -> None:
+    def with_headers(count: int) -> Message:  # `persistent` and `content-length` are two more
+        return message(b"", {f"h{number}": "" for number in range(count - 2)})
+
+    assert len(goes(with_headers(985))) == 985
+    with pytest.raises(Rejected, match="a message may have 985, this one has 986"):
+        headers_of(with_headers(986), NOW, persistent=True)
 
 
 def test_a_table_that_cannot_be_read_is_rejected() -> None:

@@ -60,7 +60,7 @@ def test_each_error_of_stomp_py_is_not_connected() -> None:
     assert str(not_connected(OSError("why"))) == "ActiveMQ: why"
 
 
-def test_a_heartbeat_goes_out_in_half_of_the_time_that_was_promised_because_a_strict_broker_forgives_none_that_is_late(
+def test_heartbeats_go_out_twice_as_often_as_promised_and_are_waited_for_as_long_as_a_healthy_broker_may_send_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(utils, "default_create_thread", lambda _: threading.Thread())
@@ -71,7 +71,7 @@ def test_a_heartbeat_goes_out_in_half_of_the_time_that_was_promised_because_a_st
     connection.on_connected(utils.Frame("CONNECTED", {"heart-beat": "10000,10000"}, None))
     assert asked.headers["heart-beat"] == "10000,10000"
     assert connection.send_sleep == 5
-    assert connection.receive_sleep == 15
+    assert connection.receive_sleep == 25
 
 
 def test_a_refused_connection_says_so() -> None:

@@ -133,6 +133,7 @@ def test_a_store_that_is_open_is_left_alone(house: House) -> None:
     assert told.exit_code == 75
 
 
+@pytest.mark.usefixtures("lasting")
 def test_a_bridge_that_is_still_at_work_is_told_in_a_sentence_with_status_75(house: House) -> None:
     house.on(kind="level_queues", broker="here")
     index = house.index()

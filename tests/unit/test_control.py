@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from contract.stores import T0, record
@@ -145,6 +145,21 @@ def test_a_message_that_would_be_dead_lettered_is_not_sent_but_by_force(engine: 
         _sent(engine, headers)
 
     assert _sent(engine, headers, force=True) == 1
+
+
+def test_a_message_goes_out_as_a_producers_where_the_adapter_knows_how_that_differs(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def producer(_: object, options: Any, route: object) -> memory.MemorySink:
+        asked.append(route)
+        return memory.adapter.sink(options)
+
+    monkeypatch.setattr(type(memory.adapter), "producer", producer, raising=False)
+
+    assert _sent(engine, {"x-delay": "5s"}) == 1
+    assert asked == [engine.config.routes[0].source.endpoint]
 
 
 def test_a_message_that_the_broker_does_not_confirm_in_time_counts_as_not_sent(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

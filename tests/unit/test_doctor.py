@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delaybridge.adapters.activemq.entry import ActiveAdapter
+from delaybridge.adapters.activemq.scheduler import Scheduler
 from delaybridge.adapters.base import AdapterError, Finding, NotConnected
 from delaybridge.adapters.kafka.entry import KafkaAdapter
 from delaybridge.bridge import doctor
@@ -100,6 +102,31 @@ def test_each_broker_is_looked_at_where_routes_read_and_write_on_it(asked: Asked
 def test_levels_are_looked_at_on_their_own_broker(asked: Asked, tmp_path: Path) -> None:
     findings(config(tmp_path, kind="level_queues", broker="two", prefix="lv"))
     assert [levels for _, _, levels in asked.places.values()] == [[], ["lv.0", "lv.1s", "lv.1m", "lv.dead-letters"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "store", "told"), [({}, {}, 2), ({"management": False}, {}, 0), ({}, {"kind": "level_queues", "broker": "one"}, 0)]
+)
+def test_management_messages_that_the_bridge_asks_for_and_may_not_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], store: dict[str, Any], told: int
+) -> None:
+    def refused(_: Scheduler) -> None:
+        raise NotConnected("not authorized to read")
+
+    monkeypatch.setattr(Scheduler, "connect", refused)
+    monkeypatch.setattr(ActiveAdapter, "sink", lambda *_: Nobody())
+    monkeypatch.setattr(ActiveAdapter, "interception", lambda *_: Nobody())
+    monkeypatch.setattr(ActiveAdapter, "level_queues", lambda *_: Nobody())
+    brokers = {name: {"type": "activemq", "url": "stomp://x", **options} for name in ("one", "two")}
+    routes = [{"name": "r", "from": {"broker": "one", "queue": "in"}, "to": {"broker": "two"}, "allow_to": ["out"]}]
+    given = Config.model_validate({"store": {"path": tmp_path, **store}, "brokers": brokers, "routes": routes})
+
+    found = [each for each in findings(given) if "own scheduler" in each.what]
+
+    assert len(found) == told
+    for each in found:
+        assert each.what == "one: messages to the broker's own scheduler do not come to the bridge: not authorized to read"
+        assert "brokers.one.management to false" in each.fix
 
 
 @pytest.mark.usefixtures("asked")
