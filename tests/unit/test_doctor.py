@@ -182,6 +182,7 @@ def test_a_ledger_that_cannot_be_written_is_told_though_messages_flow(tmp_path: 
     assert (found.ok, found.what) == (name == "ledger", told.format(tmp_path))
 
 
+@pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize(("taken", "left", "ok"), [(0, "1.0 GiB", True), (800 << 20, "224.0 MiB", False), (2 << 30, "0 B", False)])
 def test_what_is_left_of_a_stores_largest_size_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int, left: str, ok: bool
