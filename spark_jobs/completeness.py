@@ -219,13 +219,18 @@ def reaches(
     begin = {bridge: one.at_ms for bridge, one in (beginnings or {}).items()}
     by_bridge: dict[str, list[Block]] = {}
     for block in sorted(found, key=lambda one: (one.bridge, one.first)):
-        if block.rows > block.different:
-            raise UnusableInput(
-                f"the ledger of bridge {block.bridge!r}: {block.rows - block.different} rows from number {block.first} to {block.last} stand twice;"
-                " was a file copied, or do two bridges have one name?"
-            )
+        require_once(block)
         by_bridge.setdefault(block.bridge, []).append(block)
     return [replace(_reach(name, whole, marks.get(name), question), begins_ms=begin.get(name, -1)) for name, whole in by_bridge.items()]
+
+
+def require_once(block: Block) -> None:
+    """Raises UnusableInput where rows stand twice."""
+    if block.rows > block.different:
+        raise UnusableInput(
+            f"the ledger of bridge {block.bridge!r}: {block.rows - block.different} rows from number {block.first} to {block.last} stand twice;"
+            " was a file copied, or do two bridges have one name?"
+        )
 
 
 def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Question) -> Reach:
