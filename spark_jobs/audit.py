@@ -121,7 +121,7 @@ def audit(
 def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
     """How far each ledger reaches. They are read for it only where numbers are missing, stand twice, or stand in malformed rows."""
     sound = [row for row in numbers if not row["malformed"]]
-    spoilt = {row["bridge"] for row in numbers if row["malformed"]}
+    spoilt = {row["bridge"]: row["last"] for row in numbers if row["malformed"]}
     whole = [row["bridge"] for row in sound if row["whole"] and row["bridge"] not in spoilt]
     blocks = [
         Block(row["bridge"], row["rows"], row["rows"], row["first"], row["last"], row["latest_ms"])
@@ -132,7 +132,7 @@ def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], q
     cut = [row["bridge"] for row in sound if row["bridge"] not in begun]
     timed = inputs.sound(ledger.rows) if spoilt else ledger.rows
     beginnings = completeness.beginnings(timed, cut, question) if cut else {}
-    if broken := {row["bridge"]: row["last"] for row in sound if row["bridge"] not in whole}:
+    if broken := spoilt | {row["bridge"]: row["last"] for row in sound if row["bridge"] not in whole}:
         seams = {bridge: one for bridge, one in beginnings.items() if one.seam < broken.get(bridge, -1)}
         there, beyond = inputs.numbered(ledger.rows).where(F.col("bridge").isin(*broken)), completeness.after(seams)
         blocks += [Block(*row) for row in completeness.blocks(there.where(beyond)).collect()]

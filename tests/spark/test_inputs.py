@@ -100,6 +100,19 @@ def test_a_malformed_row_of_which_the_due_time_is_not_known_spoils_every_hour(sp
     assert told["cannot_say"][1:] == ["no hour can be judged: when a malformed row of a ledger is due is not known"]
 
 
+def test_a_ledger_of_which_only_a_malformed_row_is_there_does_not_reach_the_window(spark: SparkSession, tmp_path: Path) -> None:
+    north, south = Bridge("north"), Bridge("south")
+    north.scheduled("south delivered it", T0)
+    north.quiet()
+    south.scheduled("old", T0 - 9 * HOUR_MS, occurrence=0)
+    south.write(tmp_path)
+
+    told = _told(spark, tmp_path, north)
+
+    assert ([(one["bridge"], one["reaches"]) for one in told["bridges"]][1], told["exit_code"]) == (("south", "nowhere"), 2)
+    assert told["totals"]["missing"] == 0
+
+
 OLD_DAYS = T0 - 50 * HOUR_MS
 
 
