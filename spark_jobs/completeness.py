@@ -26,8 +26,11 @@ A bridge that has a mark has written rows. Where none of them is there, nothing 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .columns import UnusableInput
@@ -187,6 +190,30 @@ def after(beginnings: Mapping[str, Beginning]) -> Column:
     return beyond
 
 
+def counted(ledger: DataFrame) -> list[Block]:
+    """The rows' blocks; of each bridge the first one inside which numbers are missing is cut where they are. Raises UnusableInput where rows stand twice."""
+    found = [Block(*row) for row in blocks(ledger).collect()]
+    require_once(found)
+    torn = {one.bridge: one for one in sorted(found, key=lambda one: -one.first) if one.different != one.last - one.first + 1}
+    cut = [Block(*row) for row in runs(ledger, torn.values()).collect()] if torn else []
+    return [one for one in found if one != torn.get(one.bridge)] + cut
+
+
+def runs(ledger: DataFrame, found: Iterable[Block]) -> DataFrame:
+    """The rows of these blocks, one of each bridge, as `Block`s without a hole inside."""
+    here = reduce(or_, ((F.col("bridge") == one.bridge) & F.col("sequence").between(one.first, one.last) for one in found))
+    nth = F.row_number().over(Window.partitionBy("bridge").orderBy("sequence"))
+    numbered = ledger.where(here).withColumn("run", F.col("sequence") - nth)
+    told = numbered.groupBy("bridge", "run").agg(
+        F.count("*").alias("rows"),
+        F.count("*").alias("different"),
+        F.min("sequence").alias("first"),
+        F.max("sequence").alias("last"),
+        F.coalesce(F.unix_millis(F.max("event_time")), F.lit(-1)).alias("latest_ms"),
+    )
+    return told.drop("run")
+
+
 def blocks(ledger: DataFrame) -> DataFrame:
     """Rows by bridge and block of 32,768 numbers, as `Block`: where a bridge's rows have a hole, or stand twice, this finds it."""
     counted = words(ledger).groupBy("bridge", F.shiftright("word", 9).alias("block")).agg(
@@ -215,22 +242,22 @@ def words(ledger: DataFrame) -> DataFrame:
 def reaches(
     found: Iterable[Block], marks: Mapping[str, Mark], question: Question, beginnings: Mapping[str, Beginning] | None = None
 ) -> list[Reach]:
-    """Each bridge's reach, by name. Raises UnusableInput where rows stand twice."""
+    """Each bridge's reach, by name; no block before the first hole has one inside."""
     begin = {bridge: one.at_ms for bridge, one in (beginnings or {}).items()}
     by_bridge: dict[str, list[Block]] = {}
     for block in sorted(found, key=lambda one: (one.bridge, one.first)):
-        require_once(block)
         by_bridge.setdefault(block.bridge, []).append(block)
     return [replace(_reach(name, whole, marks.get(name), question), begins_ms=begin.get(name, -1)) for name, whole in by_bridge.items()]
 
 
-def require_once(block: Block) -> None:
+def require_once(found: Iterable[Block]) -> None:
     """Raises UnusableInput where rows stand twice."""
-    if block.rows > block.different:
-        raise UnusableInput(
-            f"the ledger of bridge {block.bridge!r}: {block.rows - block.different} rows from number {block.first} to {block.last} stand twice;"
-            " was a file copied, or do two bridges have one name?"
-        )
+    for block in found:
+        if block.rows > block.different:
+            raise UnusableInput(
+                f"the ledger of bridge {block.bridge!r}: {block.rows - block.different} rows from number {block.first} to {block.last} stand twice;"
+                " was a file copied, or do two bridges have one name?"
+            )
 
 
 def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Question) -> Reach:
@@ -255,20 +282,13 @@ def vanished(found: Iterable[Reach], marks: Mapping[str, Mark], question: Questi
 
 
 def _unbroken(found: list[Block]) -> tuple[int, int | None]:
-    """The latest event before the first block with a hole, and a number that is missing there."""
+    """The latest event before the first hole, and the number that is missing there."""
     latest, expected = -1, found[0].first
     for block in found:
         if block.first != expected:
             return latest, expected
-        if block.different != block.last - block.first + 1:
-            return latest, _first_possible(block)
         latest, expected = max(latest, block.latest_ms), block.last + 1
     return latest, None
-
-
-def _first_possible(block: Block) -> int:
-    """Where a hole inside a block may begin at the earliest: its second number."""
-    return block.first + 1
 
 
 def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:

@@ -167,7 +167,7 @@ def _short(one: Reach) -> str:
     if not one.rows:
         return f"{ledger} has no row left of {one.last} by its mark: were its files not copied, or lost? If all of them were removed: --ended {one.bridge}"
     if one.hole is not None:
-        return f"{ledger} lacks rows, number {one.hole} or one shortly after it first: is a file on its way, or lost?"
+        return f"{ledger} lacks rows, number {one.hole} first: is a file on its way, or lost?"
     return f"{ledger} reaches to {instant(one.reaches_ms)}: is the bridge running? If it has ended: --ended {one.bridge}"
 
 

@@ -129,5 +129,5 @@ def silent(found: Iterable[Reach], now: int, after: int) -> dict[str, Reach]:
 def why(reach: Reach) -> str:
     """What is known of a silent bridge, as a part of a sentence."""
     if reach.hole is not None:
-        return f"its ledger lacks rows, number {reach.hole} or one shortly after it first"
+        return f"its ledger lacks rows, number {reach.hole} first"
     return "neither rows nor a mark of its ledger are newer"

@@ -23,9 +23,11 @@ from delaybridge.spark_jobs.completeness import (
     Seen,
     blocks,
     complete_until,
+    counted,
     furthest,
     gaps,
     reaches,
+    require_once,
     unseen,
     vanished,
 )
@@ -53,10 +55,22 @@ def test_a_ledger_without_holes_reaches_to_its_last_row() -> None:
     assert _reach(SECOND, FIRST) == T0 + 5
 
 
-def test_a_ledger_reaches_to_its_first_hole_between_blocks_or_inside_one() -> None:
-    assert _reach(FIRST, replace(SECOND, first=32_769, rows=9, different=9)) == T0
-    assert _reach(FIRST, replace(SECOND, rows=9, different=9)) == T0
-    assert _reach(replace(FIRST, rows=9, different=9), SECOND) == -1
+HOLED = replace(SECOND, first=32_769, rows=9, different=9)
+
+
+def test_a_ledger_reaches_to_its_first_hole() -> None:
+    assert _reach(FIRST, HOLED) == T0
+
+
+def test_a_hole_inside_a_block_is_found_to_the_number(spark: SparkSession) -> None:
+    rows = [("b", number) for number in (*range(1, 40_001), *range(40_004, 50_001), *range(50_002, 80_001)) if number != 79_000]
+    rows += [("c", 1), ("c", 3)]
+    at = F.timestamp_millis(F.lit(T0) + F.col("sequence"))
+    frame = spark.createDataFrame(rows, "bridge string, sequence bigint").withColumn("event_time", at)
+
+    found = {one.bridge: one for one in reaches(counted(frame), {}, QUESTION)}
+
+    assert found == {"b": Reach("b", len(rows) - 2, 1, 80_000, T0 + 40_000, 40_001), "c": Reach("c", 2, 1, 3, T0 + 1, 2)}
 
 
 def test_a_bridges_mark_carries_an_idle_ledger_on_and_tells_of_rows_that_are_not_there() -> None:
@@ -69,7 +83,7 @@ def test_a_bridges_mark_carries_an_idle_ledger_on_and_tells_of_rows_that_are_not
 def test_a_bridge_that_has_ended_reaches_to_the_end_unless_rows_are_missing() -> None:
     assert _reach(FIRST, SECOND, ended=frozenset({"b"})) == FOREVER
     assert _reach(FIRST, SECOND, ended=frozenset({"*"})) == FOREVER
-    assert _reach(FIRST, replace(SECOND, rows=9, different=9), ended=frozenset({"*"})) == T0
+    assert _reach(FIRST, HOLED, ended=frozenset({"*"})) == T0
 
 
 def test_a_bridge_that_has_a_mark_and_no_row_has_lost_all_unless_it_is_named_as_ended() -> None:
@@ -83,7 +97,7 @@ def test_a_bridge_that_has_a_mark_and_no_row_has_lost_all_unless_it_is_named_as_
 
 def test_rows_that_stand_twice_make_an_answer_impossible() -> None:
     with pytest.raises(UnusableInput, match="9 rows from number 32768 to 32777 stand twice"):
-        reaches([FIRST, replace(SECOND, rows=19)], {}, QUESTION)
+        require_once([FIRST, replace(SECOND, rows=19)])
 
 
 def test_rows_are_counted_by_blocks_of_numbers_with_what_is_missing_and_what_stands_twice(spark: SparkSession) -> None:

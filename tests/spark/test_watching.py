@@ -249,7 +249,7 @@ def test_a_bridge_is_silent_while_its_ledger_reaches_no_further_and_the_reason_i
 
     assert {reach.bridge: reach.reaches_ms for reach in found} == {"marked": T0 + 900, "dead": T0, "holed": T0, "ended": FOREVER}
     assert set(silent) == {"dead", "holed"}
-    assert bridges.why(silent["holed"]) == "its ledger lacks rows, number 3 or one shortly after it first"
+    assert bridges.why(silent["holed"]) == "its ledger lacks rows, number 3 first"
 
 
 def test_an_alias_may_name_the_broker_at_which_it_holds() -> None:
