@@ -114,7 +114,7 @@ def audit(
         unjudged=closely.unjudged,
         undecided=closely.undecided,
         observers=furthest,
-        gaps=[gap for gap in gaps if completeness.unseen([gap], question)],
+        gaps=[gap for gap in gaps if completeness.unseen(gap, question)],
     )
 
 

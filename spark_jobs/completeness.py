@@ -123,8 +123,10 @@ class Complete:
             return F.lit(False)
         begin = F.col("due_hour")
         whole = (F.greatest(begin, F.lit(question.since)) >= self.since) & (F.least(begin + HOUR_MS, F.lit(question.until)) <= self.until)
-        apart = self.spoilt | unseen(self.gaps, question)
-        return whole & ~begin.isin(*apart) if apart else whole
+        for gap in self.gaps:  # by its ends: what nobody observed may be years
+            hours = unseen(gap, question)
+            whole &= (begin < hours.start) | (begin >= hours.stop)
+        return whole & ~begin.isin(*self.spoilt) if self.spoilt else whole
 
     def happened(self, question: Question) -> int:
         """What happened before this instant stands in every input."""
@@ -322,12 +324,8 @@ def gaps(marks: Iterable[Seen], question: Question) -> list[Gap]:
     return [gap for gap in found if gap.until_ms + question.skew > question.since]
 
 
-def unseen(found: Iterable[Gap], question: Question) -> frozenset[int]:
-    """The hours of the window, by their begin, in which something is due that may have arrived in one of the gaps."""
-    return frozenset(hour for gap in found for hour in _unseen(gap, question))
-
-
-def _unseen(gap: Gap, question: Question) -> range:
+def unseen(gap: Gap, question: Question) -> range:
+    """The hours of the window, by their begin, in which something is due that may have arrived in the gap."""
     since = max(question.since, gap.since_ms - question.sla - question.grace)
     until = min(question.until, gap.until_ms + question.skew)
     return range(since // HOUR_MS * HOUR_MS, until if since < until else 0, HOUR_MS)

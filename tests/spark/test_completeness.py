@@ -17,6 +17,7 @@ from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import (
     FOREVER,
     Block,
+    Complete,
     Gap,
     Mark,
     Reach,
@@ -165,7 +166,7 @@ HOUR = T0 // HOUR_MS * HOUR_MS
 def _hours(*marks: Seen, **changed: Any) -> list[int]:
     """The hours, counted from the window's begin, in which nobody listened for some of the time."""
     question = replace(QUESTION, since=HOUR, until=HOUR + 4 * HOUR_MS, **changed)
-    return [(hour - HOUR) // HOUR_MS for hour in sorted(unseen(gaps(marks, question), question))]
+    return sorted({(hour - HOUR) // HOUR_MS for gap in gaps(marks, question) for hour in unseen(gap, question)})
 
 
 def test_hours_in_which_nobody_listened_for_some_of_the_time_are_incomplete() -> None:
@@ -180,6 +181,18 @@ def test_hours_in_which_nobody_listened_for_some_of_the_time_are_incomplete() ->
     assert _hours(first, second, ended=frozenset({"*"})) == [1, 2]
     assert _hours(first, second, ended=frozenset({"a1"})) == []
     assert _hours(first, replace(second, since_ms=-1)) == []
+
+
+def test_what_nobody_observed_for_years_is_told_apart_by_two_instants_and_not_by_each_hour(spark: SparkSession) -> None:
+    question = replace(QUESTION, since=HOUR - 40_000 * HOUR_MS)
+    gap = Gap("kafka", "orders", "a1", HOUR + 1, since_ms=HOUR - 39_000 * HOUR_MS + 61_000)
+    judged = Complete(-1, FOREVER, gaps=[gap]).hour(question)
+    hours = spark.range(-40_000, 2).select((F.lit(HOUR) + F.col("id") * HOUR_MS).alias("due_hour"), "id")
+
+    assert len(str(judged)) < 1_000
+    assert hours.where(judged).agg(F.count("*"), F.max(F.when(F.col("id") < 0, F.col("id"))), F.max("id")).collect() == [
+        (1_001, -39_001, 1)
+    ]
 
 
 def test_what_is_due_in_the_window_may_have_arrived_while_nobody_listened_after_it_but_not_before_it() -> None:
