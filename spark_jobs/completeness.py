@@ -161,7 +161,8 @@ def beginnings(ledger: DataFrame, bridges: Iterable[str], question: Question) ->
     """By name, of bridges whose first row is not there."""
     cut = ledger.where(F.col("bridge").isin(*bridges)).select("bridge", "sequence", F.unix_millis("event_time").alias("event_ms"))
     first = cut.groupBy("bridge").agg(F.min("event_ms").alias("first_ms")).where("first_ms is not null")
-    return begun(cut, {row["bridge"]: row["first_ms"] + question.grace for row in first.collect()}, question)
+    after = max(question.grace, 1)  # the first event is from before that in any case
+    return begun(cut, {row["bridge"]: row["first_ms"] + after for row in first.collect()}, question)
 
 
 def begun(rows: DataFrame, begin: Mapping[str, int], question: Question) -> dict[str, Beginning]:
