@@ -148,8 +148,11 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
         reasons.append("the ledgers hold no row")
     elif audit.complete.until < until:
         reasons.append(f"the inputs are complete up to {instant(audit.complete.until)} only, the window ends at {instant(until)}")
-        reasons += [_short(one) for one in audit.bridges if one.hole or one.reaches_ms < until]
-        reasons += [_behind(one) for one in audit.observers if one.at_ms < until]
+        enough = until + audit.question.sla + audit.question.grace
+        reasons += [_short(one) for one in audit.bridges if one.hole or one.reaches_ms < enough]
+        reasons += [_behind(one) for one in audit.observers if one.at_ms < enough]
+        if audit.complete.happened(audit.question) + audit.question.grace == audit.question.as_of:
+            reasons.append(f"what arrived is known as of {instant(audit.question.as_of)} only (--as-of, by default now): audit later")
     if totals["residue"] and not any(totals[name] for name in ("never_scheduled", "duplicated")):
         reasons.append(f"the equation has a residue of {totals['residue']}")
     return reasons
