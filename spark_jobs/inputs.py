@@ -108,9 +108,17 @@ def observed(
         if not marks.alone(spark, path):
             door(spark, path, OBSERVED, "observation")
     if paths:
-        of_files = parquet(spark, paths, OBSERVED).each(with_arrival_problem).each(lambda rows: renamed(rows, aliases))
+        of_files = parquet(spark, paths, OBSERVED).each(_arrivals).each(lambda rows: renamed(rows, aliases))
         parts.append(_seen_once(of_files, overlaps) if overlaps else of_files)
     return Input(*(reduce(DataFrame.unionByName, frames) for frames in ([one.rows for one in parts], [one.placed for one in parts])))
+
+
+def _arrivals(frame: DataFrame) -> DataFrame:
+    """The rows of an observer's files, with `problem`: the rows of a ledger say what a bridge did, and not what arrived."""
+    odd = F.when(
+        ~F.col("event").eqNullSafe("observed"), F.concat(F.lit("no observation, its event is "), F.coalesce("event", F.lit("null")))
+    )
+    return with_arrival_problem(frame).withColumn("problem", F.coalesce(odd, "problem")).drop("event")
 
 
 def _seen_once(whole: Input, overlaps: Sequence[Overlap]) -> Input:

@@ -54,6 +54,16 @@ def test_a_folder_without_files_and_without_an_observers_mark_cannot_be_read(spa
         _told(spark, tmp_path, bridge, "--observed", str(seen))
 
 
+def test_a_ledger_that_is_given_as_an_observation_tells_nothing_of_what_arrived(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    bridge.both("one", T0 + 1)
+    bridge.quiet()
+
+    told = _told(spark, tmp_path, bridge, "--observed", bridge.write(tmp_path / "ledger"))
+
+    assert (told["exit_code"], told["watched"], told["totals"]["observed"], told["malformed"]) == (2, [], None, {"observed": 3})
+
+
 def test_of_two_brokers_with_one_address_only_the_one_that_is_named_is_renamed(spark: SparkSession, tmp_path: Path) -> None:
     bridge, aliases = Bridge(), ("--alias", "rabbit:orders=/exchanges/orders", "--alias", "queue=mails")
     for broker, address in (("rabbit", "/exchanges/orders"), ("kafka", "orders"), ("rabbit", "mails")):
