@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from . import closer, completeness, counts, disagreements, inputs, summary
@@ -16,7 +18,7 @@ from .frames import keep, none_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Row
 
     from .inputs import Input
     from .question import Question
@@ -78,12 +80,7 @@ def audit(
     bridges = _reaches(ledger, numbers, marks, question)
     observers = list(observers)
     furthest, gaps = completeness.furthest(observers, question), completeness.gaps(observers, question)
-    complete = Complete(
-        completeness.begins(bridges),
-        completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest),
-        _spoilt(ledger, question) if malformed else frozenset(),
-        gaps,
-    )
+    spoilt = [ledger.rows] if malformed else []
     sound, aside = _split(ledger, malformed, "ledger")
     ledgers = Side(sound, occurrences(sound.rows, question), counted.where("what = 'due'"))
     say("Counting what arrived")
@@ -95,9 +92,13 @@ def audit(
     if observed is not None and arrived is not None:
         watched = question.watched | disagreements.named(found) | {(one.broker, one.address) for one in furthest}
         found = [one for one in found if one.what != "unlike" or one.place in watched]
-        sound, also_aside = _split(observed, disagreements.number(found, "malformed"), "observed")
+        also_malformed = disagreements.number(found, "malformed")
+        sound, also_aside = _split(observed, also_malformed, "observed")
+        spoilt += [observed.rows.where("id is not null")] if also_malformed else []
         seen = Side(sound, arrivals(sound.rows.where("id is not null"), question), arrived)
         aside = aside.unionByName(also_aside)
+    until = completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest)
+    complete = Complete(completeness.begins(bridges), until, _spoilt(spoilt, question), gaps)
     closely = closer.look(ledgers, seen, watched, found, complete, question)
     say("What is wrong")
     return Audit(
@@ -142,10 +143,12 @@ def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], q
     return sorted(found + completeness.vanished(found, marks, question), key=lambda one: one.bridge)
 
 
-def _spoilt(ledger: Input, question: Question) -> frozenset[int] | None:
-    """The hours of the window in which malformed rows of the ledgers are due; None where that is not known of one."""
-    due = ledger.rows.where("problem is not null").select(inputs.believable("due_time").alias("due_time"))
-    here = due.where(F.col("due_time").isNull() | within(F.col("due_time"), question))
+def _spoilt(frames: Sequence[DataFrame], question: Question) -> frozenset[int] | None:
+    """The hours of the window in which malformed rows are due; None where that is not known of one."""
+    due = [rows.where("problem is not null").select(inputs.believable("due_time").alias("due_time")) for rows in frames]
+    if not due:
+        return frozenset()
+    here = reduce(DataFrame.unionAll, due).where(F.col("due_time").isNull() | within(F.col("due_time"), question))
     hours = {row[0] for row in here.select(due_hour(F.unix_millis("due_time"))).distinct().collect()}
     return None if None in hours else frozenset(hours)
 

@@ -134,10 +134,10 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
     since, until = audit.question.since, audit.question.until
     reasons = [f"{count} malformed rows in the {name} input were set aside" for name, count in malformed.items()]
     if audit.complete.spoilt is None:
-        reasons.append("no hour can be judged: when a malformed row of a ledger is due is not known")
+        reasons.append("no hour can be judged: when a malformed row is due is not known")
     elif audit.complete.spoilt:
         hours = ", ".join(map(instant, sorted(audit.complete.spoilt)[:SHOWN]))
-        reasons.append(f"hours in which malformed rows of a ledger are due cannot be judged, {len(audit.complete.spoilt)}: {hours}")
+        reasons.append(f"hours in which malformed rows are due cannot be judged, {len(audit.complete.spoilt)}: {hours}")
     reasons += [_cut(one) for one in audit.bridges if one.begins_ms > since]
     reasons += [_unseen(one) for one in audit.gaps[-SHOWN:]]
     if audit.unjudged:
