@@ -138,7 +138,7 @@ def _offender(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     occurrence = f" · occurrence {number(row['occurrence'])}" if row["occurrence"] != 1 else ""
     return [
         (f"<code>{text(row['id'])}</code>{occurrence}", ""),
-        (text(row["destination"]), ""),
+        (f"{text(row['destination_broker'])} {text(row['destination'])}", ""),
         (instant(row["due_time"]), "t"),
         (instant(row["at"]), "t"),
         ("" if row["lateness_ms"] is None else duration(row["lateness_ms"]), "n"),

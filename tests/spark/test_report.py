@@ -124,6 +124,14 @@ def test_a_window_in_which_nothing_was_due_is_clean_and_has_a_report(spark: Spar
     assert "Nothing was due." in report.page(told | {"tables": {"discrepancies": "there"}})
 
 
+def test_of_an_offender_the_broker_stands_before_the_address() -> None:
+    row = dict.fromkeys(("due_time", "at", "bridge", "lateness_ms"), None) | {"id": "m", "occurrence": 1, "detail": "why"}
+
+    cells = report._offender(row | {"destination_broker": "rabbit", "destination": "orders"})
+
+    assert cells[1] == ("<bdi>rabbit</bdi> <bdi>orders</bdi>", "")
+
+
 @pytest.mark.parametrize(
     ("ended", "told"),
     [
