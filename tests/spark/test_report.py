@@ -157,6 +157,13 @@ def test_a_clean_audit_tells_how_everything_ended_and_calls_nothing_on_time_that
     assert terminal.headline(clean | {"sla_ms": 5}).plain.startswith(f"Clean: {told}\n")
 
 
+@pytest.mark.parametrize(("late", "told"), [(0, "Nothing is wrong as far"), (1, "Nothing is wrong beyond what is tolerated as far")])
+def test_what_is_tolerated_is_not_called_nothing_where_a_part_cannot_be_judged(late: int, told: str) -> None:
+    incomplete = {"verdict": "cannot_say", "totals": dict.fromkeys(verdict.NUMBERS, 0) | {"late": late}}
+
+    assert report._sentence(incomplete) == f"{told} as can be seen, but a part of the window cannot be judged yet."
+
+
 class Gone:
     """A session, and what it is asked for, of which Java has ended; an event that nobody sets."""
 
