@@ -54,13 +54,20 @@ def test_one_among_a_million_can_be_seen_and_the_bar_is_as_long_as_it_should() -
     assert sum(widths) == pytest.approx(100)
 
 
-@pytest.mark.parametrize("hours", [1, 2, 24, 168, 24 * 31, 24 * 365])
+@pytest.mark.parametrize("hours", [1, 2, 24, 168, 24 * 31, 24 * 365, 24 * 365 * 8_000])
 def test_a_timeline_has_few_columns_and_few_labels_however_long_the_window_is(hours: int) -> None:
     axis = Axis(MIDNIGHT, MIDNIGHT + hours * HOUR_MS, 0)
 
     assert min(hours, COLUMNS // 3) <= axis.count <= COLUMNS
     assert 1 <= len(axis.ticks()) <= TICKS + 1
     assert all(0 <= at < 100 for at, _ in axis.ticks())
+
+
+@pytest.mark.parametrize(("years", "label", "tick"), [(1, "15 Jun 00:00", "3 Jul"), (2, "15 Jun 2025 00:00", "23 Oct 2025")])
+def test_the_labels_of_a_timeline_have_the_year_where_a_day_would_stand_there_twice(years: int, label: str, tick: str) -> None:
+    axis = Axis(MIDNIGHT, MIDNIGHT + years * 365 * DAY, 0)
+
+    assert (axis.columns([])[0].label, axis.ticks()[0][1]) == (label, tick)
 
 
 def test_what_hides_or_turns_the_text_around_is_written_out_and_what_is_very_long_says_how_long() -> None:
