@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ..core.durations import LATEST_INSTANT
 from .findings import FINDINGS
 from .question import HOUR_MS, Question
 from .verdict import Allowance, allowance
@@ -44,7 +45,7 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     given = parser.parse_args(argv)
     as_of = now if given.as_of is None else given.as_of
     until = as_of // HOUR_MS * HOUR_MS if given.until is None else given.until
-    since = until - 24 * HOUR_MS if given.since is None else given.since
+    since = max(0, until - 24 * HOUR_MS) if given.since is None else given.since
     if since >= until:
         parser.error("the window is empty: --since must be before --until")
     if given.watched and not given.observed:
@@ -165,8 +166,10 @@ def instant(text: str) -> int:
         read = datetime.fromisoformat(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no instant; write it as 2026-11-21 or 2026-11-21T10:30Z") from error
-    at = read if read.tzinfo else read.replace(tzinfo=UTC)
-    return round(at.timestamp() * 1000)
+    at = round((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
+    if not 0 <= at <= LATEST_INSTANT:
+        raise argparse.ArgumentTypeError(f"{text!r} is before 1970, or after 9999: nothing can be due then")
+    return at
 
 
 def duration(text: str) -> int:

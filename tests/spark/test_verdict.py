@@ -62,7 +62,7 @@ def test_due_is_what_was_scheduled_and_whose_time_had_come_when_the_inputs_were_
     [("late=0", 1), ("late=1", 0), ("late=0.9%", 1), ("late=1%", 0), ("missing=9", 1)],
 )
 def test_so_many_findings_or_percent_of_what_was_scheduled_are_tolerated_and_no_more(found: Audit, allow: str, code: int) -> None:
-    allowed = parse(["--ledger", "anywhere", "--allow", allow], now=0).allowed
+    allowed = parse(["--ledger", "anywhere", "--allow", allow], now=T0).allowed
 
     told = verdict.report(found, allowed)
 
