@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": HOUR_MS, "d": 24 * HOUR_MS}
+LONGEST = 36_525 * _UNITS["d"]
+"""A hundred years: added to any instant, and waited for, without an overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,9 @@ def duration(text: str) -> int:
     read = _DURATION.fullmatch(text)
     if read is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; write it as 500ms, 5s, 2m, 1h or 1d")
-    return int(read[1]) * _UNITS[read[2]]
+    if (told := int(read[1]) * _UNITS[read[2]]) > LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is longer than a hundred years")
+    return told
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from ..core.durations import LATEST_INSTANT
 from ..core.ledger import CLOSING, EVENTS
 from .buckets import BUCKET
-from .completeness import FOREVER
 from .findings import FINDINGS
 from .summary import QUANTILES
 
@@ -255,7 +255,7 @@ def told(value: Any) -> Any:
 
 def instant(epoch_ms: int) -> str:
     """Epoch milliseconds for people: UTC."""
-    if epoch_ms >= FOREVER // 2:
+    if epoch_ms > LATEST_INSTANT:
         return "the end"
     if epoch_ms < 0:
         return "nowhere"

@@ -247,6 +247,15 @@ def test_a_destination_that_is_read_as_a_topic_and_was_observed_is_refused() -> 
         destinations_once({("kafka", "orders")}, observers)
 
 
+@pytest.mark.parametrize("at_ms", ["999999999999999999", "-1", "Infinity", "NaN", '"7"', "null"])
+def test_a_mark_of_an_instant_that_no_date_can_tell_is_no_mark(spark: SparkSession, tmp_path: Path, at_ms: str) -> None:
+    (tmp_path / "_reach").mkdir()
+    (tmp_path / "_reach" / "b.json").write_text(f'{{"bridge": "b", "sequence": 3, "at_ms": {at_ms}}}')
+
+    with pytest.raises(UnusableInput, match=r"_reach/b.json is no mark of a bridge"):
+        marks.read(spark, [str(tmp_path)])
+
+
 def test_of_two_marks_of_one_bridge_the_one_that_says_more_counts(spark: SparkSession, tmp_path: Path) -> None:
     for place, sequence in (("old", 5), ("new", 9), ("older", 2)):
         (tmp_path / place / "_reach").mkdir(parents=True)
