@@ -21,7 +21,7 @@ from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
 from .hadoop import Folder
 from .overlaps import seen_once
 from .question import HOUR_MS
-from .session import said
+from .session import cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -171,9 +171,7 @@ def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) 
     except (PySparkException, Py4JJavaError) as error:
         if what in Folder(spark, path).names():
             raise UnusableInput(f"{path} is no {what}; did you mean {path.rstrip('/')}/{what}?") from error
-        lines = said(error)
-        why = lines[-1] if isinstance(error, Py4JJavaError) else lines[0]
-        raise UnusableInput(f"{what} {path}: no Parquet files can be read there: {why}") from error
+        raise UnusableInput(f"{what} {path}: no Parquet files can be read there: {cause(error)}") from error
     require(frame, columns, f"{what} {path}")
     marks.require_root(spark, path, files(spark, frame), what)
 
