@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ..core.durations import LATEST_INSTANT
 from .findings import FINDINGS
 from .question import HOUR_MS, Question
 from .verdict import Allowance, allowance
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": HOUR_MS, "d": 24 * HOUR_MS}
+LONGEST = 36_525 * _UNITS["d"]
+"""A hundred years: added to any instant, and waited for, without an overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     given = parser.parse_args(argv)
     as_of = now if given.as_of is None else given.as_of
     until = as_of // HOUR_MS * HOUR_MS if given.until is None else given.until
-    since = until - 24 * HOUR_MS if given.since is None else given.since
+    since = max(0, until - 24 * HOUR_MS) if given.since is None else given.since
     if since >= until:
         parser.error("the window is empty: --since must be before --until")
     if given.watched and not given.observed:
@@ -165,8 +168,10 @@ def instant(text: str) -> int:
         read = datetime.fromisoformat(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no instant; write it as 2026-11-21 or 2026-11-21T10:30Z") from error
-    at = read if read.tzinfo else read.replace(tzinfo=UTC)
-    return round(at.timestamp() * 1000)
+    at = round((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
+    if not 0 <= at <= LATEST_INSTANT:
+        raise argparse.ArgumentTypeError(f"{text!r} is before 1970, or after 9999: nothing can be due then")
+    return at
 
 
 def duration(text: str) -> int:
@@ -174,7 +179,9 @@ def duration(text: str) -> int:
     read = _DURATION.fullmatch(text)
     if read is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; write it as 500ms, 5s, 2m, 1h or 1d")
-    return int(read[1]) * _UNITS[read[2]]
+    if (told := int(read[1]) * _UNITS[read[2]]) > LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is longer than a hundred years")
+    return told
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from . import closer, completeness, counts, disagreements, inputs, summary
@@ -16,7 +18,7 @@ from .frames import keep, none_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Row
 
     from .inputs import Input
     from .question import Question
@@ -78,12 +80,7 @@ def audit(
     bridges = _reaches(ledger, numbers, marks, question)
     observers = list(observers)
     furthest, gaps = completeness.furthest(observers, question), completeness.gaps(observers, question)
-    complete = Complete(
-        completeness.begins(bridges),
-        completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest),
-        _spoilt(ledger, question) if malformed else frozenset(),
-        gaps,
-    )
+    spoilt = [ledger.rows] if malformed else []
     sound, aside = _split(ledger, malformed, "ledger")
     ledgers = Side(sound, occurrences(sound.rows, question), counted.where("what = 'due'"))
     say("Counting what arrived")
@@ -95,9 +92,13 @@ def audit(
     if observed is not None and arrived is not None:
         watched = question.watched | disagreements.named(found) | {(one.broker, one.address) for one in furthest}
         found = [one for one in found if one.what != "unlike" or one.place in watched]
-        sound, also_aside = _split(observed, disagreements.number(found, "malformed"), "observed")
+        also_malformed = disagreements.number(found, "malformed")
+        sound, also_aside = _split(observed, also_malformed, "observed")
+        spoilt += [observed.rows.where("id is not null")] if also_malformed else []
         seen = Side(sound, arrivals(sound.rows.where("id is not null"), question), arrived)
         aside = aside.unionByName(also_aside)
+    until = completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest)
+    complete = Complete(completeness.begins(bridges), until, _spoilt(spoilt, question), gaps)
     closely = closer.look(ledgers, seen, watched, found, complete, question)
     say("What is wrong")
     return Audit(
@@ -114,14 +115,14 @@ def audit(
         unjudged=closely.unjudged,
         undecided=closely.undecided,
         observers=furthest,
-        gaps=[gap for gap in gaps if completeness.unseen([gap], question)],
+        gaps=[gap for gap in gaps if completeness.unseen(gap, question)],
     )
 
 
 def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
     """How far each ledger reaches. They are read for it only where numbers are missing, stand twice, or stand in malformed rows."""
     sound = [row for row in numbers if not row["malformed"]]
-    spoilt = {row["bridge"] for row in numbers if row["malformed"]}
+    spoilt = {row["bridge"]: row["last"] for row in numbers if row["malformed"]}
     whole = [row["bridge"] for row in sound if row["whole"] and row["bridge"] not in spoilt]
     blocks = [
         Block(row["bridge"], row["rows"], row["rows"], row["first"], row["last"], row["latest_ms"])
@@ -132,18 +133,22 @@ def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], q
     cut = [row["bridge"] for row in sound if row["bridge"] not in begun]
     timed = inputs.sound(ledger.rows) if spoilt else ledger.rows
     beginnings = completeness.beginnings(timed, cut, question) if cut else {}
-    if broken := {row["bridge"]: row["last"] for row in sound if row["bridge"] not in whole}:
+    if broken := spoilt | {row["bridge"]: row["last"] for row in sound if row["bridge"] not in whole}:
         seams = {bridge: one for bridge, one in beginnings.items() if one.seam < broken.get(bridge, -1)}
-        there = inputs.numbered(ledger.rows).where(F.col("bridge").isin(*broken)).where(completeness.after(seams))
-        blocks += [Block(*row) for row in completeness.blocks(there).collect()]
+        there, beyond = inputs.numbered(ledger.rows).where(F.col("bridge").isin(*broken)), completeness.after(seams)
+        blocks += completeness.counted(there.where(beyond))
+        if seams:  # what is missing there is no hole, but what stands twice is counted twice
+            completeness.require_once(Block(*row) for row in completeness.blocks(there.where(~beyond)).collect())
     found = completeness.reaches(blocks, marks, question, beginnings)
     return sorted(found + completeness.vanished(found, marks, question), key=lambda one: one.bridge)
 
 
-def _spoilt(ledger: Input, question: Question) -> frozenset[int] | None:
-    """The hours of the window in which malformed rows of the ledgers are due; None where that is not known of one."""
-    due = ledger.rows.where("problem is not null").select(inputs.believable("due_time").alias("due_time"))
-    here = due.where(F.col("due_time").isNull() | within(F.col("due_time"), question))
+def _spoilt(frames: Sequence[DataFrame], question: Question) -> frozenset[int] | None:
+    """The hours of the window in which malformed rows are due; None where that is not known of one."""
+    due = [rows.where("problem is not null").select(inputs.believable("due_time").alias("due_time")) for rows in frames]
+    if not due:
+        return frozenset()
+    here = reduce(DataFrame.unionAll, due).where(F.col("due_time").isNull() | within(F.col("due_time"), question))
     hours = {row[0] for row in here.select(due_hour(F.unix_millis("due_time"))).distinct().collect()}
     return None if None in hours else frozenset(hours)
 

@@ -33,9 +33,9 @@ NEEDED = (
 """Ledger columns without which a row cannot be judged. The others are only told of, in histories."""
 
 OBSERVED: dict[str, str] = {
-    name: LEDGER[name] for name in ("event_time", "id", "occurrence", "due_time", "destination_broker", "destination")
+    name: LEDGER[name] for name in ("event", "event_time", "id", "occurrence", "due_time", "destination_broker", "destination")
 }
-"""What the audit needs of an observation."""
+"""What the audit needs of an observation. A ledger has all of these, too: only the event tells them apart."""
 
 
 def ddl(columns: Mapping[str, str]) -> str:

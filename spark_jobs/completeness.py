@@ -16,7 +16,7 @@ there; what was due before that is not judged, nor whether something was schedul
 that at the seam some numbers are there and some between them are not: that is no hole. What is missing right behind the seam is one where the row before it
 happened more than half a grace after the first one: a row stands no further behind one that happened after it.
 
-A malformed row is there, but what it says is not known: nothing is judged of the hour in which it is due.
+A malformed row is there, but what it says is not known: nothing is judged of the hour in which it is due. So it is with a malformed arrival.
 
 A row that stands twice is a file that stands twice: nothing can be said then.
 
@@ -26,8 +26,11 @@ A bridge that has a mark has written rows. Where none of them is there, nothing 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .columns import UnusableInput
@@ -120,8 +123,10 @@ class Complete:
             return F.lit(False)
         begin = F.col("due_hour")
         whole = (F.greatest(begin, F.lit(question.since)) >= self.since) & (F.least(begin + HOUR_MS, F.lit(question.until)) <= self.until)
-        apart = self.spoilt | unseen(self.gaps, question)
-        return whole & ~begin.isin(*apart) if apart else whole
+        for gap in self.gaps:  # by its ends: what nobody observed may be years
+            hours = unseen(gap, question)
+            whole &= (begin < hours.start) | (begin >= hours.stop)
+        return whole & ~begin.isin(*self.spoilt) if self.spoilt else whole
 
     def happened(self, question: Question) -> int:
         """What happened before this instant stands in every input."""
@@ -156,7 +161,8 @@ def beginnings(ledger: DataFrame, bridges: Iterable[str], question: Question) ->
     """By name, of bridges whose first row is not there."""
     cut = ledger.where(F.col("bridge").isin(*bridges)).select("bridge", "sequence", F.unix_millis("event_time").alias("event_ms"))
     first = cut.groupBy("bridge").agg(F.min("event_ms").alias("first_ms")).where("first_ms is not null")
-    return begun(cut, {row["bridge"]: row["first_ms"] + question.grace for row in first.collect()}, question)
+    after = max(question.grace, 1)  # the first event is from before that in any case
+    return begun(cut, {row["bridge"]: row["first_ms"] + after for row in first.collect()}, question)
 
 
 def begun(rows: DataFrame, begin: Mapping[str, int], question: Question) -> dict[str, Beginning]:
@@ -187,6 +193,30 @@ def after(beginnings: Mapping[str, Beginning]) -> Column:
     return beyond
 
 
+def counted(ledger: DataFrame) -> list[Block]:
+    """The rows' blocks; of each bridge the first one inside which numbers are missing is cut where they are. Raises UnusableInput where rows stand twice."""
+    found = [Block(*row) for row in blocks(ledger).collect()]
+    require_once(found)
+    torn = {one.bridge: one for one in sorted(found, key=lambda one: -one.first) if one.different != one.last - one.first + 1}
+    cut = [Block(*row) for row in runs(ledger, torn.values()).collect()] if torn else []
+    return [one for one in found if one != torn.get(one.bridge)] + cut
+
+
+def runs(ledger: DataFrame, found: Iterable[Block]) -> DataFrame:
+    """The rows of these blocks, one of each bridge, as `Block`s without a hole inside."""
+    here = reduce(or_, ((F.col("bridge") == one.bridge) & F.col("sequence").between(one.first, one.last) for one in found))
+    nth = F.row_number().over(Window.partitionBy("bridge").orderBy("sequence"))
+    numbered = ledger.where(here).withColumn("run", F.col("sequence") - nth)
+    told = numbered.groupBy("bridge", "run").agg(
+        F.count("*").alias("rows"),
+        F.count("*").alias("different"),
+        F.min("sequence").alias("first"),
+        F.max("sequence").alias("last"),
+        F.coalesce(F.unix_millis(F.max("event_time")), F.lit(-1)).alias("latest_ms"),
+    )
+    return told.drop("run")
+
+
 def blocks(ledger: DataFrame) -> DataFrame:
     """Rows by bridge and block of 32,768 numbers, as `Block`: where a bridge's rows have a hole, or stand twice, this finds it."""
     counted = words(ledger).groupBy("bridge", F.shiftright("word", 9).alias("block")).agg(
@@ -215,17 +245,22 @@ def words(ledger: DataFrame) -> DataFrame:
 def reaches(
     found: Iterable[Block], marks: Mapping[str, Mark], question: Question, beginnings: Mapping[str, Beginning] | None = None
 ) -> list[Reach]:
-    """Each bridge's reach, by name. Raises UnusableInput where rows stand twice."""
+    """Each bridge's reach, by name; no block before the first hole has one inside."""
     begin = {bridge: one.at_ms for bridge, one in (beginnings or {}).items()}
     by_bridge: dict[str, list[Block]] = {}
     for block in sorted(found, key=lambda one: (one.bridge, one.first)):
+        by_bridge.setdefault(block.bridge, []).append(block)
+    return [replace(_reach(name, whole, marks.get(name), question), begins_ms=begin.get(name, -1)) for name, whole in by_bridge.items()]
+
+
+def require_once(found: Iterable[Block]) -> None:
+    """Raises UnusableInput where rows stand twice."""
+    for block in found:
         if block.rows > block.different:
             raise UnusableInput(
                 f"the ledger of bridge {block.bridge!r}: {block.rows - block.different} rows from number {block.first} to {block.last} stand twice;"
                 " was a file copied, or do two bridges have one name?"
             )
-        by_bridge.setdefault(block.bridge, []).append(block)
-    return [replace(_reach(name, whole, marks.get(name), question), begins_ms=begin.get(name, -1)) for name, whole in by_bridge.items()]
 
 
 def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Question) -> Reach:
@@ -250,20 +285,13 @@ def vanished(found: Iterable[Reach], marks: Mapping[str, Mark], question: Questi
 
 
 def _unbroken(found: list[Block]) -> tuple[int, int | None]:
-    """The latest event before the first block with a hole, and a number that is missing there."""
+    """The latest event before the first hole, and the number that is missing there."""
     latest, expected = -1, found[0].first
     for block in found:
         if block.first != expected:
             return latest, expected
-        if block.different != block.last - block.first + 1:
-            return latest, _first_possible(block)
         latest, expected = max(latest, block.latest_ms), block.last + 1
     return latest, None
-
-
-def _first_possible(block: Block) -> int:
-    """Where a hole inside a block may begin at the earliest: its second number."""
-    return block.first + 1
 
 
 def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
@@ -297,12 +325,8 @@ def gaps(marks: Iterable[Seen], question: Question) -> list[Gap]:
     return [gap for gap in found if gap.until_ms + question.skew > question.since]
 
 
-def unseen(found: Iterable[Gap], question: Question) -> frozenset[int]:
-    """The hours of the window, by their begin, in which something is due that may have arrived in one of the gaps."""
-    return frozenset(hour for gap in found for hour in _unseen(gap, question))
-
-
-def _unseen(gap: Gap, question: Question) -> range:
+def unseen(gap: Gap, question: Question) -> range:
+    """The hours of the window, by their begin, in which something is due that may have arrived in the gap."""
     since = max(question.since, gap.since_ms - question.sla - question.grace)
     until = min(question.until, gap.until_ms + question.skew)
     return range(since // HOUR_MS * HOUR_MS, until if since < until else 0, HOUR_MS)

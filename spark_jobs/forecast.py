@@ -111,6 +111,7 @@ def forecast(spark: SparkSession, arguments: Arguments, say: Say = lambda _: Non
     span = arguments.span
     say("Reading the exports")
     waiting = pending.read(spark, arguments.exports)
+    Folder(spark, arguments.out).require_writable()
     exports = pending.exports(waiting)
     say("Expanding repeats and crons")
     expected = occurrences.expected(pending.latest(waiting), span.since, span.until)

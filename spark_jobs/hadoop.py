@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _OBJECTS = frozenset({"s3a", "s3", "gs"})
 """Stores in which a file appears when it is closed, in the place of the earlier one, and renaming is copying and deleting."""
 
+_TRIED = ".writable"
 _UNFINISHED = ".tmp"
 _PATIENCE_S = 24 * 3_600
 """After so long an unfinished file is what a process left that was killed."""
@@ -67,6 +68,11 @@ class Folder:
             self._write(self._path(name), text)
         else:
             self._replace_by_renaming(name, text)
+
+    def require_writable(self) -> None:
+        """Write a file, and remove it: hours of work are not to end with the news that this cannot be. OSError where a local one cannot be written."""
+        self.replace(_TRIED, "")
+        self.remove(_TRIED)
 
     def _replace_by_renaming(self, name: str, text: str) -> None:
         self._files.mkdirs(self._root)

@@ -21,7 +21,7 @@ from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
 from .hadoop import Folder
 from .overlaps import seen_once
 from .question import HOUR_MS
-from .session import said
+from .session import cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -108,9 +108,17 @@ def observed(
         if not marks.alone(spark, path):
             door(spark, path, OBSERVED, "observation")
     if paths:
-        of_files = parquet(spark, paths, OBSERVED).each(with_arrival_problem).each(lambda rows: renamed(rows, aliases))
+        of_files = parquet(spark, paths, OBSERVED).each(_arrivals).each(lambda rows: renamed(rows, aliases))
         parts.append(_seen_once(of_files, overlaps) if overlaps else of_files)
     return Input(*(reduce(DataFrame.unionByName, frames) for frames in ([one.rows for one in parts], [one.placed for one in parts])))
+
+
+def _arrivals(frame: DataFrame) -> DataFrame:
+    """The rows of an observer's files, with `problem`: the rows of a ledger say what a bridge did, and not what arrived."""
+    odd = F.when(
+        ~F.col("event").eqNullSafe("observed"), F.concat(F.lit("no observation, its event is "), F.coalesce("event", F.lit("null")))
+    )
+    return with_arrival_problem(frame).withColumn("problem", F.coalesce(odd, "problem")).drop("event")
 
 
 def _seen_once(whole: Input, overlaps: Sequence[Overlap]) -> Input:
@@ -163,9 +171,7 @@ def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) 
     except (PySparkException, Py4JJavaError) as error:
         if what in Folder(spark, path).names():
             raise UnusableInput(f"{path} is no {what}; did you mean {path.rstrip('/')}/{what}?") from error
-        lines = said(error)
-        why = lines[-1] if isinstance(error, Py4JJavaError) else lines[0]
-        raise UnusableInput(f"{what} {path}: no Parquet files can be read there: {why}") from error
+        raise UnusableInput(f"{what} {path}: no Parquet files can be read there: {cause(error)}") from error
     require(frame, columns, f"{what} {path}")
     marks.require_root(spark, path, files(spark, frame), what)
 

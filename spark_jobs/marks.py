@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from ..core.durations import LATEST_INSTANT
 from .columns import UnusableInput
 from .completeness import Mark
 from .hadoop import Folder
@@ -31,7 +32,7 @@ def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
     marks: dict[str, Mark] = {}
     for place, told in _files(spark, ledgers):
         with _readable(place, "a bridge"):
-            bridge, mark = str(told["bridge"]), Mark(int(told["sequence"]), int(told["at_ms"]))
+            bridge, mark = str(told["bridge"]), Mark(int(told["sequence"]), _instant(told["at_ms"]))
         marks[bridge] = max(mark, marks.get(bridge, mark), key=lambda one: (one.sequence, one.at_ms))
     return marks
 
@@ -42,9 +43,9 @@ def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, 
     for place, told in _files(spark, (one for one in places if not one.startswith("kafka://"))):
         with _readable(place, "an observer"):
             broker = str(told["broker"])
-            since_ms, latest_ms = (-1 if told.get(name) is None else int(told[name]) for name in ("since_ms", "latest_ms"))
+            since_ms, latest_ms = (-1 if told.get(name) is None else _instant(told[name]) for name in ("since_ms", "latest_ms"))
             address, copies = renamed(broker, str(told["address"]), aliases), told.get("copies") is not False
-            marks.append(Listener(str(told["observer"]), broker, address, int(told["at_ms"]), since_ms, latest_ms, copies))
+            marks.append(Listener(str(told["observer"]), broker, address, _instant(told["at_ms"]), since_ms, latest_ms, copies))
     return marks
 
 
@@ -76,6 +77,13 @@ def _files(spark: SparkSession, roots: Iterable[str]) -> Iterator[tuple[str, Any
                 with _readable(folder.at(name), "anybody"):
                     told = json.loads(folder.read(name))
                 yield folder.at(name), told
+
+
+def _instant(told: int) -> int:
+    """Epoch milliseconds. Raises ValueError where no date can tell them."""
+    if not 0 <= told <= LATEST_INSTANT:
+        raise ValueError(f"{told} is no instant from 1970 to 9999")
+    return told
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from . import inputs, marks, outputs, terminal
 from .arguments import Arguments, parse
 from .audit import audit
 from .command import told_by
+from .hadoop import Folder
 from .overlaps import overlaps
 from .uniqueness import destinations_once, files_once
 from .verdict import EXIT_CODES, report
@@ -62,6 +63,7 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
     )
     if observed is not None:
         files_once(arguments.observed, inputs.files(spark, observed.rows))
+    Folder(spark, arguments.out).require_writable()
     found = audit(ledger, observed, said, question, say, observers)
     say("Adding up")
     told = report(found, arguments.allowed)

@@ -77,7 +77,8 @@ def _sentence(told: dict[str, Any]) -> str:
         what = ", ".join(f"{number(totals[name])} {words(name)}" for name in told["beyond_tolerance"])
         return f"{what}. {'A part of the window cannot be judged yet.' if told['cannot_say'] else ''}"
     if told["verdict"] == "cannot_say":
-        return "Nothing is wrong as far as can be seen, but a part of the window cannot be judged yet."
+        wrong = "Nothing is wrong beyond what is tolerated" if any(totals[name] for name in FINDINGS) else "Nothing is wrong"
+        return f"{wrong} as far as can be seen, but a part of the window cannot be judged yet."
     return all_ended(totals)
 
 
@@ -138,7 +139,7 @@ def _offender(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     occurrence = f" · occurrence {number(row['occurrence'])}" if row["occurrence"] != 1 else ""
     return [
         (f"<code>{text(row['id'])}</code>{occurrence}", ""),
-        (text(row["destination"]), ""),
+        (f"{text(row['destination_broker'])} {text(row['destination'])}", ""),
         (instant(row["due_time"]), "t"),
         (instant(row["at"]), "t"),
         ("" if row["lateness_ms"] is None else duration(row["lateness_ms"]), "n"),

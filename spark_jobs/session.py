@@ -179,5 +179,10 @@ def said(error: PySparkException | Py4JJavaError) -> list[str]:
     return lines
 
 
+def cause(error: PySparkException | Py4JJavaError) -> str:
+    """The line of these that says most."""
+    return said(error)[-1 if isinstance(error, Py4JJavaError) else 0]
+
+
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]

@@ -28,6 +28,8 @@ def signed(occurrences: DataFrame) -> DataFrame:
 def unsettled(occurrences: DataFrame, parts: DataFrame, buckets: int, complete: Complete, question: Question) -> DataFrame:
     """Of `signed` occurrences in these parts of so many buckets, those that were not ended as often as they were scheduled, one row for each.
 
+    By bucket: all rows of what was taken in once are in the same one, and the equation holds in each.
+
     `undecided` is how much of the difference cannot be judged: so many of the rows that are too many are so young that another ledger, or a later file,
     may have what they lack. What comes in after its due time is ended at once, perhaps by another bridge.
     """

@@ -22,6 +22,8 @@ COLUMNS = 84
 TICKS = 5
 STEPS = (1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336, 672, 1344, 2688)
 """Hours that one column, or the way from one label to the next, may stand for."""
+YEAR = 8760
+"""A window of more hours has the year in its labels: without it, one day would stand there twice."""
 
 _BOUNDS = {"nowhere": -1, "the end": FOREVER}
 _OTHERWISE = tuple(name for name in CLOSING if name != "delivered")
@@ -82,6 +84,7 @@ class Axis:
         self.hours = -(-(until - self.since) // HOUR_MS)
         self.step = _step(self.hours, COLUMNS)
         self.count = -(-self.hours // self.step)
+        self.year = " %Y" if self.hours > YEAR else ""
 
     def columns(self, hours: Iterable[Row]) -> list[Column]:
         """The rows of one destination, those of one column added up; an hour in which nothing was due is a gap."""
@@ -98,23 +101,22 @@ class Axis:
             Part(_added(rows, *_OTHERWISE), "other", "ended otherwise"),
             Part(_added(rows, "pending"), "open", "pending"),
         )
-        return Column(f"{datetime.fromtimestamp(begin / 1000, UTC):%d %b %H:%M}", above, sum(map(wrong, rows)), whole)
+        return Column(f"{datetime.fromtimestamp(begin / 1000, UTC):%d %b{self.year} %H:%M}", above, sum(map(wrong, rows)), whole)
 
     def ticks(self) -> list[tuple[float, str]]:
         """Where labels stand, in percent, and what they say: the day at midnight, else the hour."""
         every = _step(self.hours, TICKS)
         first = self.since // HOUR_MS
-        marked = [hour for hour in range(first, first + self.hours) if hour % every == 0]
-        return [(100 * (hour - first) / (self.count * self.step), _label(hour)) for hour in marked]
+        marked = range(first + -first % every, first + self.hours, every)
+        return [(100 * (hour - first) / (self.count * self.step), self._label(hour)) for hour in marked]
+
+    def _label(self, hour: int) -> str:
+        at = datetime.fromtimestamp(hour * 3600, UTC)
+        return at.strftime("%H:%M" if at.hour else f"{at.day} %b{self.year}")
 
 
 def _step(hours: int, most: int) -> int:
     return next((step for step in STEPS if hours <= step * most), STEPS[-1] * -(-hours // (STEPS[-1] * most)))
-
-
-def _label(hour: int) -> str:
-    at = datetime.fromtimestamp(hour * 3600, UTC)
-    return f"{at:%H:%M}" if at.hour else f"{at.day} {at:%b}"
 
 
 def _key(row: Row) -> tuple[str, str]:

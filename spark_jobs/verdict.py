@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from ..core.durations import LATEST_INSTANT
 from ..core.ledger import CLOSING, EVENTS
 from .buckets import BUCKET
-from .completeness import FOREVER
 from .findings import FINDINGS
 from .summary import QUANTILES
 
@@ -134,10 +134,10 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
     since, until = audit.question.since, audit.question.until
     reasons = [f"{count} malformed rows in the {name} input were set aside" for name, count in malformed.items()]
     if audit.complete.spoilt is None:
-        reasons.append("no hour can be judged: when a malformed row of a ledger is due is not known")
+        reasons.append("no hour can be judged: when a malformed row is due is not known")
     elif audit.complete.spoilt:
         hours = ", ".join(map(instant, sorted(audit.complete.spoilt)[:SHOWN]))
-        reasons.append(f"hours in which malformed rows of a ledger are due cannot be judged, {len(audit.complete.spoilt)}: {hours}")
+        reasons.append(f"hours in which malformed rows are due cannot be judged, {len(audit.complete.spoilt)}: {hours}")
     reasons += [_cut(one) for one in audit.bridges if one.begins_ms > since]
     reasons += [_unseen(one) for one in audit.gaps[-SHOWN:]]
     if audit.unjudged:
@@ -148,8 +148,11 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
         reasons.append("the ledgers hold no row")
     elif audit.complete.until < until:
         reasons.append(f"the inputs are complete up to {instant(audit.complete.until)} only, the window ends at {instant(until)}")
-        reasons += [_short(one) for one in audit.bridges if one.hole or one.reaches_ms < until]
-        reasons += [_behind(one) for one in audit.observers if one.at_ms < until]
+        enough = until + audit.question.sla + audit.question.grace
+        reasons += [_short(one) for one in audit.bridges if one.hole or one.reaches_ms < enough]
+        reasons += [_behind(one) for one in audit.observers if one.at_ms < enough]
+        if audit.complete.happened(audit.question) + audit.question.grace == audit.question.as_of:
+            reasons.append(f"what arrived is known as of {instant(audit.question.as_of)} only (--as-of, by default now): audit later")
     if totals["residue"] and not any(totals[name] for name in ("never_scheduled", "duplicated")):
         reasons.append(f"the equation has a residue of {totals['residue']}")
     return reasons
@@ -167,7 +170,7 @@ def _short(one: Reach) -> str:
     if not one.rows:
         return f"{ledger} has no row left of {one.last} by its mark: were its files not copied, or lost? If all of them were removed: --ended {one.bridge}"
     if one.hole is not None:
-        return f"{ledger} lacks rows, number {one.hole} or one shortly after it first: is a file on its way, or lost?"
+        return f"{ledger} lacks rows, number {one.hole} first: is a file on its way, or lost?"
     return f"{ledger} reaches to {instant(one.reaches_ms)}: is the bridge running? If it has ended: --ended {one.bridge}"
 
 
@@ -252,7 +255,7 @@ def told(value: Any) -> Any:
 
 def instant(epoch_ms: int) -> str:
     """Epoch milliseconds for people: UTC."""
-    if epoch_ms >= FOREVER // 2:
+    if epoch_ms > LATEST_INSTANT:
         return "the end"
     if epoch_ms < 0:
         return "nowhere"

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..columns import UnusableInput, require
+from ..session import cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,8 +46,8 @@ def read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 def _file(spark: SparkSession, path: str) -> DataFrame:
     try:
         frame = spark.read.parquet(path)
-    except AnalysisException as error:
-        raise UnusableInput(f"export {path}: no Parquet file can be read there: {str(error).splitlines()[0]}") from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise UnusableInput(f"export {path}: no Parquet file can be read there: {cause(error)}") from error
     placed = frame.select(*frame.columns, F.col("_metadata.file_path").alias("file"))
     return require(placed, {**COLUMNS, "file": "string"}, f"export {path}")
 

@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..columns import UnusableInput
-from ..completeness import FOREVER, Beginning, Block, Mark, Reach, reaches
+from ..completeness import FOREVER, Beginning, Block, Mark, Reach, reaches, vanished
 from ..question import Question
 
 if TYPE_CHECKING:
@@ -111,14 +111,16 @@ def _joined(bridge: str, found: list[Island]) -> list[Island]:
 
 
 def reached(known: Islands, beginnings: Beginnings, marks: Mapping[str, Mark], ended: frozenset[str], now: int) -> list[Reach]:
-    """Each bridge's reach, as `reconcile` sees it."""
+    """Each bridge's reach, as `reconcile` sees it: also of one that has a mark, and of which no row was read."""
     blocks = [
         Block(bridge, size, size, one.first, one.last, one.latest_ms)
         for bridge, those in known.items()
         for one in beyond(those, beginnings.get(bridge))
         for size in [one.last - one.first + 1]
     ]
-    return reaches(blocks, marks, Question(since=0, until=FOREVER, as_of=now, ended=ended))
+    question = Question(since=0, until=FOREVER, as_of=now, ended=ended)
+    found = reaches(blocks, marks, question)
+    return found + vanished(found, marks, question)
 
 
 def silent(found: Iterable[Reach], now: int, after: int) -> dict[str, Reach]:
@@ -128,6 +130,8 @@ def silent(found: Iterable[Reach], now: int, after: int) -> dict[str, Reach]:
 
 def why(reach: Reach) -> str:
     """What is known of a silent bridge, as a part of a sentence."""
+    if not reach.rows:
+        return f"its ledger has no row, and by its mark it wrote {reach.last}"
     if reach.hole is not None:
-        return f"its ledger lacks rows, number {reach.hole} or one shortly after it first"
+        return f"its ledger lacks rows, number {reach.hole} first"
     return "neither rows nor a mark of its ledger are newer"

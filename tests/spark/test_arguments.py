@@ -8,9 +8,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from delaybridge.core.durations import LATEST_INSTANT
 from delaybridge.spark_jobs import arguments, forecast
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.verdict import allowance
+from delaybridge.spark_jobs.question import HOUR_MS
+from delaybridge.spark_jobs.verdict import allowance, instant
 from delaybridge.spark_jobs.watching.telling import Teller
 
 if TYPE_CHECKING:
@@ -26,6 +28,32 @@ def test_a_destination_is_watched_only_where_something_was_observed(capsys: pyte
 
     assert "give --observed, too" in capsys.readouterr().err
     assert arguments.parse([*asked, "--observed", "seen"], NOW).question.watched == {("kafka", "orders")}
+
+
+@pytest.mark.parametrize("told", ["1969-12-31T23:59:59.999Z", "0001-01-01", "9999-12-31T23:59:59-12:00"])
+def test_an_instant_at_which_nothing_can_be_due_is_refused(told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        arguments.parse(["--ledger", "ledger", "--since", told, "--until", told], NOW)
+
+    assert f"'{told}' is before 1970, or after 9999" in capsys.readouterr().err
+
+
+def test_a_duration_that_no_date_can_bear_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert arguments.duration("36525d") == arguments.LONGEST
+    with pytest.raises(SystemExit, match="2"):
+        arguments.parse(["--ledger", "ledger", "--sla", "99999999999999d"], NOW)
+
+    assert "'99999999999999d' is longer than a hundred years" in capsys.readouterr().err
+
+
+def test_an_instant_after_9999_is_told_as_the_end() -> None:
+    assert [instant(LATEST_INSTANT + more) for more in (-999, 1)] == ["9999-12-31T23:59:59Z", "the end"]
+
+
+def test_a_window_without_a_begin_is_a_day_but_begins_no_earlier_than_1970() -> None:
+    windows = [arguments.parse(["--ledger", "ledger", "--until", told], NOW).question for told in ("1970-01-01T10:00", "1970-01-03")]
+
+    assert [(one.since, one.until) for one in windows] == [(0, 10 * HOUR_MS), (24 * HOUR_MS, 48 * HOUR_MS)]
 
 
 @pytest.mark.parametrize(("found", "scheduled", "covered"), [(57, 10_000, True), (58, 10_000, False), (0, 0, True), (1, 0, False)])

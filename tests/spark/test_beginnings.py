@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,21 +11,24 @@ pytest.importorskip("pyspark")
 
 from delaybridge.spark_jobs import inputs, verdict
 from delaybridge.spark_jobs.audit import audit
+from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import Mark
 from delaybridge.spark_jobs.question import HOUR_MS
-from spark.ledgers import QUESTION, QUIET, T0, Bridge
+from spark.ledgers import QUESTION, QUIET, T0, Bridge, write_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from delaybridge.spark_jobs.question import Question
+
 DAY_BEFORE = T0 - 20 * HOUR_MS
 """When the first row happened that is there."""
 
 
-def _told(spark: SparkSession, folder: Path, bridge: Bridge) -> dict[str, Any]:
-    return verdict.report(audit(inputs.ledger(spark, [bridge.write(folder)]), None, {}, QUESTION), {})
+def _told(spark: SparkSession, folder: Path, bridge: Bridge, question: Question = QUESTION) -> dict[str, Any]:
+    return verdict.report(audit(inputs.ledger(spark, [bridge.write(folder)]), None, {}, question), {})
 
 
 def _lost_behind(*seam: int) -> Bridge:
@@ -51,6 +55,29 @@ def test_what_is_missing_right_behind_rows_that_happened_when_a_ledger_begins_ma
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert _told(spark, tmp_path, _lost_behind(0, 20_000, QUESTION.grace // 2))["bridges"][0]["hole"] is None
+
+
+def test_a_lost_beginning_is_recognised_also_where_no_grace_is_given(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    for number in range(5):
+        bridge.scheduled(f"m-{number}", T0 + number)
+    for number in range(5):
+        bridge.delivered(f"m-{number}", T0 + number)
+    bridge.quiet()
+    bridge.rows = bridge.rows[5:]
+
+    told = _told(spark, tmp_path, bridge, replace(QUESTION, grace=0))
+
+    assert (told["exit_code"], told["totals"]["never_scheduled"], told["bridges"][0]["begins"]) == (2, 0, "2025-06-15T15:00:00.004Z")
+
+
+def test_a_file_that_was_copied_at_the_seam_of_a_ledger_stands_twice(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = _lost_behind(0, 20_000, QUESTION.grace // 2)
+    bridge.write(tmp_path)
+    write_ledger(tmp_path, "copy", bridge.rows[:3])
+
+    with pytest.raises(UnusableInput, match="3 rows from number 2 to 4 stand twice"):
+        audit(inputs.ledger(spark, [str(tmp_path)]), None, {}, QUESTION)
 
 
 def test_where_all_files_of_a_bridge_are_gone_and_its_mark_is_there_nothing_can_be_said(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,15 +17,18 @@ from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import (
     FOREVER,
     Block,
+    Complete,
     Gap,
     Mark,
     Reach,
     Seen,
     blocks,
     complete_until,
+    counted,
     furthest,
     gaps,
     reaches,
+    require_once,
     unseen,
     vanished,
 )
@@ -53,10 +56,22 @@ def test_a_ledger_without_holes_reaches_to_its_last_row() -> None:
     assert _reach(SECOND, FIRST) == T0 + 5
 
 
-def test_a_ledger_reaches_to_its_first_hole_between_blocks_or_inside_one() -> None:
-    assert _reach(FIRST, replace(SECOND, first=32_769, rows=9, different=9)) == T0
-    assert _reach(FIRST, replace(SECOND, rows=9, different=9)) == T0
-    assert _reach(replace(FIRST, rows=9, different=9), SECOND) == -1
+HOLED = replace(SECOND, first=32_769, rows=9, different=9)
+
+
+def test_a_ledger_reaches_to_its_first_hole() -> None:
+    assert _reach(FIRST, HOLED) == T0
+
+
+def test_a_hole_inside_a_block_is_found_to_the_number(spark: SparkSession) -> None:
+    rows = [("b", number) for number in (*range(1, 40_001), *range(40_004, 50_001), *range(50_002, 80_001)) if number != 79_000]
+    rows += [("c", 1), ("c", 3)]
+    at = F.timestamp_millis(F.lit(T0) + F.col("sequence"))
+    frame = spark.createDataFrame(rows, "bridge string, sequence bigint").withColumn("event_time", at)
+
+    found = {one.bridge: one for one in reaches(counted(frame), {}, QUESTION)}
+
+    assert found == {"b": Reach("b", len(rows) - 2, 1, 80_000, T0 + 40_000, 40_001), "c": Reach("c", 2, 1, 3, T0 + 1, 2)}
 
 
 def test_a_bridges_mark_carries_an_idle_ledger_on_and_tells_of_rows_that_are_not_there() -> None:
@@ -69,7 +84,7 @@ def test_a_bridges_mark_carries_an_idle_ledger_on_and_tells_of_rows_that_are_not
 def test_a_bridge_that_has_ended_reaches_to_the_end_unless_rows_are_missing() -> None:
     assert _reach(FIRST, SECOND, ended=frozenset({"b"})) == FOREVER
     assert _reach(FIRST, SECOND, ended=frozenset({"*"})) == FOREVER
-    assert _reach(FIRST, replace(SECOND, rows=9, different=9), ended=frozenset({"*"})) == T0
+    assert _reach(FIRST, HOLED, ended=frozenset({"*"})) == T0
 
 
 def test_a_bridge_that_has_a_mark_and_no_row_has_lost_all_unless_it_is_named_as_ended() -> None:
@@ -83,7 +98,7 @@ def test_a_bridge_that_has_a_mark_and_no_row_has_lost_all_unless_it_is_named_as_
 
 def test_rows_that_stand_twice_make_an_answer_impossible() -> None:
     with pytest.raises(UnusableInput, match="9 rows from number 32768 to 32777 stand twice"):
-        reaches([FIRST, replace(SECOND, rows=19)], {}, QUESTION)
+        require_once([FIRST, replace(SECOND, rows=19)])
 
 
 def test_rows_are_counted_by_blocks_of_numbers_with_what_is_missing_and_what_stands_twice(spark: SparkSession) -> None:
@@ -151,7 +166,7 @@ HOUR = T0 // HOUR_MS * HOUR_MS
 def _hours(*marks: Seen, **changed: Any) -> list[int]:
     """The hours, counted from the window's begin, in which nobody listened for some of the time."""
     question = replace(QUESTION, since=HOUR, until=HOUR + 4 * HOUR_MS, **changed)
-    return [(hour - HOUR) // HOUR_MS for hour in sorted(unseen(gaps(marks, question), question))]
+    return sorted({(hour - HOUR) // HOUR_MS for gap in gaps(marks, question) for hour in unseen(gap, question)})
 
 
 def test_hours_in_which_nobody_listened_for_some_of_the_time_are_incomplete() -> None:
@@ -166,6 +181,18 @@ def test_hours_in_which_nobody_listened_for_some_of_the_time_are_incomplete() ->
     assert _hours(first, second, ended=frozenset({"*"})) == [1, 2]
     assert _hours(first, second, ended=frozenset({"a1"})) == []
     assert _hours(first, replace(second, since_ms=-1)) == []
+
+
+def test_what_nobody_observed_for_years_is_told_apart_by_two_instants_and_not_by_each_hour(spark: SparkSession) -> None:
+    question = replace(QUESTION, since=HOUR - 40_000 * HOUR_MS)
+    gap = Gap("kafka", "orders", "a1", HOUR + 1, since_ms=HOUR - 39_000 * HOUR_MS + 61_000)
+    judged = Complete(-1, FOREVER, gaps=[gap]).hour(question)
+    hours = spark.range(-40_000, 2).select((F.lit(HOUR) + F.col("id") * HOUR_MS).alias("due_hour"), "id")
+
+    assert len(str(judged)) < 1_000
+    assert hours.where(judged).agg(F.count("*"), F.max(F.when(F.col("id") < 0, F.col("id"))), F.max("id")).collect() == [
+        (1_001, -39_001, 1)
+    ]
 
 
 def test_what_is_due_in_the_window_may_have_arrived_while_nobody_listened_after_it_but_not_before_it() -> None:
@@ -218,6 +245,15 @@ def test_a_destination_that_is_read_as_a_topic_and_was_observed_is_refused() -> 
 
     with pytest.raises(UnusableInput, match="kafka orders is given as a topic, and observer 'a1' saw it, too"):
         destinations_once({("kafka", "orders")}, observers)
+
+
+@pytest.mark.parametrize("at_ms", ["999999999999999999", "-1", "Infinity", "NaN", '"7"', "null"])
+def test_a_mark_of_an_instant_that_no_date_can_tell_is_no_mark(spark: SparkSession, tmp_path: Path, at_ms: str) -> None:
+    (tmp_path / "_reach").mkdir()
+    (tmp_path / "_reach" / "b.json").write_text(f'{{"bridge": "b", "sequence": 3, "at_ms": {at_ms}}}')
+
+    with pytest.raises(UnusableInput, match=r"_reach/b.json is no mark of a bridge"):
+        marks.read(spark, [str(tmp_path)])
 
 
 def test_of_two_marks_of_one_bridge_the_one_that_says_more_counts(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import random
 import subprocess
 from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,8 +30,6 @@ from delaybridge.spark_jobs.forecasting.screen import line
 from spark.exports import NOW, STARTED, Exported, by_the_bridge
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from delaybridge.core.fields import Value
@@ -183,6 +182,16 @@ def test_an_export_that_lacks_what_recurs_is_refused_by_name(spark: SparkSession
 
     with pytest.raises(UnusableInput, match=r"bridge is missing; .*cron is missing; .*due is bigint, not timestamp"):
         _told(spark, tmp_path, str(tmp_path / "old.parquet"))
+
+
+def test_of_an_export_that_was_cut_off_the_cause_is_told_and_not_javas_stack(spark: SparkSession, tmp_path: Path) -> None:
+    path = Path(Exported().write(tmp_path))
+    path.write_bytes(path.read_bytes()[:-20])
+
+    with pytest.raises(UnusableInput, match=r"^export .*: no Parquet file can be read there: .* is not a Parquet file") as told:
+        _told(spark, tmp_path, str(path))
+
+    assert "\n" not in str(told.value)
 
 
 def test_nothing_pending_is_a_forecast_of_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_malformed_row_leaves_no_hole_and_only_its_hour_cannot_be_judged(spark
     assert ([row["complete"] for row in told["hours"]], told["totals"]["missing"], told["exit_code"]) == ([False, True], 1, 1)
     assert told["cannot_say"] == [
         "1 malformed rows in the ledger input were set aside",
-        "hours in which malformed rows of a ledger are due cannot be judged, 1: 2025-06-15T15:00:00Z",
+        "hours in which malformed rows are due cannot be judged, 1: 2025-06-15T15:00:00Z",
     ]
 
 
@@ -97,7 +97,20 @@ def test_a_malformed_row_of_which_the_due_time_is_not_known_spoils_every_hour(sp
     told = _told(spark, tmp_path, bridge)
 
     assert ([row["complete"] for row in told["hours"]], told["totals"]["missing"], told["exit_code"]) == ([False], 0, 2)
-    assert told["cannot_say"][1:] == ["no hour can be judged: when a malformed row of a ledger is due is not known"]
+    assert told["cannot_say"][1:] == ["no hour can be judged: when a malformed row is due is not known"]
+
+
+def test_a_ledger_of_which_only_a_malformed_row_is_there_does_not_reach_the_window(spark: SparkSession, tmp_path: Path) -> None:
+    north, south = Bridge("north"), Bridge("south")
+    north.scheduled("south delivered it", T0)
+    north.quiet()
+    south.scheduled("old", T0 - 9 * HOUR_MS, occurrence=0)
+    south.write(tmp_path)
+
+    told = _told(spark, tmp_path, north)
+
+    assert ([(one["bridge"], one["reaches"]) for one in told["bridges"]][1], told["exit_code"]) == (("south", "nowhere"), 2)
+    assert told["totals"]["missing"] == 0
 
 
 OLD_DAYS = T0 - 50 * HOUR_MS

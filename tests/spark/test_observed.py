@@ -15,7 +15,7 @@ from delaybridge.spark_jobs import inputs, reconcile
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.question import HOUR_MS
-from spark.ledgers import QUIET, T0, Bridge
+from spark.ledgers import QUIET, T0, Bridge, Observer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,37 @@ def test_a_folder_without_files_and_without_an_observers_mark_cannot_be_read(spa
 
     with pytest.raises(UnusableInput, match="no Parquet files can be read there"):
         _told(spark, tmp_path, bridge, "--observed", str(seen))
+
+
+def test_a_malformed_arrival_spoils_the_hour_in_which_it_is_due_and_one_without_an_id_spoils_none(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    bridge, seen = Bridge(), Observer()
+    for due in (T0 + 1, T0 + HOUR_MS):
+        bridge.both("seen, perhaps", due)
+        bridge.both("lost", due + 1)
+    bridge.quiet()
+    seen.saw("seen, perhaps", T0 + 1, occurrence=None)
+    seen.saw("seen, perhaps", T0 + HOUR_MS)
+    seen.saw(None, None, late=9_000_000_000_000_000)
+
+    told = _told(spark, tmp_path, bridge, "--observed", seen.write(tmp_path / "seen"), "--until", "2025-06-15T17:00Z")
+
+    assert ([row["complete"] for row in told["hours"]], told["totals"]["not_observed"], told["exit_code"]) == ([False, True], 1, 1)
+    assert (told["malformed"], told["cannot_say"][1]) == (
+        {"observed": 2},
+        "hours in which malformed rows are due cannot be judged, 1: 2025-06-15T15:00:00Z",
+    )
+
+
+def test_a_ledger_that_is_given_as_an_observation_tells_nothing_of_what_arrived(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    bridge.both("one", T0 + 1)
+    bridge.quiet()
+
+    told = _told(spark, tmp_path, bridge, "--observed", bridge.write(tmp_path / "ledger"))
+
+    assert (told["exit_code"], told["watched"], told["totals"]["observed"], told["malformed"]) == (2, [], None, {"observed": 3})
 
 
 def test_of_two_brokers_with_one_address_only_the_one_that_is_named_is_renamed(spark: SparkSession, tmp_path: Path) -> None:

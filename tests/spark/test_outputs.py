@@ -11,9 +11,12 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet as pq
 
-from delaybridge.spark_jobs import inputs, outputs, verdict
+from delaybridge.spark_jobs import arguments, forecast, inputs, outputs, reconcile, verdict
 from delaybridge.spark_jobs.audit import audit
-from spark.ledgers import QUESTION, T0, Bridge
+from delaybridge.spark_jobs.forecasting import pending
+from delaybridge.spark_jobs.hadoop import Folder
+from spark import exports
+from spark.ledgers import QUESTION, QUIET, T0, Bridge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +39,28 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
 def _file(told: dict[str, Any], table: str) -> Path:
     [file] = Path(told["tables"][table].removeprefix("file:")).glob("*.parquet")
     return file
+
+
+def test_where_results_cannot_be_written_is_told_before_anything_is_counted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge, asked = Bridge(), exports.Exported()
+    bridge.quiet()
+    words = ["--ledger", bridge.write(tmp_path / "ledger"), "--out"]
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(reconcile, "audit", lambda *_: pytest.fail("counted"))
+    monkeypatch.setattr(pending, "exports", lambda _: pytest.fail("counted"))
+
+    with pytest.raises(NotADirectoryError, match="file"):
+        reconcile.reconcile(spark, arguments.parse([*words, str(tmp_path / "file" / "out")], QUIET), lambda _: None)
+    with pytest.raises(FileExistsError, match="file"):
+        forecast.forecast(spark, forecast.parse(["--export", asked.write(tmp_path), "--out", str(tmp_path / "file")], QUIET))
+
+
+def test_a_folder_that_was_tried_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    Folder(spark, str(tmp_path / "out")).require_writable()
+
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_instants_in_the_tables_are_utc_and_say_so(told: dict[str, Any]) -> None:

@@ -54,13 +54,20 @@ def test_one_among_a_million_can_be_seen_and_the_bar_is_as_long_as_it_should() -
     assert sum(widths) == pytest.approx(100)
 
 
-@pytest.mark.parametrize("hours", [1, 2, 24, 168, 24 * 31, 24 * 365])
+@pytest.mark.parametrize("hours", [1, 2, 24, 168, 24 * 31, 24 * 365, 24 * 365 * 8_000])
 def test_a_timeline_has_few_columns_and_few_labels_however_long_the_window_is(hours: int) -> None:
     axis = Axis(MIDNIGHT, MIDNIGHT + hours * HOUR_MS, 0)
 
     assert min(hours, COLUMNS // 3) <= axis.count <= COLUMNS
     assert 1 <= len(axis.ticks()) <= TICKS + 1
     assert all(0 <= at < 100 for at, _ in axis.ticks())
+
+
+@pytest.mark.parametrize(("years", "label", "tick"), [(1, "15 Jun 00:00", "3 Jul"), (2, "15 Jun 2025 00:00", "23 Oct 2025")])
+def test_the_labels_of_a_timeline_have_the_year_where_a_day_would_stand_there_twice(years: int, label: str, tick: str) -> None:
+    axis = Axis(MIDNIGHT, MIDNIGHT + years * 365 * DAY, 0)
+
+    assert (axis.columns([])[0].label, axis.ticks()[0][1]) == (label, tick)
 
 
 def test_what_hides_or_turns_the_text_around_is_written_out_and_what_is_very_long_says_how_long() -> None:
@@ -124,6 +131,14 @@ def test_a_window_in_which_nothing_was_due_is_clean_and_has_a_report(spark: Spar
     assert "Nothing was due." in report.page(told | {"tables": {"discrepancies": "there"}})
 
 
+def test_of_an_offender_the_broker_stands_before_the_address() -> None:
+    row = dict.fromkeys(("due_time", "at", "bridge", "lateness_ms"), None) | {"id": "m", "occurrence": 1, "detail": "why"}
+
+    cells = report._offender(row | {"destination_broker": "rabbit", "destination": "orders"})
+
+    assert cells[1] == ("<bdi>rabbit</bdi> <bdi>orders</bdi>", "")
+
+
 @pytest.mark.parametrize(
     ("ended", "told"),
     [
@@ -147,6 +162,13 @@ def test_a_clean_audit_tells_how_everything_ended_and_calls_nothing_on_time_that
 
     assert report._sentence(clean) == told
     assert terminal.headline(clean | {"sla_ms": 5}).plain.startswith(f"Clean: {told}\n")
+
+
+@pytest.mark.parametrize(("late", "told"), [(0, "Nothing is wrong as far"), (1, "Nothing is wrong beyond what is tolerated as far")])
+def test_what_is_tolerated_is_not_called_nothing_where_a_part_cannot_be_judged(late: int, told: str) -> None:
+    incomplete = {"verdict": "cannot_say", "totals": dict.fromkeys(verdict.NUMBERS, 0) | {"late": late}}
+
+    assert report._sentence(incomplete) == f"{told} as can be seen, but a part of the window cannot be judged yet."
 
 
 class Gone:

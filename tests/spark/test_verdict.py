@@ -12,8 +12,9 @@ pytest.importorskip("pyspark")
 from delaybridge.spark_jobs import inputs, sightings, verdict
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit
+from delaybridge.spark_jobs.completeness import Seen
 from delaybridge.spark_jobs.question import HOUR_MS
-from spark.ledgers import QUESTION, T0, Bridge
+from spark.ledgers import QUESTION, T0, Bridge, Observer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,12 +62,32 @@ def test_due_is_what_was_scheduled_and_whose_time_had_come_when_the_inputs_were_
     [("late=0", 1), ("late=1", 0), ("late=0.9%", 1), ("late=1%", 0), ("missing=9", 1)],
 )
 def test_so_many_findings_or_percent_of_what_was_scheduled_are_tolerated_and_no_more(found: Audit, allow: str, code: int) -> None:
-    allowed = parse(["--ledger", "anywhere", "--allow", allow], now=0).allowed
+    allowed = parse(["--ledger", "anywhere", "--allow", allow], now=T0).allowed
 
     told = verdict.report(found, allowed)
 
     assert (told["exit_code"], told["findings"]["late"]["count"]) == (code, 1)
     assert told["beyond_tolerance"] == ["late"] * code
+
+
+def test_who_reaches_beyond_the_window_but_not_by_the_sla_and_the_grace_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    bridge, other, seen = Bridge(), Bridge("other"), Observer()
+    bridge.both("m", T0)
+    seen.saw_all(bridge)
+    bridge.quiet(QUESTION.until + QUESTION.sla + QUESTION.grace - 1)
+    other.quiet(QUESTION.until + QUESTION.sla + QUESTION.grace)
+    other.write(tmp_path / "ledger")
+    ledger = inputs.ledger(spark, [bridge.write(tmp_path / "ledger")])
+    observed = inputs.observed(spark, [seen.write(tmp_path / "seen")], T0, {}, {})
+    observer = Seen("a1", "kafka", "orders", QUESTION.until + 1)
+
+    alone = verdict.report(audit(ledger, None, {}, QUESTION), {})["cannot_say"]
+    behind = verdict.report(audit(ledger, observed, {}, QUESTION, observers=[observer]), {})["cannot_say"]
+    early = verdict.report(audit(ledger, observed, {}, replace(QUESTION, as_of=QUESTION.until)), {})["cannot_say"]
+
+    assert [reason.partition(" reaches to ")[0] for reason in alone[1:]] == ["the ledger of bridge 'b'"]
+    assert [reason.partition(" of kafka ")[0] for reason in behind[2:]] == ["observer 'a1'"]
+    assert early[2:] == ["what arrived is known as of 2025-06-15T17:00:00Z only (--as-of, by default now): audit later"]
 
 
 def test_the_worst_stand_in_the_same_order_however_spark_comes_by_them(spark: SparkSession, tmp_path: Path) -> None:

@@ -288,6 +288,14 @@ def test_a_bridge_of_which_nothing_is_heard_is_an_alert_with_what_it_owes_until_
     assert _brief(back) == [("resolved", "bridge_silent", "one"), ("alert", "not_delivered", "owed")]
 
 
+def test_while_the_files_of_a_bridge_that_has_a_mark_are_on_their_way_nothing_is_called_undelivered(scene: Scene) -> None:
+    scene.one.scheduled("delivered by two", T0)
+    scene.flush(scene.one, T0 + 60_000)
+    (scene.folder / "ledger-one" / "_reach" / "two.json").write_text(json.dumps({"bridge": "two", "sequence": 1, "at_ms": T0 + 60_000}))
+
+    assert _brief(scene.look(T0 + 61_000)) == [("alert", "bridge_silent", "two")]
+
+
 def test_a_ledger_whose_old_days_were_removed_is_watched_from_where_it_is_whole(scene: Scene) -> None:
     one = scene.one
     for number in range(20):

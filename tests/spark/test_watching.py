@@ -242,14 +242,16 @@ def test_a_bridge_is_silent_while_its_ledger_reaches_no_further_and_the_reason_i
         "holed": [Island(1, 2, T0), Island(4, 9, T0 + 900)],
         "ended": [Island(1, 9, T0)],
     }
-    marks = {"marked": Mark(9, T0 + 900), "holed": Mark(9, T0 + 900)}
-    found = bridges.reached(known, {}, marks, frozenset({"ended"}), T0 + 1_000)
+    marks = {"marked": Mark(9, T0 + 900), "holed": Mark(9, T0 + 900), "no file yet": Mark(7, T0 + 900), "removed": Mark(5, T0)}
+    found = bridges.reached(known, {}, marks, frozenset({"ended", "removed"}), T0 + 1_000)
 
     silent = bridges.silent(found, T0 + 1_000, 500)
 
-    assert {reach.bridge: reach.reaches_ms for reach in found} == {"marked": T0 + 900, "dead": T0, "holed": T0, "ended": FOREVER}
-    assert set(silent) == {"dead", "holed"}
-    assert bridges.why(silent["holed"]) == "its ledger lacks rows, number 3 or one shortly after it first"
+    reached = {"marked": T0 + 900, "dead": T0, "holed": T0, "ended": FOREVER, "no file yet": -1}
+    assert {reach.bridge: reach.reaches_ms for reach in found} == reached
+    assert set(silent) == {"dead", "holed", "no file yet"}
+    assert bridges.why(silent["no file yet"]) == "its ledger has no row, and by its mark it wrote 7"
+    assert bridges.why(silent["holed"]) == "its ledger lacks rows, number 3 first"
 
 
 def test_an_alias_may_name_the_broker_at_which_it_holds() -> None:
