@@ -326,7 +326,7 @@ class Lane:
     def _dead_letter(self, due: Due, now: int, reason: str, detail: str) -> None:
         """To its route's destination for dead letters; what is on its way there already goes to the shelf, and what was wrong with it is not forgotten."""
         record = due.record
-        if record.kind == "refused":
+        if record.is_carrier:
             reason, why = carried(record)
             address, detail = "", f"{why} (and as a dead letter to {record.address!r}: {detail})"
         else:

@@ -124,7 +124,7 @@ class Place(NamedTuple):
 
 def _claims(record: Record) -> bool:
     """Whether a producer chose its id, or it is a series; see level_queues/claims.py."""
-    return record.kind != "refused" and (record.schedule.recurrence is not None or key_of_made(record.id) is None)
+    return not record.is_carrier and (record.schedule.recurrence is not None or key_of_made(record.id) is None)
 
 
 def place(config: Config, broker: str, prefix: str) -> Place:

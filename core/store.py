@@ -62,6 +62,14 @@ class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     source: str = ""
     taken: int = 0
 
+    @property
+    def is_carrier(self) -> bool:
+        """Whether it is a dead letter on its way to a destination: its ledger rows are written, and it is not pending.
+
+        On the shelf the same kind says that the message was refused as it came, and never scheduled.
+        """
+        return self.kind == "refused"
+
 
 class Put(msgspec.Struct, frozen=True):
     """Keep a record until it is due. A record whose producer-chosen id is pending replaces that one, wherever it goes."""

@@ -289,7 +289,7 @@ class LevelQueues(Unindexed):
 
     @staticmethod
     def _tell(record: Record, outcome: Settled, told: list[Told]) -> None:
-        if record.kind != "refused":
+        if not record.is_carrier:
             lateness = outcome.at - record.schedule.due if outcome.event == "delivered" else None
             told.append(Told(outcome.event, outcome.at, record, lateness, outcome.attempts, str(outcome.reason)))
 

@@ -256,7 +256,7 @@ class Waiting:
     def count(self) -> tuple[int, int]:
         """How many records are in memory, dead letters on their way aside, and how many of them are held."""
         with self._lock:
-            return sum(entry.record.kind != "refused" for entry in self._entries.values()), sum(
+            return sum(not entry.record.is_carrier for entry in self._entries.values()), sum(
                 lane.behind.total() for lane in self._lanes.values()
             )
 

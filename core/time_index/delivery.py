@@ -13,7 +13,7 @@ from . import keys
 from .change import Change, ledger_row
 from .database import between, scan
 from .lanes import NEVER
-from .state import State, encode, is_carrier
+from .state import State, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -226,7 +226,7 @@ class Delivery:
                 outcome.next is not None
                 or outcome.forward is not None
                 or event == "dead_lettered"
-                or record.kind == "refused"
+                or record.is_carrier
                 or (special and (key in named or key in from_held or key in state.doomed))
             ):
                 self._settle_one(change, outcome, record, named=key in named, now=now)
@@ -251,7 +251,7 @@ class Delivery:
         state, key, at = self._state, outcome.key, outcome.at
         state.remove(change, key, record)
         change.then.append(lambda: state.lanes.unclaim(key))
-        if not is_carrier(record):
+        if not record.is_carrier:
             lateness = at - record.schedule.due if outcome.event == "delivered" else None
             change.event(outcome.event, at, record, record.id, lateness, outcome.attempts, outcome.reason)
         if outcome.forward is not None:

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from ..store import Answer, Record
 from . import keys
-from .state import State, is_carrier
 
 if TYPE_CHECKING:
     from .change import Change
     from .ids import Known
+    from .state import State
 
 
 class Found(Struct, frozen=True):
@@ -34,7 +34,7 @@ def locate(state: State, record_id: str, change: Change | None = None) -> Found 
         record = state.lanes.claimed.get(key)
         if record is None and (read := state.read(key)):
             record = read[0]
-    if record is None or record.id != record_id or is_carrier(record):
+    if record is None or record.id != record_id or record.is_carrier:
         return None
     return Found(key, record)
 

@@ -10,7 +10,7 @@ from ..store import Due, Query
 from . import keys
 from .database import scan_prefix
 from .locate import Found, locate
-from .state import State, encode, is_carrier
+from .state import State, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ class Moving:
 
     def _put(self, change: Change, record: Record, now: int) -> bool:
         state = self._state
-        if is_carrier(record):
+        if record.is_carrier:
             state.carry(change, record, now)
             return True
         found = locate(state, record.id, change)

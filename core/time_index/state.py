@@ -34,11 +34,6 @@ encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Record).decode
 
 
-def is_carrier(record: Record) -> bool:
-    """A dead letter on its way to a dead-letter destination: its ledger rows are already written, and it is not pending."""
-    return record.kind == "refused"
-
-
 class State:
     """What is on disk, and the little that is known of it in memory. Memory changes only after the disk did.
 
@@ -108,7 +103,7 @@ class State:
         """The same, from its bytes."""
         record = decode(raw)
         if record.id:
-            return record, not is_carrier(record)
+            return record, not record.is_carrier
         force_setattr(record, "id", keys.made_id(key))
         return record, False
 
@@ -143,7 +138,7 @@ class State:
         """Take a record away; the caller says why."""
         track = self.lanes.of(key)
         change.due[key] = None
-        if is_carrier(record):
+        if record.is_carrier:
             change.totals["carriers"] -= 1
         else:
             change.count(record, -1)
