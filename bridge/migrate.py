@@ -1,4 +1,4 @@
-"""Moving house: everything that waits goes from a time index to level queues, or back. The bridges are stopped meanwhile.
+"""Migration: everything that waits goes from a time index to level queues, or back. The bridges are stopped meanwhile.
 
 A record keeps its id, its occurrence, its due time and the time at which it was taken in, and the ledger tells nothing of it: the schedule goes on. Each batch
 is durable at its new place before it is forgotten at its old one, so a move that was interrupted is simply begun again. Towards the time index

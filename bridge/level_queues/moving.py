@@ -25,7 +25,7 @@ Addressed = tuple[str, Message]
 _NOTHING: Addressed = ("", Message(b""))
 
 
-class Onwards(Item):
+class MoveItem(Item):
     """The messages that one becomes, none or several, and its end at its source: `done` is called then, and where another bridge has it.
 
     `moved` is called before, where this bridge has done it.
@@ -52,7 +52,7 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
 
 
 class MovePublisher(Publisher):
-    """Makes moves in the order of `submit`, which is given Onwards only."""
+    """Makes moves in the order of `submit`, which is given MoveItem only."""
 
     def __init__(self, broker: str, mover: Mover, metrics: Metrics, failed: Callable[[str, BaseException], None]) -> None:
         super().__init__(broker, mover, metrics, failed)
@@ -60,7 +60,7 @@ class MovePublisher(Publisher):
         self._mover = mover
 
     def _send(self, batch: Sequence[Item]) -> None:
-        self._mover.move([Move(item.tag, item.messages, item.done.token) for item in batch if isinstance(item, Onwards)])
+        self._mover.move([Move(item.tag, item.messages, item.done.token) for item in batch if isinstance(item, MoveItem)])
 
 
 class Departures(Protocol):

@@ -27,7 +27,7 @@ from .countdown import Countdown
 from .doors import Doors
 from .envelope import Envelope, pack
 from .ids import ENDED
-from .moving import Onwards
+from .moving import MoveItem
 from .publisher import Item
 from .register import mark_of
 from .unindexed import Unindexed, unsupported
@@ -223,7 +223,7 @@ class LevelQueues(Unindexed):
     def _insist(self, items: Sequence[tuple[str, Message]], taken: Taken, done: Finish) -> None:
         """Publish, again and again, until all are confirmed or the broker gives their cause again; then their cause may be forgotten."""
         if self._mover is not None:
-            self._mover.submit([Onwards(items, done, lambda: not taken.lost)])
+            self._mover.submit([MoveItem(items, done, lambda: not taken.lost)])
             return
         if not items:
             done()
@@ -336,7 +336,7 @@ class LevelQueues(Unindexed):
             self.claims.ended(record, claim, fate[0], now)
 
         if self._mover is not None:
-            self._mover.submit([Onwards((), done, lambda: not taken.lost, ended)])
+            self._mover.submit([MoveItem((), done, lambda: not taken.lost, ended)])
         else:
             ended()
             done()

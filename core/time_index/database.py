@@ -104,7 +104,7 @@ def _compaction() -> CompactOptions:
     return options
 
 
-def translated(error: Exception) -> StoreError:
+def store_error(error: Exception) -> StoreError:
     """RocksDB's error in the store's words."""
     text = str(error)
     if "No space left on device" in text or "Disk quota exceeded" in text:
@@ -115,7 +115,7 @@ def translated(error: Exception) -> StoreError:
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Tell RocksDB's errors in the store's words."""
     try:
         yield
@@ -124,7 +124,7 @@ def told() -> Iterator[None]:
     except Exception as error:
         if type(error) is not Exception:  # rocksdict raises plain Exception, and nothing else does
             raise
-        raise translated(error) from error
+        raise store_error(error) from error
 
 
 def recovered(path: Path, wanted: dict[str, bytes]) -> dict[str, bytes | None]:
@@ -135,7 +135,7 @@ def recovered(path: Path, wanted: dict[str, bytes]) -> dict[str, bytes | None]:
     found: dict[str, bytes | None] = dict.fromkeys(wanted)
     if not (path / "CURRENT").exists():
         return found
-    with told():
+    with translated():
         present = [name for name in Rdict.list_cf(str(path), _common()) if name in wanted]
         cache = Cache(_BLOCK_CACHE)
         root = Rdict(str(path), _common(), {name: _family(name, cache) for name in present}, AccessType.read_only())
@@ -160,7 +160,7 @@ class Database:
 
     def _open(self) -> None:
         cache = Cache(_BLOCK_CACHE)
-        with told():
+        with translated():
             self._root = Rdict(str(self.path), _common(), {name: _family(name, cache) for name in _FAMILIES})
             self.due, self.ids, self.meta = (self._root.get_column_family(name) for name in _FAMILIES)
             self._handles = [self._root.get_column_family_handle(name) for name in _FAMILIES]
@@ -185,7 +185,7 @@ class Database:
 
         `dropped` are ranges of `meta` that go before anything is put.
         """
-        with told():
+        with translated():
             while True:
                 try:
                     self._root.write(self._batch((due, ids, meta), dropped), self._write_options)
@@ -203,12 +203,12 @@ class Database:
 
     def sync(self) -> None:
         """Make everything written so far survive a loss of power."""
-        with told():
+        with translated():
             self._root.flush_wal(True)
 
     def flush(self) -> None:
         """Write what is in memory to table files, so that the log can be dropped."""
-        with told():
+        with translated():
             for family in (self.due, self.ids, self.meta):
                 family.flush(True)
 
@@ -226,7 +226,7 @@ class Database:
 
     def compact(self, family: Rdict, first: bytes, end: bytes) -> None:
         """Drop what was deleted in a range; a blob file goes when nothing in it is wanted any more."""
-        with told():
+        with translated():
             family.compact_range(first, end, _compaction())
 
     def collected(self, family: Rdict, room: int) -> float:
@@ -246,7 +246,7 @@ class Database:
 
     def collect(self, family: Rdict, room: int) -> None:
         """Copy what is left in the oldest blob files elsewhere, where that is worth it."""
-        with told():
+        with translated():
             share = self.collected(family, room)
             if not share:
                 return

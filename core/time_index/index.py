@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from ..store import Answer, Came, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreError, StoreFull
 from .control import Control
-from .database import ROOM_TO_OPEN, told
+from .database import ROOM_TO_OPEN, translated
 from .delivery import Delivery
 from .disk import Disk, Quota, files
 from .intake import Intake, encoded
 from .listing import Listing
-from .moving import Moving
+from .migration import Migration
 from .space import Space, compact
 from .state import State
 from .watermark import opened
@@ -65,7 +65,7 @@ class TimeIndex:
         self._quota = Quota(self.path, max_bytes, free) if max_bytes is not None else None
         self._disk = Disk(self.path / "reserve", reserve_bytes, min_free_disk, self._quota.free_bytes if self._quota else free)
         try:
-            with told():
+            with translated():
                 self._state = State(
                     self._db, self._disk, watermark, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens, first_row=first_row
                 )
@@ -77,7 +77,7 @@ class TimeIndex:
         self._delivery = Delivery(self._state)
         self._control = Control(self._state)
         self._listing = Listing(self._state)
-        self._moving = Moving(self._state, self._listing)
+        self._migration = Migration(self._state, self._listing)
         self._space = Space(self._state)
 
     @contextlib.contextmanager
@@ -94,7 +94,7 @@ class TimeIndex:
                 raise StoreError(f"the store failed before: {self._failure}") from self._failure
             self._state.ids.told(now)
             try:
-                with told():
+                with translated():
                     yield self._state
             except StoreFull:
                 raise
@@ -198,14 +198,14 @@ class TimeIndex:
     def leaving(self, limit: int, cursor: str, now: int) -> tuple[builtins.list[Due], str]:
         """What waits, in order of due time, for a move to another store, and where to go on (empty at the end). Nothing may be in flight."""
         with self._writing(now):
-            found = self._moving.page(limit, cursor, now)
+            found = self._migration.page(limit, cursor, now)
         self._sync()
         return found
 
     def move_out(self, keys: Sequence[bytes]) -> None:
         """Forget records that are durable in another store, in one durable write. Their schedules go on there, so the ledger tells nothing of it."""
         with self._writing():
-            self._moving.out(keys)
+            self._migration.out(keys)
         self._sync()
 
     def move_in(self, records: Sequence[store.Record], now: int) -> int:
@@ -216,14 +216,14 @@ class TimeIndex:
         with self._writing(now):
             if not self._disk.room():
                 raise StoreFull(f"{self.path}: less room than min_free_disk is left")
-            fresh = self._moving.take_in(records, now)
+            fresh = self._migration.take_in(records, now)
         self._sync()
         return fresh
 
     def withdrawn(self) -> int:
         """How many cancellations are remembered whose schedules have not come yet. Reads all remembered ids."""
         with self._entered():
-            return self._moving.withdrawn()
+            return self._migration.withdrawn()
 
     def sync(self) -> None:
         """See `Store.sync`."""

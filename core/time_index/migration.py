@@ -1,4 +1,4 @@
-"""Moving house: records that go to another store, or come from one, under the same schedule. The ledger tells nothing of it: what is pending stays pending."""
+"""Migration: records that go to another store, or come from one, under the same schedule. The ledger tells nothing of it: what is pending stays pending."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .listing import Listing
 
 
-class Moving:
+class Migration:
     """Takes records out and in."""
 
     def __init__(self, state: State, listing: Listing) -> None:
