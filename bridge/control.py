@@ -6,11 +6,12 @@ import threading
 import time
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from ..adapters.base import NotConnected, Observable, Outcome, Outgoing, Producing, Received, Source
-from ..core.recurrence import following
+from ..core.recurrence import upcoming
 from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record, Refuse
 from . import plugins
 from .holds import NEVER
@@ -158,11 +159,7 @@ class Control:
 
     def next_dues(self, record: Record, count: int) -> list[int]:
         """When this occurrence and the following ones are due."""
-        schedule, dues = record.schedule, [record.schedule.due]
-        while len(dues) < count and (upcoming := following(schedule, schedule.due, 0)) is not None:
-            schedule = upcoming
-            dues.append(schedule.due)
-        return dues
+        return [each.due for each in islice(upcoming(record.schedule), count)]
 
     def pending(self) -> Iterator[Pending]:
         """Everything that is pending, in order of due time, page by page."""

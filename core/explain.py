@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from .fields import MalformedTableError, Value, plain, table
 from .headers import read
-from .recurrence import following
-from .schedule import Cancel, Limits, Misfire, PassThrough, Refused, Request, Schedule
+from .recurrence import upcoming
+from .schedule import Cancel, Limits, Misfire, PassThrough, Refused, Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,19 +61,15 @@ def explain(headers: bytes | Mapping[str, Value], now: int, limits: Limits, coun
 
 
 def _delayed(request: Request, count: int) -> Explanation:
-    deliveries: list[Delivery] = []
     schedule = request.schedule
-    upcoming: Schedule | None = schedule
-    while upcoming is not None and len(deliveries) < count:
-        deliveries.append(Delivery(upcoming.occurrence, upcoming.due))
-        upcoming = following(upcoming, upcoming.due, 0)
+    ahead = list(islice(upcoming(schedule), count + 1))
     return Explanation(
         verdict="delayed",
         dialect=request.dialect,
         id=request.id,
         to=request.to,
-        deliveries=tuple(deliveries),
-        more=upcoming is not None,
+        deliveries=tuple(Delivery(each.occurrence, each.due) for each in ahead[:count]),
+        more=len(ahead) > count,
         ends=schedule.ends,
         misfire=schedule.misfire,
         headers=plain(request.headers),

@@ -13,6 +13,8 @@ from .cron import matches, next_match
 from .durations import LATEST_INSTANT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .schedule import Recurrence, Schedule
 
 Decision = Literal["deliver", "misfire_skipped", "ended"]
@@ -56,6 +58,14 @@ def following(schedule: Schedule, now: int, started: int) -> Schedule | None:
         return None
     due, occurrence, tie = found
     return msgspec.structs.replace(schedule, due=due, occurrence=occurrence, tie=tie, moved_from=None)
+
+
+def upcoming(schedule: Schedule) -> Iterator[Schedule]:
+    """The occurrence itself and those that follow, where each is delivered when it is due."""
+    ahead: Schedule | None = schedule
+    while ahead is not None:
+        yield ahead
+        ahead = following(ahead, ahead.due, 0)
 
 
 def moved(schedule: Schedule, due: int) -> Schedule:
