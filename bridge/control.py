@@ -14,8 +14,8 @@ from ..adapters.base import NotConnected, Observable, Outcome, Outgoing, Produci
 from ..core.recurrence import upcoming
 from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record, Refuse
 from . import plugins
-from .holds import NEVER
-from .ledger_files import HOUR_MS
+from .delivery.holds import NEVER
+from .ledger.files import HOUR_MS
 from .views import (
     AddressStatus,
     Check,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ..core.store import Store
     from .clock import Clock
     from .config import Config, Route
-    from .pauses import Pauses
-    from .planner import Planner
+    from .delivery.pauses import Pauses
+    from .intake.planner import Planner
     from .workers import IntakeWorker, LaneWorker, Worker
 
 IN_FLIGHT_PATIENCE = 5.0

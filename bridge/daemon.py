@@ -21,7 +21,7 @@ from ..core.store import StoreError, StoreLocked
 from . import tuning
 from .clock import wall_clock
 from .engine import Engine
-from .ledger_files import HOUR_MS
+from .ledger.files import HOUR_MS
 from .metrics import Gauges, Metrics
 from .plugins import UnusableAdapter, traits
 from .signals import handled

@@ -14,17 +14,17 @@ from . import plugins, scheduler_requests
 from .apart.frames import Setup
 from .apart.sink import ApartSink
 from .apart.source import ApartSource
-from .backoff import Backoff
 from .config.secrets import secrets
 from .control import Control
-from .holds import Holds
-from .intake import Intake
-from .lane import Lane, LaneSettings
-from .ledger_files import highest
-from .ledger_worker import LedgerWorker
+from .delivery.backoff import Backoff
+from .delivery.holds import Holds
+from .delivery.lane import Lane, LaneSettings
+from .delivery.pauses import Pauses
+from .intake.intake import Intake
+from .intake.planner import Planner, Route
+from .ledger.files import highest
+from .ledger.worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
-from .pauses import Pauses
-from .planner import Planner, Route
 from .workers import IntakeWorker, LaneWorker, SyncWorker, Worker
 
 if TYPE_CHECKING:

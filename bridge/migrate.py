@@ -21,11 +21,11 @@ from ..core.reasons import Reason
 from ..core.schedule import Schedule
 from ..core.store import Record, Refuse, Told
 from ..core.time_index.keys import key_of_made
+from .intake.planner import carrier
 from .level_queues.build import dead_letters, ids, levelled, queues
 from .level_queues.envelope import Envelope, pack, unpack
 from .level_queues.ids import Ids
 from .level_queues.register import Claiming, claims, read_all
-from .planner import carrier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,16 +12,16 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_us
 
 from ..adapters.base import Blockable, NotConnected, Outcome, Outgoing, Sink
 from ..core.store import StoreFull
-from .backoff import Backoff
 from .clock import into_millisecond
-from .holds import NEVER
+from .delivery.backoff import Backoff
+from .delivery.holds import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .clock import Clock
-    from .intake import Intake
-    from .lane import Lane
+    from .delivery.lane import Lane
+    from .intake.intake import Intake
     from .metrics import Metrics
 
 log = structlog.get_logger()

@@ -80,7 +80,7 @@ class Daemon:
         self.answers: dict[str, list[tuple[int, Any]]] = {}
 
     def instead(self, monkeypatch: pytest.MonkeyPatch) -> Self:
-        monkeypatch.setattr("delaybridge.bridge.client.httpx.Client", partial(httpx.Client, transport=httpx.MockTransport(self)))
+        monkeypatch.setattr("delaybridge.bridge.cli.client.httpx.Client", partial(httpx.Client, transport=httpx.MockTransport(self)))
         return self
 
     def on(self, request: str, *answers: Any, status: int = 200) -> None:

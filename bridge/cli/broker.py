@@ -81,7 +81,7 @@ def doctor(
     Looks at configuration, disk, brokers, interception and daemon, and sends a probe; exit status 1 where something is not well.
     """
     from ..config.file import load
-    from ..doctor import findings
+    from .doctor import findings
 
     loaded = load(config)
     client = connect(config, url, token_file)
@@ -127,7 +127,7 @@ def _asked(
     """Broker by broker: one that fails takes away nothing of what was done on those before it."""
     from rich.console import Console
 
-    from ..doctor import preparations
+    from .doctor import preparations
 
     console = Console(stderr=True)
     for name in names:

@@ -14,7 +14,7 @@ import typer
 from ..text import fits_a_header
 
 if TYPE_CHECKING:
-    from ..client import Client
+    from .client import Client
 
 FAILED, USAGE, UNAVAILABLE, STORE_IO, STORE_LOCKED, BAD_CONFIG = 1, 2, 69, 74, 75, 78
 """Exit codes beside 0 (ok); the numbers of sysexits.h."""
@@ -56,7 +56,7 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to sho
 
 def connect(config: Path | None, url: str | None, token_file: Path | None) -> Client:
     """A client of the daemon that was named, or else of the one that the configuration describes."""
-    from ..client import Client
+    from .client import Client
 
     token = _token_of(token_file) if token_file else _token(os.environ.get("DELAYBRIDGE_TOKEN", ""), "DELAYBRIDGE_TOKEN")
     if url is not None:
@@ -126,9 +126,9 @@ def exit_code(error: Exception) -> int | None:
     """The exit code of a failure that is one sentence; None for what has to show where it happened."""
     from ...adapters.base import AdapterError, NotConnected
     from ...core.store import StoreError, StoreLocked
-    from ..client import ApiError, UnreachableError
     from ..config.file import ConfigError
     from ..plugins import UnusableAdapter
+    from .client import ApiError, UnreachableError
 
     codes: dict[type[Exception], int] = {
         ConfigError: BAD_CONFIG,

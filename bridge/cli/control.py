@@ -14,7 +14,7 @@ from .common import FAILED, ConfigOption, IdArgument, Output, OutputOption, Toke
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..client import Client
+    from .client import Client
 
 commands = typer.Typer()
 _OF_ALL = (401, 403)
@@ -113,7 +113,7 @@ def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> 
 
 def _answer(client: Client, verb: str, id_: str) -> dict[str, Any]:
     """What becomes of one id of several: what is wrong with it alone is its answer, and the others go on."""
-    from ..client import ApiError
+    from .client import ApiError
 
     try:
         return client.ask(verb, id_)

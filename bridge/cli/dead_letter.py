@@ -13,7 +13,7 @@ from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, Url
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ..client import Client
+    from .client import Client
 
 commands = typer.Typer(help="What could not be delivered. List it, try again, drop it.", no_args_is_help=True)
 NumbersArgument = Annotated[
@@ -85,7 +85,7 @@ def _chosen(client: Client, numbers: list[int] | None, *, everything: bool) -> l
 
 def _each(numbers: Iterable[int], act: Callable[[int], None], done: str) -> None:
     """Act on every number, also behind one that fails."""
-    from ..client import ApiError
+    from .client import ApiError
 
     failed = False
     for number in numbers:

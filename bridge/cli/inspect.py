@@ -93,8 +93,8 @@ def show(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one message. Headers, attempts, last error and next due times, or what became of it."""
-    from ..client import ApiError
     from ..text import printable
+    from .client import ApiError
     from .tables import show_one
 
     client = connect(config, url, token_file)

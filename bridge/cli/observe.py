@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...adapters.base import Batch, Source
     from ..clock import Clock
     from ..config import Config
-    from ..observed import Look, ObservedFiles
+    from ..ledger.observed import Look, ObservedFiles
 
 commands = typer.Typer()
 
@@ -75,7 +75,7 @@ def observe(
     else:
         import secrets
 
-        from ..observed import ObservedFiles
+        from ..ledger.observed import ObservedFiles
 
         files = ObservedFiles(to, name, address, secrets.token_hex(4), copies=copies)
         typer.echo(f"{_write(arrivals, files)} messages written below {to}", err=True)
@@ -121,9 +121,9 @@ def _through_daemon(
     """Looks of one line each. The daemon does not say whether more waits."""
     import json
 
-    from ..client import ApiError
     from ..config.file import find
-    from ..observed import Look
+    from ..ledger.observed import Look
+    from .client import ApiError
 
     try:
         with connect(config, url, token_file).observe(broker, address) as lines:
@@ -166,7 +166,7 @@ def _looks(tap: Source, address: str, room: int, clock: Clock, elapsed: Callable
 
     In a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`.
     """
-    from ..observed import Look
+    from ..ledger.observed import Look
 
     left = count or sys.maxsize
     while left:
@@ -181,7 +181,7 @@ def _looks(tap: Source, address: str, room: int, clock: Clock, elapsed: Callable
 
 def _look(tap: Source, room: int, clock: Clock, elapsed: Callable[[], float], most: int) -> tuple[list[tuple[Batch, int]], bool]:
     """What comes until it is full, or for a short time from the first message on, and when; nothing where none comes for `QUIET_MS`. Never more than `most`."""
-    from ..observed import QUIET_MS
+    from ..ledger.observed import QUIET_MS
 
     taken: list[tuple[Batch, int]] = []
     count = size = 0
@@ -236,7 +236,7 @@ def _print(deliveries: Iterable[dict[str, Any]], output: Output) -> None:
 def _write(arrivals: Iterable[Look], files: ObservedFiles) -> int:
     """Until there are no more, or interrupted; returns how many."""
     from ..clock import wall_clock
-    from ..observed import Reach
+    from ..ledger.observed import Reach
 
     written, reach = 0, Reach()
     try:
@@ -261,7 +261,7 @@ def export(
     token_file: TokenOption = None,
 ) -> None:
     """Write all that is pending to a Parquet file. For Spark and the like."""
-    from ..export import CutOffError, write_parquet
+    from .export import CutOffError, write_parquet
 
     if str(to) == "-":
         raise typer.BadParameter("a Parquet file is not written to standard output: name a file", param_hint="--to")

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from ..client import ApiError, UnreachableError
+from .client import ApiError, UnreachableError
 from .status import Section, sections
 from .tables import grid
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ..client import Client
+    from .client import Client
 
 
 def watch(client: Client, every: float) -> None:

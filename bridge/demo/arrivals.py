@@ -12,7 +12,7 @@ from ...adapters.memory import MemorySource, broker
 from ...core.fields import plain
 from ..clock import wall_clock
 from ..http.convert import delivery
-from ..observed import ObservedFiles
+from ..ledger.observed import ObservedFiles
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from ...adapters.memory import Memory, broker
 from ..clock import wall_clock
 from ..config import Config
 from ..engine import Engine
-from ..ledger_files import HOUR_MS
+from ..ledger.files import HOUR_MS
 from ..metrics import Metrics
 from . import books, tables
 from .arrivals import Arrivals

@@ -13,7 +13,7 @@ import structlog
 
 from ...adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Sink
 from ...adapters.exchange import Gone, Mover
-from ..backoff import Backoff
+from ..delivery.backoff import Backoff
 from ..workers import Worker
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ...core.recurrence import following
 from ...core.schedule import Schedule
 from ...core.store import Answer, Counts, Put, Record, Refuse, Told, Withdraw
 from ..clock import Clock, wall_clock
-from ..planner import carrier
+from ..intake.planner import carrier
 from .claims import Claims, named
 from .countdown import Countdown
 from .doors import Doors

@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from delaybridge.bridge.ledger_files import arrow_schema
-from delaybridge.bridge.observed import SCHEMA
+from delaybridge.bridge.ledger.files import arrow_schema
+from delaybridge.bridge.ledger.observed import SCHEMA
 from delaybridge.spark_jobs.question import HOUR_MS
 
 DAY = 24 * HOUR_MS

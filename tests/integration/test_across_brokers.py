@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from delaybridge.bridge.planner import MAX_HOPS
+from delaybridge.bridge.intake.planner import MAX_HOPS
 from integration.across_messages import CASES, expected, sent
 from integration.brokers_ends import ActiveEnd, End, KafkaEnd, RabbitEnd
 from integration.daemon import Daemon

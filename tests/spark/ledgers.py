@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delaybridge.bridge.ledger_files import table_of
-from delaybridge.bridge.observed import SCHEMA
+from delaybridge.bridge.ledger.files import table_of
+from delaybridge.bridge.ledger.observed import SCHEMA
 from delaybridge.core.ledger import Event, Row
 from delaybridge.spark_jobs.question import HOUR_MS, Question
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delaybridge.bridge.ledger_files import arrow_schema
-from delaybridge.bridge.observed import SCHEMA
+from delaybridge.bridge.ledger.files import arrow_schema
+from delaybridge.bridge.ledger.observed import SCHEMA
 from delaybridge.spark_jobs.question import HOUR_MS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.bridge.observed import ObservedFiles
+from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.spark_jobs import inputs, marks, reconcile, verdict
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit

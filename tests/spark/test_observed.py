@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from delaybridge.bridge.observed import ObservedFiles
+from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.spark_jobs import inputs, reconcile
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.columns import UnusableInput

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.bridge.observed import ObservedFiles
+from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.spark_jobs import inputs, marks, reconcile
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.overlaps import Listener, Overlap, overlaps

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from delaybridge.adapters.base import AdapterError, Outgoing
-from delaybridge.bridge.backoff import Backoff
-from delaybridge.bridge.holds import Holds
-from delaybridge.bridge.lane import Lane, LaneSettings
+from delaybridge.bridge.delivery.backoff import Backoff
+from delaybridge.bridge.delivery.holds import Holds
+from delaybridge.bridge.delivery.lane import Lane, LaneSettings
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import message
 from delaybridge.core.schedule import Schedule

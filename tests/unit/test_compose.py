@@ -15,8 +15,8 @@ import pytest
 import yaml
 from brokers import activemq, kafka, rabbitmq
 
+from delaybridge.bridge.cli.doctor import interception
 from delaybridge.bridge.config.file import load
-from delaybridge.bridge.doctor import interception
 from delaybridge.core.durations import parse_duration
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ from delaybridge.adapters.activemq.entry import ActiveAdapter
 from delaybridge.adapters.activemq.scheduler import Scheduler
 from delaybridge.adapters.base import AdapterError, Finding, NotConnected
 from delaybridge.adapters.kafka.entry import KafkaAdapter
-from delaybridge.bridge import doctor
-from delaybridge.bridge.client import UnreachableError
+from delaybridge.bridge.cli import doctor
+from delaybridge.bridge.cli.client import UnreachableError
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config.sections import Ledger
 

@@ -15,7 +15,7 @@ from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config.sections import Ledger
 from delaybridge.bridge.engine import Engine, open_journal
-from delaybridge.bridge.ledger_files import LedgerFiles
+from delaybridge.bridge.ledger.files import LedgerFiles
 from delaybridge.bridge.level_queues import doors
 from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaybridge.bridge.backoff import Backoff
-from delaybridge.bridge.holds import NEVER, Holds
+from delaybridge.bridge.delivery.backoff import Backoff
+from delaybridge.bridge.delivery.holds import NEVER, Holds
 
 
 def _holds() -> Holds:

@@ -8,7 +8,7 @@ import pytest
 from unit.lane_bench import T0, Bench, bodies
 
 from delaybridge.adapters.base import BackOff
-from delaybridge.bridge.lane import LaneSettings
+from delaybridge.bridge.delivery.lane import LaneSettings
 from delaybridge.core.fields import plain
 from delaybridge.core.reasons import Reason
 from delaybridge.core.schedule import Recurrence

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from unit.lane_bench import T0, Bench, bodies
 
 from delaybridge.adapters.base import BackOff, Rejected
-from delaybridge.bridge.lane import LaneSettings
-from delaybridge.bridge.planner import carrier
+from delaybridge.bridge.delivery.lane import LaneSettings
+from delaybridge.bridge.intake.planner import carrier
 from delaybridge.core.message import message
 from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Refuse

@@ -10,8 +10,8 @@ import pytest
 from unit.lane_bench import T0, Bench, bodies
 
 from delaybridge.adapters.base import BackOff, NotConnected
-from delaybridge.bridge.holds import NEVER
-from delaybridge.bridge.lane import LaneSettings
+from delaybridge.bridge.delivery.holds import NEVER
+from delaybridge.bridge.delivery.lane import LaneSettings
 from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import msgspec
 import pyarrow.dataset as ds
 import pytest
 
-from delaybridge.bridge import ledger_files
-from delaybridge.bridge.ledger_files import LedgerFiles, arrow_schema
+from delaybridge.bridge.ledger import files as ledger_files
+from delaybridge.bridge.ledger.files import LedgerFiles, arrow_schema
 from delaybridge.core.ledger import COLUMNS, Row
 
 if TYPE_CHECKING:

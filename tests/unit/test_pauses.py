@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delaybridge.bridge.pauses import Pauses
+from delaybridge.bridge.delivery.pauses import Pauses
 from delaybridge.core.store import StoreError
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from delaybridge.adapters.base import Received, Rejected
 from delaybridge.adapters.texts import text_of
-from delaybridge.bridge.planner import MAX_HOPS, Planner, Route
+from delaybridge.bridge.intake.planner import MAX_HOPS, Planner, Route
 from delaybridge.core import fields as tables
 from delaybridge.core import headers
 from delaybridge.core.fields import Value, plain

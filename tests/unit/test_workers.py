@@ -11,8 +11,8 @@ from unit.lane_bench import T0, Bench
 
 from delaybridge.adapters.base import NotConnected, Outgoing
 from delaybridge.bridge import workers
-from delaybridge.bridge.backoff import Backoff
-from delaybridge.bridge.lane import LaneSettings
+from delaybridge.bridge.delivery.backoff import Backoff
+from delaybridge.bridge.delivery.lane import LaneSettings
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.workers import LaneWorker
 

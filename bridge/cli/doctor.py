@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ByteSize
 
-from ..adapters.base import AdapterError, Crowded, Examinable, Finding, Intercepting, NotConnected
-from ..adapters.scheduler_requests import Manageable
-from ..core.time_index.disk import taken
-from . import plugins
+from ...adapters.base import AdapterError, Crowded, Examinable, Finding, Intercepting, NotConnected
+from ...adapters.scheduler_requests import Manageable
+from ...core.time_index.disk import taken
+from .. import plugins
+from ..config.file import origin
+from ..level_queues.build import kept, prepared
 from .client import ApiError, UnreachableError
-from .config.file import origin
-from .level_queues.build import kept, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ..adapters.base import Interception, LevelDeclaration, Outcome
+    from ...adapters.base import Interception, LevelDeclaration, Outcome
+    from ..config import Config, Route
+    from ..config.sections import Store
     from .client import Client
-    from .config import Config, Route
-    from .config.sections import Store
 
 _SYNCS = 20
 _SLOW_SYNC_MS = 50

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core.durations import LATEST_INSTANT
+from ...core.durations import LATEST_INSTANT
 from .durable import put_in_place, replace_text
-from .ledger_files import HOUR_MS, arrow_schema
+from .files import HOUR_MS, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ..adapters.base import Gathering
-from ..core.store import Came, Change, Put, Refuse, Store
+from ...adapters.base import Gathering
+from ...core.store import Came, Change, Put, Refuse, Store
 
 if TYPE_CHECKING:
-    from ..adapters.base import Batch, Received, Source
-    from .clock import Clock
-    from .metrics import Metrics
+    from ...adapters.base import Batch, Received, Source
+    from ..clock import Clock
+    from ..metrics import Metrics
     from .planner import Planner
 
 log = structlog.get_logger()

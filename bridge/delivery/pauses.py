@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..core.store import StoreError
-from .durable import put_in_place
+from ...core.store import StoreError
+from ..ledger.durable import put_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import structlog
 from msgspec.structs import replace
 
-from ..adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Rejected
-from ..core import headers
-from ..core.message import Message
-from ..core.reasons import Reason
-from ..core.recurrence import following, misfired
-from ..core.store import Due, Held, Record, Settled, Store
+from ...adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Rejected
+from ...core import headers
+from ...core.message import Message
+from ...core.reasons import Reason
+from ...core.recurrence import following, misfired
+from ...core.store import Due, Held, Record, Settled, Store
+from ..intake.planner import carried, carrier
 from .flights import Flight, Flights
 from .holds import NEVER, Hold, Holds
-from .planner import carried, carrier
 
 if TYPE_CHECKING:
-    from .metrics import Metrics, Published
+    from ..metrics import Metrics, Published
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ..core.ledger import COLUMNS, Row
+from ...core.ledger import COLUMNS, Row
 from .durable import put_in_place, replace_text, sync_directory
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from .ledger_files import LedgerFiles
-from .views import LedgerStatus
-from .workers import Worker
+from ..views import LedgerStatus
+from ..workers import Worker
+from .files import LedgerFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.time_index import TimeIndex
-    from .clock import Clock
-    from .config import Config
+    from ...core.time_index import TimeIndex
+    from ..clock import Clock
+    from ..config import Config
 
 log = structlog.get_logger()
 

@@ -8,14 +8,14 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from ..adapters.base import Received
-from ..adapters.probes import NAME
-from ..core import fields, headers
-from ..core.dialects.base import number
-from ..core.message import Message
-from ..core.reasons import Reason, Refusal
-from ..core.schedule import Cancel, Limits, PassThrough, Refused, Request, Schedule
-from ..core.store import Change, Put, Record, Refuse, Withdraw
+from ...adapters.base import Received
+from ...adapters.probes import NAME
+from ...core import fields, headers
+from ...core.dialects.base import number
+from ...core.message import Message
+from ...core.reasons import Reason, Refusal
+from ...core.schedule import Cancel, Limits, PassThrough, Refused, Request, Schedule
+from ...core.store import Change, Put, Record, Refuse, Withdraw
 
 MAX_HOPS = 16
 """How often a message may pass the bridge undelayed with an earlier delivery's headers on it before that is called a loop."""

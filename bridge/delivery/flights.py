@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..core.store import Due
+    from ...core.store import Due
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""Intake: from a message that came to one durable change of the store."""

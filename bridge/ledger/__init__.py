@@ -1,0 +1,1 @@
+"""The ledger's files, and those of what was observed."""
