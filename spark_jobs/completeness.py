@@ -16,7 +16,8 @@ there; what was due before that is not judged, nor whether something was schedul
 that at the seam some numbers are there and some between them are not: that is no hole. What is missing right behind the seam is one where the row before it
 happened more than half a grace after the first one: a row stands no further behind one that happened after it.
 
-A malformed row is there, but what it says is not known: nothing is judged of the hour in which it is due. So it is with a malformed arrival.
+A malformed row is there, but what it says is not known: nothing is judged of the hour in which it is due. So it is with a malformed arrival that has
+an id and a due time.
 
 A row that stands twice is a file that stands twice: nothing can be said then.
 
