@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
@@ -74,6 +74,26 @@ def parts_of(url: str, schemes: Container[str]) -> SplitResult:
 def texts_of(url: SecretStr | list[SecretStr]) -> list[str]:
     """The URLs of a broker, or of its nodes, with what is secret in them."""
     return [one.get_secret_value() for one in (url if isinstance(url, list) else [url])]
+
+
+class Login(Protocol):
+    """The options by which a password is given."""
+
+    password: SecretStr | None
+    password_file: Path | None
+
+
+def check_password(options: Login) -> None:
+    """Raises ValueError where it is given twice."""
+    if options.password is not None and options.password_file is not None:
+        raise ValueError("give either `password` or `password_file`")
+
+
+def password_of(options: Login) -> str | None:
+    """The password, read anew where it stands in a file; None where none is given. Raises OSError, and UnicodeError."""
+    if options.password is not None:
+        return options.password.get_secret_value()
+    return None if options.password_file is None else options.password_file.read_text().strip()
 
 
 def check_tls(options: BaseModel, urls: Sequence[str], schemes: Sequence[str]) -> None:

@@ -21,8 +21,10 @@ DIALECTS: tuple[Dialect, ...] = (
 
 ID, TO, CANCEL, ENDS, MISFIRE = b"x-delay-id", b"x-delay-to", b"x-delay-cancel", own.ENDS, b"x-delay-misfire"
 OCCURRENCE, DUE = b"x-delay-occurrence", b"x-delay-due"
+REASON, DETAIL, EXPIRATION = b"x-delay-reason", b"x-delay-detail", b"x-delay-expiration"
+"""Of a dead letter that goes to a destination."""
 _MODIFIERS = (TIMEZONE, ENDS, MISFIRE)
-_COMMON = (ID, TO, CANCEL, *_MODIFIERS, OCCURRENCE, DUE, b"x-delay-reason", b"x-delay-detail", b"x-delay-expiration", activemq.JOB)
+_COMMON = (ID, TO, CANCEL, *_MODIFIERS, OCCURRENCE, DUE, REASON, DETAIL, EXPIRATION, activemq.JOB)
 
 
 def _spellings(name: bytes) -> tuple[bytes, ...]:

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from ..base import NotConnected, Rejected
-from ..options import File, Seconds, check_tls, parts_of, scheme_of, texts_of
+from ..options import File, Seconds, check_password, check_tls, parts_of, password_of, scheme_of, texts_of
 from ..tls import Tls
 from .address import destination, pattern, queue_address
 from .transport import Target, Times
@@ -63,8 +63,7 @@ class ActiveMQ(BaseModel):
 
     @model_validator(mode="after")
     def _one_password(self) -> ActiveMQ:
-        if self.password is not None and self.password_file is not None:
-            raise ValueError("give either `password` or `password_file`")
+        check_password(self)
         return self
 
     def targets(self) -> list[Target]:
@@ -77,11 +76,9 @@ class ActiveMQ(BaseModel):
     def _target(self, url: str) -> Target:
         parts = urlsplit(url)
         login = self.username or (unquote(parts.username) if parts.username is not None else None)
-        passcode = unquote(parts.password) if parts.password is not None else None
-        if self.password is not None:
-            passcode = self.password.get_secret_value()
-        elif self.password_file is not None:
-            passcode = self.password_file.read_text().strip()
+        passcode = password_of(self)
+        if passcode is None and parts.password is not None:
+            passcode = unquote(parts.password)
         if any(char in f"{login}{passcode}" for char in "\r\n\0"):
             raise NotConnected("ActiveMQ: a user name and a password are one line each")
         context = self.tls.context() if parts.scheme == "stomp+ssl" else None

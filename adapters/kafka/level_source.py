@@ -59,7 +59,7 @@ class LevelPoller(Poller):
         self._pause(unwanted)
         fetched = self.consumer.poll(timeout_ms=_HURRY if full else _POLL, max_records=FULL)
         self._forgotten()
-        self._stood_still()
+        self._mind_the_session()
         self._open(self.level_inbox.unknown(fetched))
         self.level_inbox.put(fetched, self._reached)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from ..options import File, Seconds  # noqa: TC001  pydantic reads the annotations
+from ..options import File, Seconds, check_password, password_of
 from ..tls import Tls
 from .security import Mechanism, OAuth, sasl
 
@@ -61,8 +61,7 @@ class Kafka(BaseModel):
 
     @model_validator(mode="after")
     def _credentials(self) -> Kafka:
-        if self.password is not None and self.password_file is not None:
-            raise ValueError("give either `password` or `password_file`")
+        check_password(self)
         if self.sasl == "OAUTHBEARER" and self.oauth is None:
             raise ValueError("sasl: OAUTHBEARER needs a section `oauth`")
         if self.sasl not in (None, "OAUTHBEARER") and (self.username is None or (self.password or self.password_file) is None):
@@ -85,13 +84,8 @@ class Kafka(BaseModel):
         if self.tls is not None:
             configs |= {"ssl_context": self.tls.context(), "ssl_check_hostname": self.tls.verify}
         if self.sasl is not None:
-            configs |= sasl(self.sasl, self.username, self._password(), self.oauth)
+            configs |= sasl(self.sasl, self.username, password_of(self) or "", self.oauth)
         return configs
-
-    def _password(self) -> str:
-        if self.password_file is not None:
-            return self.password_file.read_text().strip()
-        return "" if self.password is None else self.password.get_secret_value()
 
     @staticmethod
     def _milliseconds(seconds: float) -> int:

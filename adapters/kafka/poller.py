@@ -107,7 +107,7 @@ class Poller:
             fetched = self.consumer.poll(timeout_ms=_POLL)
             self._each(self.consumer.resume, paused)
         self._forgotten()
-        self._stood_still()
+        self._mind_the_session()
         created_again = self._meet(self.consumer.assignment() - self._met)
         for partition, records in fetched.items():
             if partition not in created_again:
@@ -160,18 +160,16 @@ class Poller:
         self.fail(NotConnected("the group has forgotten this bridge"))
         return True
 
-    def _stood_still(self) -> bool:
-        """Whether this process stood still for so long that its session may have ended, as one of a machine that was suspended.
+    def _mind_the_session(self) -> None:
+        """Give the connection up where this process stood still for so long that its session may have ended, as one of a machine that was suspended.
 
-        Then the connection is given up: others may have its partitions, and deliver what it fetches now. kafka-python finds that out with its next
+        Others may have its partitions, and deliver what it fetches now. kafka-python finds that out with its next
         heartbeat, seconds later. The last one was sent up to a third of the session before.
         """
         now = time.monotonic()
         gap, self._passed = now - self._passed, now
-        if not self._holding or gap <= self._session * 2 / 3:
-            return False
-        self.fail(NotConnected(f"this process stood still for {gap:.0f} s, and the group may have given its partitions away"))
-        return True
+        if self._holding and gap > self._session * 2 / 3:
+            self.fail(NotConnected(f"this process stood still for {gap:.0f} s, and the group may have given its partitions away"))
 
     def _join_again(self) -> None:
         """Once, where a member with an `instance` may have come back.

@@ -11,7 +11,7 @@ import pika
 import pika.exceptions
 
 from ..base import AdapterError, NotConnected
-from .link import FOREIGN, not_connected, placed
+from .link import FOREIGN, NOT_FOUND, not_connected, placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from .management import Arguments, Binding
 
-_NOT_FOUND = 404
 READS = "RABBITMQ_URL"
 """The environment variable from which commands read the broker's URL, with credentials."""
 
@@ -50,7 +49,7 @@ def consumers(parameters: Sequence[Parameters], queue: str) -> int | None:
         try:
             found: int | None = amqp.queue_declare(queue, passive=True).method.consumer_count
         except pika.exceptions.ChannelClosedByBroker as closed:
-            if closed.reply_code == _NOT_FOUND:
+            if closed.reply_code == NOT_FOUND:
                 return None
             raise
         return found

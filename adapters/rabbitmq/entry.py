@@ -9,9 +9,10 @@ from ..probes import NAME
 from .address import parse, queue_address
 from .level_queues import RabbitLevelQueues, queues
 from .level_source import LevelSource
+from .link import NOT_FOUND
 from .options import Endpoint, RabbitMQ
 from .sink import RabbitSink
-from .source import Ingress, RabbitSource, Tap
+from .source import UNGATED, Ingress, RabbitSource, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,12 @@ class RabbitAdapter:
     def _source(self, options: RabbitMQ, subscription: Subscription, gated: Sequence[str] = ()) -> RabbitSource:
         purpose = f"source {subscription[0]}"
         return RabbitSource(
-            lambda: options.parameters(purpose), subscription, prefetch=options.prefetch, timeout=options.connection_timeout, gated=gated
+            lambda: options.parameters(purpose),
+            subscription,
+            prefetch=options.prefetch,
+            timeout=options.connection_timeout,
+            gated=gated,
+            hints={NOT_FOUND: UNGATED} if gated else {},
         )
 
 

@@ -20,6 +20,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from ..base import Step
 from . import amqp
+from .link import DIFFERS, NOT_FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,9 +40,6 @@ _QUORUM: dict[str, Any] = {
     **UNLIMITED,
     "x-queue-leader-locator": "balanced",  # else the node to which the first bridge connects leads them all
 }
-NOT_FOUND, DIFFERS = 404, 406
-"""What RabbitMQ replies where there is no such queue, and where one is declared otherwise than it is."""
-
 OTHERS = "delete it when it is empty, or set another `store.prefix`"
 """What to do about a queue of that name that is not ours."""
 

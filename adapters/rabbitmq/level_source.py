@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pika.exceptions import ChannelClosedByBroker
-
-from ..base import NotConnected
-from .level_queues import DIFFERS, NOT_FOUND, OTHERS, queues
+from .level_queues import OTHERS, queues
+from .link import DIFFERS, NOT_FOUND
 from .source import Declared, RabbitSource
 
 if TYPE_CHECKING:
@@ -21,7 +19,10 @@ _HINTS = {NOT_FOUND: "`delaybridge apply` makes it, where it is run by a user wh
 
 
 class LevelSource(RabbitSource):
-    """What leaves one level. Declares the queues where the user may; where not, takes them as they are."""
+    """What leaves one level. Declares the queues where the user may; where not, takes them as they are.
+
+    Connecting raises NotConnected as well where a queue is there and is not ours: its messages would never come, or too late.
+    """
 
     def __init__(self, parameters: Callable[[], Sequence[Parameters]], level: Level, *, prefetch: int, timeout: float) -> None:
         wanted = queues(level)
@@ -30,15 +31,5 @@ class LevelSource(RabbitSource):
             Declared(wanted[-1].name, tuple((queue.name, queue.arguments) for queue in wanted)),
             prefetch=prefetch,
             timeout=timeout,
+            hints=_HINTS,
         )
-
-    def connect(self) -> None:
-        """See base.Levelled. NotConnected as well where a queue is there and is not ours: its messages would never come, or too late."""
-        try:
-            super().connect()
-        except NotConnected as error:
-            cause = error.__cause__
-            hint = _HINTS.get(cause.reply_code) if isinstance(cause, ChannelClosedByBroker) else None
-            if hint is None:
-                raise
-            raise NotConnected(f"{error}: {hint}") from cause

@@ -37,6 +37,9 @@ logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 log = structlog.get_logger()
 
+ACCESS_REFUSED, NOT_FOUND, DIFFERS = 403, 404, 406
+"""What RabbitMQ replies where a user may not do it, where there is no such queue or exchange, and where one is declared otherwise than it is."""
+
 _GRACE = 1.0  # seconds that pika, which has the same time-out, may be late
 FOREIGN = (AMQPError, AMQPConnectorException, ChannelError, ReentrancyError, OSError, UnicodeError)
 """All that pika and the socket raise, UnicodeError for a host that can have no such name. Whatever it is, the connection is of no more use: NotConnected."""

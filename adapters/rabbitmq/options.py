@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pika
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from ..options import File, Seconds, WholeSeconds, check_tls, parts_of, scheme_of, texts_of
+from ..options import File, Seconds, WholeSeconds, check_password, check_tls, parts_of, password_of, scheme_of, texts_of
 from ..tls import Tls
 from .address import queue_address
 from .link import translated
@@ -74,8 +74,7 @@ class RabbitMQ(BaseModel):
 
     @model_validator(mode="after")
     def _one_password(self) -> RabbitMQ:
-        if self.password is not None and self.password_file is not None:
-            raise ValueError("give either `password` or `password_file`")
+        check_password(self)
         return self
 
     def parameters(self, purpose: str) -> list[Parameters]:
@@ -97,12 +96,8 @@ class RabbitMQ(BaseModel):
     def _credentials(self, given: Any) -> Any:
         if self.external:
             return pika.credentials.ExternalCredentials()
-        password = given.password
-        if self.password is not None:
-            password = self.password.get_secret_value()
-        elif self.password_file is not None:
-            password = self.password_file.read_text().strip()
-        return pika.PlainCredentials(self.username or given.username, password)
+        password = password_of(self)
+        return pika.PlainCredentials(self.username or given.username, given.password if password is None else password)
 
     @property
     def publisher(self) -> bytes | None:

@@ -30,7 +30,7 @@ from ..base import AdapterError, BackOff, NotConnected, Rejected
 from .address import Target, parse
 from .copies import uncopied
 from .foreign import is_foreign, native
-from .link import Link, not_connected
+from .link import ACCESS_REFUSED, NOT_FOUND, Link, not_connected
 from .wire import CONTENT_OVERHEAD, Confirmed, Returned, content_frames, decode, encode, publish_frame
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_NOT_FOUND, _ACCESS_REFUSED = 404, 403
 _WRITE = 65536  # bytes handed to the socket at once
 _IDLE_ABOVE = 200  # channels, before idle ones are closed
 
@@ -184,7 +183,7 @@ class _Outlet:
         flying = len(self._flying)
         if not flying or not isinstance(reason, ChannelClosedByBroker):
             self._session.give_up(self, not_connected(reason))
-        elif reason.reply_code == _NOT_FOUND:
+        elif reason.reply_code == NOT_FOUND:
             self._session.give_up(self, BackOff(Reason.UNROUTABLE, reason.reply_text))
         else:
             unanswered = self.drain()
@@ -197,7 +196,7 @@ class _Outlet:
 
 
 def _refusal(reason: ChannelClosedByBroker) -> AdapterError:
-    if reason.reply_code == _ACCESS_REFUSED:
+    if reason.reply_code == ACCESS_REFUSED:
         return BackOff(Reason.REFUSED_BY_BROKER, reason.reply_text)
     return Rejected(Reason.REJECTED_BY_BROKER, reason.reply_text)
 

@@ -16,22 +16,25 @@ from ...core.reasons import Reason
 from ..base import Batch, NotConnected, Received, Rejected
 from .address import exchange_address, real_of
 from .foreign import key_of
-from .link import Link
+from .link import ACCESS_REFUSED, NOT_FOUND, Link
 from .wire import Delivery, ack_frame, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pika.channel import Channel
     from pika.connection import Parameters
 
     from .wire import Event, Wire
 
-_NOT_FOUND, _ACCESS_REFUSED = 404, 403
 _BATCH_BYTES = 16 << 20  # a batch that has this much is not made longer
 _STAMPS = frozenset((b"timestamp_in_ms", b"x-opt-rabbitmq-received-time"))
 _COUNTERS = frozenset((b"x-delivery-count", b"x-acquired-count"))
 _ADDED = (*_STAMPS, *_COUNTERS)
+
+
+UNGATED = "no gate leads to it, and nothing is delayed. Run `delaybridge apply`"
+"""What a missing queue means to which a gate should lead."""
 
 
 class Ingress(NamedTuple):
@@ -46,7 +49,7 @@ class Ingress(NamedTuple):
 
     def other_way(self, code: int, *, passive: bool) -> bool:
         """Whether to try again, not passively, after RabbitMQ answered with this code."""
-        return passive and self.create and code == _NOT_FOUND
+        return passive and self.create and code == NOT_FOUND
 
 
 class Declared(NamedTuple):
@@ -57,7 +60,7 @@ class Declared(NamedTuple):
 
     def other_way(self, code: int, *, passive: bool) -> bool:
         """Whether to try again, passively, after RabbitMQ answered with this code."""
-        return not passive and code == _ACCESS_REFUSED
+        return not passive and code == ACCESS_REFUSED
 
 
 class Tap(NamedTuple):
@@ -195,7 +198,10 @@ class _Given(NamedTuple):
 
 
 class RabbitSource:
-    """Consumes one queue. At most `prefetch` messages are unacknowledged, here and in the bridge together."""
+    """Consumes one queue. At most `prefetch` messages are unacknowledged, here and in the bridge together.
+
+    `hints` say what to do where RabbitMQ refuses the queue with one of these codes.
+    """
 
     def __init__(
         self,
@@ -205,11 +211,13 @@ class RabbitSource:
         prefetch: int,
         timeout: float,
         gated: Collection[str] = (),
+        hints: Mapping[int, str] | None = None,
     ) -> None:
         self._parameters = parameters
         self._subscription = subscription
         self._prefetch = prefetch
         self._timeout = timeout
+        self._hints = hints or {}
         self._gated = {name.encode(): real_of(name).encode() for name in gated}
         self._link: Link | None = None
         self._session = _Subscriber(subscription, prefetch)
@@ -225,9 +233,10 @@ class RabbitSource:
             link.start()
         except NotConnected as error:
             cause = error.__cause__
-            if self._gated and isinstance(cause, ChannelClosedByBroker) and cause.reply_code == _NOT_FOUND:
-                raise NotConnected(f"{error}: no gate leads to it, and nothing is delayed. Run `delaybridge apply`") from cause
-            raise
+            hint = self._hints.get(cause.reply_code) if isinstance(cause, ChannelClosedByBroker) else None
+            if hint is None:
+                raise
+            raise NotConnected(f"{error}: {hint}") from cause
         self._link = link
 
     def receive(self, limit: int, timeout: float) -> Batch | None:

@@ -25,7 +25,6 @@ DEATH = b"x-delay-death"
 """A digest of `x-death` as it was when a hop was counted: where RabbitMQ has dead-lettered the message since, somebody tries it again on purpose."""
 
 _X_DEATH = b"x-death"
-_REASON, _DETAIL = b"x-delay-reason", b"x-delay-detail"
 _CANCEL = (Reason.UNSUPPORTED_IN_LEVEL_QUEUES, "a cancellation: nobody can look for a message in a queue")
 
 
@@ -148,9 +147,9 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
     """
     message, expiration = record.message, record.message.properties.expiration
     kept = b"" if reason == Reason.HEADER_DAMAGED else message.headers  # no broker takes a table that cannot be read
-    told: list[tuple[bytes, fields.Value]] = [(_REASON, str(reason)), (_DETAIL, detail[:1000])]
+    told: list[tuple[bytes, fields.Value]] = [(headers.REASON, str(reason)), (headers.DETAIL, detail[:1000])]
     if expiration is not None:
-        told.append((b"x-delay-expiration", expiration.decode(errors="replace")))
+        told.append((headers.EXPIRATION, expiration.decode(errors="replace")))
     return replace(
         record,
         message=Message(message.body, kept + fields.table(told), replace(message.properties, expiration=None), message.key),
@@ -163,8 +162,8 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
 
 def carried(record: Record) -> tuple[str, str]:
     """Why what a carrier takes was dead-lettered: code and detail."""
-    told = {field.name: fields.value_of(field) for field in fields.named(record.message.headers, {_REASON, _DETAIL})}
-    return str(told.get(_REASON, Reason.DELIVERY_FAILED)), str(told.get(_DETAIL, ""))
+    told = {field.name: fields.value_of(field) for field in fields.named(record.message.headers, {headers.REASON, headers.DETAIL})}
+    return str(told.get(headers.REASON, Reason.DELIVERY_FAILED)), str(told.get(headers.DETAIL, ""))
 
 
 def _count_hop(table: bytes) -> tuple[int, bytes]:

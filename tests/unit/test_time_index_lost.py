@@ -112,13 +112,18 @@ def lost_nothing(path: Path, messages: int) -> bool:
     return fine
 
 
-def test_a_manifest_that_was_cut_is_refused_and_no_message_is_deleted(stopped: Path) -> None:
-    ends = record_ends(manifest(stopped))
-    assert len(ends) > 3
+def cut_at_each_record_it_is_refused(path: Path, least: int) -> None:
+    """The manifest, from its end on; it has more records than `least`."""
+    ends = record_ends(manifest(path))
+    assert len(ends) > least
     for end in reversed(ends):
-        os.truncate(manifest(stopped), end)
+        os.truncate(manifest(path), end)
 
-        assert "has lost what was durable" in refused(stopped)
+        assert "has lost what was durable" in refused(path)
+
+
+def test_a_manifest_that_was_cut_is_refused_and_no_message_is_deleted(stopped: Path) -> None:
+    cut_at_each_record_it_is_refused(stopped, 3)
 
 
 def test_a_store_that_is_refused_says_what_is_missing_and_what_to_do_and_opens_when_it_is_back(stopped: Path) -> None:
@@ -136,12 +141,7 @@ def test_a_store_that_is_refused_says_what_is_missing_and_what_to_do_and_opens_w
 
 def test_a_manifest_that_was_cut_after_a_kill_is_refused(killed: Path) -> None:
     """Its log still reaches up to the last write: what is gone is what was in tables before."""
-    ends = record_ends(manifest(killed))
-    assert len(ends) > 10
-    for end in reversed(ends):
-        os.truncate(manifest(killed), end)
-
-        assert "has lost what was durable" in refused(killed)
+    cut_at_each_record_it_is_refused(killed, 10)
 
 
 def test_a_log_that_is_gone_is_missed_also_where_only_one_family_needed_it(tmp_path: Path) -> None:
