@@ -156,10 +156,13 @@ class Cluster:
         )
         return found[group]
 
-    def transaction(self, transactional_id: str) -> str | None:
-        """The state of a producer's last transaction, as Kafka calls it; None where there was none, or the cluster does not tell."""
-        owner = self._owner(transactional_id)
-        return owner.state if owner else None
+    def transaction(self, transactional_id: str) -> Owner | None:
+        """The state of a producer's last transaction; None where there was none, or the cluster does not tell (DESCRIBE on the id is needed)."""
+        try:
+            told = _retried(lambda: self._admin.describe_transactions([transactional_id]))[transactional_id]
+        except _UNTOLD:
+            return None
+        return Owner(transactional_id, str(told.state.value), told.topic_partitions)
 
     def led(self, topics: AbstractSet[str], partitions: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
         """All partitions of these topics, and these: those that have a leader, and those that have none."""
@@ -205,15 +208,8 @@ class Cluster:
             listed = _retried(lambda: self._admin.list_transactions(producer_id_filters=producers))
         except _UNTOLD:
             return {}
-        found = ((each.producer_id, self._owner(each.transactional_id)) for each in chain.from_iterable(listed.values()))
+        found = ((each.producer_id, self.transaction(each.transactional_id)) for each in chain.from_iterable(listed.values()))
         return {producer: owner for producer, owner in found if owner is not None}
-
-    def _owner(self, transactional_id: str) -> Owner | None:
-        try:
-            told = _retried(lambda: self._admin.describe_transactions([transactional_id]))[transactional_id]
-        except _UNTOLD:
-            return None
-        return Owner(transactional_id, str(told.state.value), told.topic_partitions)
 
     def longest_transaction(self) -> int:
         """How long a transaction may take (ms): what a broker says, or Kafka's default where it does not (DESCRIBE_CONFIGS on the cluster is needed)."""

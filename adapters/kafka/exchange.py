@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..base import NotConnected
 from .cluster import opened
 from .finished import Finished
+from .identities import Identities
 from .joined import JoinedSource
 from .level_source import Hub, LevelSource
 from .link import translated
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from ..exchange import Move
     from .level_waiting import LevelRecord
     from .options import Kafka
-    from .transactor import Pending, Readers
+    from .readers import Readers
+    from .transactor import Pending
 
 
 class KafkaExchange:
@@ -38,10 +40,11 @@ class KafkaExchange:
         self._options = options
         self._hub = Hub(options, levels, moving=options.exactly_once)
         self._name = f"{self._hub.group}-{options.level_instance or bridge or secrets.token_hex(8)}"
-        self._markers = Markers(options, self._hub.topics)
+        self._identities = Identities(options, self._name, self._hub.topics)
         self._lock = threading.Lock()
         self._transactor: Transactor | None = None
         self._doubtful: list[tuple[Pending, LevelRecord]] = []
+        self._in_doubt = self._identities.last
         self._users = 0
 
     def source(self, level: Level) -> LevelSource:
@@ -56,8 +59,8 @@ class KafkaExchange:
         """See exchange.Exchange. Each of a bridge's routes has a producer of its own."""
         if not self._options.exactly_once or not isinstance(source, KafkaSource) or not isinstance(source.subscription, Subscription):
             return None
-        markers = Markers(self._options, self._hub.topics)
-        return JoinedSource(source, source.subscription.group, markers, partial(self._opened, f"{self._name}:{route}", markers))
+        markers = Markers(self._options, f"{self._name}:{route}", self._hub.topics)
+        return JoinedSource(source, source.subscription.group, markers, partial(self._opened, markers))
 
     def join(self) -> Transactor:
         """The producer, made where there is none that works. Tells what the one before left in doubt. Raises NotConnected."""
@@ -65,20 +68,20 @@ class KafkaExchange:
             if self._transactor is not None and self._transactor.broken:
                 self._close()
             if self._transactor is None:
-                self._transactor = self._opened(self._name, self._markers, self._hub, leaves_doubt=True)
+                self._transactor = self._opened(self._identities.free(), self._hub, leaves_doubt=True)
             self._settle()
             self._users += 1
             return self._transactor
 
     def _settle(self) -> None:
-        """Tell what became of moves whose transaction was in doubt: the producer's successor has ended it, and the group's positions say how."""
+        """Tell what became of moves whose transaction was in doubt: its end is decided by now, and the group's positions say how."""
         if not self._doubtful:
             return
         partitions = {record.partition for _, record in self._doubtful}
         with opened(self._options) as cluster:
             positions = cluster.positions(self._hub.group, partitions)
         known = {each: Finished(position.offset, position.metadata or "") for each, position in positions.items()}
-        happened = self._markers.committed and all(
+        happened = self._in_doubt.committed and all(
             record.partition in known and known[record.partition].includes(record.offset) for _, record in self._doubtful
         )
         doubtful, self._doubtful = self._doubtful, []
@@ -99,15 +102,15 @@ class KafkaExchange:
         transactor.close()
         if transactor.in_doubt:
             self._doubtful += transactor.doubtful
+            self._in_doubt = self._identities.last
         else:
             _tell(transactor.doubtful, NotConnected("its transaction did not come to its end"))
 
-    def _opened(self, name: str, markers: Markers, readers: Readers, *, leaves_doubt: bool = False) -> Transactor:
+    def _opened(self, markers: Markers, readers: Readers, *, leaves_doubt: bool = False) -> Transactor:
         options, limit = self._options, self._options.session_timeout
         with translated():
             configs = options.client("mover") | {"request_timeout_ms": int(limit * 500)}
-        markers.recall(name)
-        transactions = {"transactional_id": name, "transaction_timeout_ms": int(limit * 1000)}
+        transactions = {"transactional_id": markers.name, "transaction_timeout_ms": int(limit * 1000)}
         return Transactor(configs, options.connection_timeout, limit, transactions, readers, markers, leaves_doubt=leaves_doubt)
 
 

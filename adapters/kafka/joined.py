@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from .markers import Markers
     from .poller import Poller
     from .progress import Given
-    from .transactor import Readers, Transactor
+    from .readers import Readers
+    from .transactor import Transactor
 
 _PATIENCE = 10.0  # s, for a transaction and its repetitions
 _LOOK = 1.0  # s, after which the producer is asked whether it still works
@@ -58,6 +59,7 @@ class JoinedSource(KafkaSource):
     def connect(self) -> None:
         """See base.Source. The producer comes first: it ends what the one before has begun, before the group's offsets are asked for."""
         self.close()
+        self._markers.recall()
         transactor = self._opened_producer(self)
         try:
             if not self._markers.committed:

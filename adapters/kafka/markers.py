@@ -17,11 +17,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from ..base import NotConnected
 from .cluster import COMMITTED, OFFSETS, opened
 from .transactions import Aborted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
     from kafka import TopicPartition
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
     from .options import Kafka
 
 AGAIN = 2.0
-"""Seconds after which partitions without a leader are looked at again: each look asks about all topics, and all moves wait for it."""
+"""Seconds after which partitions to which nothing can be written are looked at again: each look asks about all topics, and all moves wait for it."""
+
+UNWRITABLE = "a partition has no leader, or fewer replicas in sync than min.insync.replicas"
+ENDING = 3.0
+"""Seconds within which the end of a transaction is written, as a rule."""
+_DECIDED = ("PrepareCommit", "PrepareAbort")
+"""The states of a transaction whose end is being written."""
 
 
 class Producer(Protocol):
@@ -46,13 +53,26 @@ class Producer(Protocol):
 
 
 class Markers:
-    """What is known of the ends of all transactions of one transactional id. Its producers use it one after the other.
+    """What is known of the ends of all transactions of one transactional id, `name`. Its producers use it one after the other.
 
-    `topics`: all of their partitions are looked at, whether this process has used them or not. `doubtful`: it is time to look.
+    `topics`: all of their partitions are looked at, whether this process has used them or not. `doubtful`: it is time to look. `busy`: ids that
+    are, in whose place this one is used; its time is `over` once none of them is. `overdue`: its last end was waited for long enough.
     """
 
-    def __init__(self, options: Kafka, topics: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: Kafka,
+        name: str,
+        topics: Iterable[str],
+        busy: Sequence[Markers] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.over = False
+        self.overdue = False
         self._options = options
+        self._busy = busy
+        self._held: AbstractSet[TopicPartition] = frozenset()
         self._clock = clock
         self._again_at = 0.0
         self._topics = frozenset(topics)
@@ -71,16 +91,23 @@ class Markers:
 
     @property
     def waiting(self) -> AbstractSet[TopicPartition]:
-        """The partitions that could not be looked at, because they have no leader."""
-        return self._owed.keys()
+        """The partitions to which nothing can be written: they have no leader, or too few replicas for the end of a transaction."""
+        return self._owed.keys() | self._held
 
-    def recall(self, transactional_id: str) -> None:
-        """Ask how the last transaction ended, before the next producer takes the id over, which aborts one that is open. Raises NotConnected."""
+    def recall(self) -> AbstractSet[TopicPartition]:
+        """Ask how the last transaction ended, before the next producer takes the id over, which aborts one that is open. Raises NotConnected.
+
+        Where that is decided and not written everywhere yet, the id is busy; returns where it is not.
+        """
         with opened(self._options) as cluster:
-            self._last = _committed(cluster.transaction(transactional_id), self._last)
+            last = cluster.transaction(self.name)
+        self._last = _committed(last.state if last else None, self._last)
         if not self._used:
             self._before = self._last
         self.doubtful = True
+        busy = last.partitions if last and last.state in _DECIDED else frozenset()
+        self.overdue = self.overdue and bool(busy)
+        return busy
 
     def doubt(self) -> None:
         """A connection was lost: markers may be missing anywhere. Any thread."""
@@ -96,26 +123,30 @@ class Markers:
         Raises Aborted where one of these has no leader, and NotConnected. Does nothing where nothing has happened.
         """
         if self.doubtful or (self.waiting and self._clock() >= self._again_at):
+            mend = self.doubtful or bool(self._owed)
             self.doubtful = False
             self._again_at = self._clock() + AGAIN
-            self._look(producer)
-        if not self._owed.keys().isdisjoint(partitions):
-            raise Aborted("a partition has no leader")
+            self._held = frozenset().union(*(each.recall() for each in self._busy))
+            if mend and self._last is not None:
+                self._mend(producer, self._last)
+            self.over = bool(self._busy) and not self.waiting
+            if self.over:
+                raise NotConnected(f"the transactions of {self._busy[0].name} have ended: it is used again")
+        if not self.waiting.isdisjoint(partitions):
+            raise Aborted(UNWRITABLE)
         fresh = partitions - self._used
         if fresh:
             self._used |= fresh
             if self._before is not None:
                 producer.end_again(fresh, committed=self._before)
 
-    def _look(self, producer: Producer) -> None:
+    def _mend(self, producer: Producer, last: bool) -> None:
         """What has no leader, or whose end is not certain this time either, keeps the end that it is owed now, whatever ends meanwhile."""
-        if self._last is None:
-            return
         with opened(self._options) as cluster:
             led, leaderless = cluster.led(self._topics | {OFFSETS}, self._used)
             found = cluster.unfinished(led, producer.producer_id)
         self._used |= {each for each in led | leaderless if each.topic != OFFSETS}
-        self._owed = owed = {each: self._owed.get(each, self._last) for each in found | leaderless}
+        self._owed = owed = {each: self._owed.get(each, last) for each in found | leaderless}
         for committed in (True, False):
             group = {each for each in found if owed[each] == committed}
             if group:

@@ -8,6 +8,7 @@ tests/unit/test_kafka_transactions.py.
 from __future__ import annotations
 
 import heapq
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from .sender import Flight
 
 _OFFSETS = (Priority.ADD_PARTITIONS_OR_OFFSETS + Priority.END_TXN) / 2
+_TOO_FEW = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfterAppendError)
+_VERIFYING = 1.0
+"""Seconds for which "too few replicas" may mean that a broker is asking the coordinator whether a partition is in the transaction."""
 _OPEN = (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING_TRANSACTION)
 
 
@@ -222,6 +226,12 @@ class MoveDelivery(Delivery):
     """Sends batches of partitions that are in the transaction already while a request about it is under way; kafka-python waits for that first."""
 
     _transaction_manager: Moving
+
+    def _can_retry(self, batch: Flight, error_cls: type[Exception]) -> bool:
+        """See Sender. Too few replicas are not waited for, as the transaction's others would wait, too."""
+        if issubclass(error_cls, _TOO_FEW) and time.monotonic() - batch.created > _VERIFYING:
+            return False
+        return super()._can_retry(batch, error_cls)
 
     def run_once(self) -> None:
         """See Sender."""

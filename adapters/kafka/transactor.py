@@ -10,7 +10,7 @@ import heapq
 import threading
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kafka import errors
 from kafka.structs import ConsumerGroupMetadata
@@ -18,20 +18,21 @@ from kafka.structs import ConsumerGroupMetadata
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Outgoing, Rejected
 from ..exchange import Gone
-from .markers import AGAIN
+from .markers import AGAIN, ENDING, UNWRITABLE
 from .sink import Publisher
 from .transactions import Aborted, MoveDelivery, Moving, abort, ended
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from kafka import OffsetAndMetadata, TopicPartition
+    from kafka import TopicPartition
 
     from ..base import Confirm, Outcome
     from ..exchange import Move
     from .batches import Prepared
     from .markers import Markers
+    from .readers import Readers, Session
 
 _MOST = 500
 """Moves in one transaction: what one that is refused may cost the others."""
@@ -40,41 +41,6 @@ _PAUSE = 0.05  # s, after which a transaction that came in the middle of a rebal
 _CLOSED = "the mover was closed"
 _OLDEST = (3, 0)
 """Kafka's first version that tells how a transaction ended and where one is open (KIP-664): without that a lost connection may lose or double messages."""
-
-
-class Session(Protocol):
-    """One connection of those whose records are finished. Any thread; does not block."""
-
-    def member(self) -> Any:
-        """In whose name a transaction finishes records, None where there is nobody: ask before they are looked up."""
-        ...
-
-    def out(self, token: bytes) -> Any:
-        """What was given out as this, None where it comes again or belongs to somebody else."""
-        ...
-
-    def positions(self, found: Iterable[Any]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """What the group commits when these are finished. Raises KeyError where a partition has gone."""
-        ...
-
-    def finished(self, found: Iterable[Any]) -> None:
-        """A committed transaction has finished these."""
-        ...
-
-    def fail(self, reason: NotConnected) -> None:
-        """Nobody knows what is committed: whoever reads here connects anew."""
-        ...
-
-
-class Readers(Protocol):
-    """The consumer group whose records are finished, and its connection while there is one."""
-
-    group: str
-
-    @property
-    def poller(self) -> Session | None:
-        """The connection."""
-        ...
 
 
 class Pending:
@@ -245,6 +211,7 @@ class Transactor(Publisher):
         except Aborted as error:
             self._numbers.commit_asked = False
             self._again(ours, error)
+            self._see()  # where the end cannot be written, nobody need wait for the next one to find out
         except KeyError:  # a partition has gone this moment
             self._later(ours)
         except Exception:  # whatever it is, see _run
@@ -257,11 +224,11 @@ class Transactor(Publisher):
             self._tell(ours, None)
 
     def _placed(self, batch: list[Pending]) -> list[Pending]:
-        """Without those that go where nobody leads, which are told: they keep no others."""
-        if not (leaderless := self._markers.waiting):
+        """Without those that go where nothing can be written, which are told: they keep no others."""
+        if not (unwritable := self._markers.waiting):
             return batch
-        stuck = {each.number for each in batch if not leaderless.isdisjoint(partition for partition, _ in each.parts)}
-        self._tell((each for each in batch if each.number in stuck), BackOff(Reason.REFUSED_BY_BROKER, "a partition has no leader"))
+        stuck = {each.number for each in batch if not unwritable.isdisjoint(partition for partition, _ in each.parts)}
+        self._tell((each for each in batch if each.number in stuck), BackOff(Reason.REFUSED_BY_BROKER, UNWRITABLE))
         return [each for each in batch if each.number not in stuck]
 
     def _attempt(self, moves: Iterable[Pending], finished: Iterable[Any], session: Session, member: Any) -> None:
@@ -339,8 +306,9 @@ class Transactor(Publisher):
                 return
 
     def _see(self) -> None:
-        if not self._numbers.seen.wait(self._patience * 1000):
-            raise NotConnected(f"what became of the last transaction was not seen within {self._patience:g} s")
+        if not self._numbers.seen.wait(ENDING * 1000):
+            self._markers.overdue = True
+            raise NotConnected(f"the end of the last transaction was not written everywhere within {ENDING:g} s")
 
     @property
     def producer_id(self) -> int:

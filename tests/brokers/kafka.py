@@ -66,10 +66,10 @@ def admin(url: str, **configs: Any) -> KafkaAdminClient:
     return KafkaAdminClient(bootstrap_servers=url, bootstrap_timeout_ms=int(START_TIMEOUT * 1000), **configs)
 
 
-def create_topic(url: str, name: str, partitions: int = 1, **configs: str) -> None:
+def create_topic(url: str, name: str, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
     """Create a topic and wait until the broker knows it; `configs` with `_` for `.`: `cleanup_policy="compact"`."""
     settings = {key.replace("_", "."): value for key, value in configs.items()}
-    wanted = {name: {"num_partitions": partitions, "replication_factor": 1, "configs": settings}}
+    wanted = {name: {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}}
 
     def created() -> bool:
         try:
@@ -114,7 +114,7 @@ class Native(PrivateProcess):
     """A private node, broker and controller in one process: own ports and data, on the loopback interface only.
 
     `listeners` adds some, by name with their protocol, as `{"SECURE": "SASL_SSL"}`; their addresses are in `urls`. `config` is added to
-    server.properties. `scram` adds users, as `SCRAM-SHA-256=[name=alice,password=wonder]`.
+    server.properties. `scram` adds users, as `SCRAM-SHA-256=[name=alice,password=wonder]`. `first` makes it the second broker of that node's cluster.
     """
 
     name = "Kafka"
@@ -125,22 +125,26 @@ class Native(PrivateProcess):
         listeners: Mapping[str, str] | None = None,
         scram: Sequence[str] = (),
         ports: Ports = any_port,
+        first: Native | None = None,
     ) -> None:
         super().__init__()
         self.provider = f"private process of Kafka {VERSION} in {JARS}"
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | dict(listeners or {})
         self.urls = {name: f"127.0.0.1:{ports(9092) if name == 'PLAINTEXT' else free_port()}" for name in protocols}
         self.url = self.urls["PLAINTEXT"]
+        self.cluster: str = first.cluster if first else base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
         self._scram = scram
-        self._files(protocols, dict(config or {}))
+        self._files(protocols, dict(config or {}), first)
 
-    def _files(self, protocols: Mapping[str, str], config: dict[str, str]) -> None:
+    def _files(self, protocols: Mapping[str, str], config: dict[str, str], first: Native | None) -> None:
         addresses = {name: f"{name}://{url}" for name, url in self.urls.items()}
+        advertised = ",".join(address for name, address in addresses.items() if name != "CONTROLLER")
         properties = {
             **_ONE_NODE,
-            "controller.quorum.voters": f"1@{self.urls['CONTROLLER']}",
-            "listeners": ",".join(addresses.values()),
-            "advertised.listeners": ",".join(address for name, address in addresses.items() if name != "CONTROLLER"),
+            **({"node.id": "2", "process.roles": "broker"} if first else {}),
+            "controller.quorum.voters": f"1@{(first or self).urls['CONTROLLER']}",
+            "listeners": advertised if first else ",".join(addresses.values()),
+            "advertised.listeners": advertised,
             "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             "log.dirs": str(self.directory / "data"),
             **config,
@@ -157,11 +161,10 @@ class Native(PrivateProcess):
     def prepare(self) -> None:
         if (self.directory / "data").exists():
             return
-        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
         users = [part for user in self._scram for part in ("--add-scram", user)]
         tool = self._java("128m", "kafka.tools.StorageTool")
         done = subprocess.run(
-            [*tool, "format", "-t", identity, "-c", self._properties, *users],
+            [*tool, "format", "-t", self.cluster, "-c", self._properties, *users],
             cwd=self.directory,
             check=False,
             capture_output=True,

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from brokers.common import wait_until
@@ -210,3 +211,19 @@ class Intake(threading.Thread):
     def stop(self) -> None:
         self._stop_asked.set()
         self.join()
+
+
+def slowest_of_others(user: User, sink: KafkaSink, until: str) -> float:
+    """The longest (s) that another topic's message took, for four seconds and until there is an outcome for `until`."""
+
+    def heard(tag: str) -> bool:
+        return any(each == tag.encode() for each, _ in user.outcomes)
+
+    began, number, slowest = time.monotonic(), 0, 0.0
+    while time.monotonic() - began < 4 or not heard(until):
+        number, at = number + 1, time.monotonic()
+        tag = f"other {number}"
+        sink.publish([out(tag, user.topic)])
+        wait_until(partial(heard, tag), "another topic's message to be confirmed")
+        slowest = max(slowest, time.monotonic() - at)
+    return slowest

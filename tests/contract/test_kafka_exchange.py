@@ -46,8 +46,7 @@ class Bridge:
         self.outcomes: list[Outcome] = []
         self.source: Source = exchange.source(levels.levels[0])
         self.mover = moving(exchange)
-        self.source.connect()
-        self.mover.connect(self.outcomes.extend)
+        self.connect()
 
     def move(self, messages: list[Received], address: str, *more: tuple[str, Message], size: int = 0) -> None:
         self.mover.move(
@@ -63,6 +62,10 @@ class Bridge:
         found = [word(error) for _, error in self.outcomes]
         self.outcomes.clear()
         return found
+
+    def connect(self) -> None:
+        self.source.connect()
+        self.mover.connect(self.outcomes.extend)
 
     def close(self) -> None:
         self.source.close()
@@ -200,7 +203,7 @@ def test_a_destination_that_nobody_leads_keeps_no_other_move(world: World, monke
         return found - {partition}, leaderless | {partition}
 
     monkeypatch.setattr(Cluster, "led", without)
-    bridge.exchange._markers.doubt()
+    bridge.exchange._identities.last.doubt()
     bridge.move(messages[1:3], nobodys)
     bridge.move(messages[3:], world.destination)
     assert sorted(bridge.words(8)) == ["confirmed"] * 6 + ["refused_by_broker"] * 2
@@ -242,10 +245,9 @@ def test_a_bridge_that_lost_its_partitions_moves_nothing_of_them(world: World, h
 
 def test_a_producer_that_was_fenced_off_ends_its_session_and_starts_anew(world: World) -> None:
     world.levels.put("a", "b")
-    bridge = world.bridge()
+    bridge = world.bridge("same")
     messages = taken(bridge, 2)
-    impostor = adapter.level_exchange(world.levels.user.options(), world.levels.levels)
-    impostor._name = bridge.exchange._name
+    impostor = adapter.level_exchange(world.levels.user.options(), world.levels.levels, "same")
     mover = moving(impostor)
     mover.connect(lambda _: None)
     bridge.move(messages, world.destination)
@@ -253,8 +255,7 @@ def test_a_producer_that_was_fenced_off_ends_its_session_and_starts_anew(world: 
     assert producer is not None
     wait_until(lambda: producer.broken, "the producer to hear of it")
     mover.close()
-    bridge.source.connect()
-    bridge.mover.connect(bridge.outcomes.extend)
+    bridge.connect()
     assert bridge.words(2) == ["NotConnected"] * 2
     bridge.move(taken(bridge, 2), world.destination)
     assert bridge.words(2) == ["confirmed"] * 2

@@ -208,7 +208,7 @@ def test_check_finds_whatever_lets_kafka_drop_what_the_bridge_has_not_taken_or_d
     stage: Stage, setting: str, value: str, word: str
 ) -> None:
     create_topic(stage.url, stage.name)
-    create_topic(stage.url, stage.ingress, 1, **{setting: value})
+    create_topic(stage.url, stage.ingress, 1, 1, **{setting: value})
     assert any(word in problem for problem in problems(stage.interception().check()))
 
 

@@ -10,10 +10,12 @@ from unit.kafka_cluster import asked_by
 
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Kafka, markers
+from delaybridge.adapters.kafka.cluster import Owner
 from delaybridge.adapters.kafka.markers import AGAIN, Markers
 from delaybridge.adapters.kafka.transactions import Aborted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
 LEVEL, OTHER, OUT = (TopicPartition(topic, 0) for topic in ("level", "other", "out"))
@@ -25,12 +27,15 @@ class Cluster:
 
     def __init__(self) -> None:
         self.state: str | None = "CompleteCommit"
+        self.busy: dict[str, set[TopicPartition]] = {}
         self.looks = 0
         self.open: set[TopicPartition] = set()
         self.leaderless: set[TopicPartition] = set()
 
-    def transaction(self, _: str) -> str | None:
-        return self.state
+    def transaction(self, name: str) -> Owner | None:
+        if name in self.busy:
+            return Owner(name, "PrepareAbort", self.busy[name])
+        return Owner(name, self.state, frozenset()) if self.state else None
 
     def led(self, _: AbstractSet[str], used: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
         self.looks += 1
@@ -79,9 +84,13 @@ def clock() -> Clock:
     return Clock()
 
 
+def made(clock: Clock, name: str = "name", busy: Sequence[Markers] = ()) -> Markers:
+    return Markers(Kafka(bootstrap_servers="127.0.0.1:1"), name, ["level", "other"], busy, clock)
+
+
 @pytest.fixture
 def known(cluster: Cluster, clock: Clock) -> Markers:  # noqa: ARG001 - it is asked by these
-    return Markers(Kafka(bootstrap_servers="127.0.0.1:1"), ["level", "other"], clock)
+    return made(clock)
 
 
 @pytest.fixture
@@ -105,13 +114,13 @@ def test_what_the_predecessor_left_open_ends_as_its_last_transaction_did(
     cluster: Cluster, known: Markers, producer: Producer, state: str, end: bool
 ) -> None:
     cluster.state, cluster.open = state, {LEVEL}
-    known.recall("name")
+    known.recall()
     known.stand(producer)
     assert producer.ends == [({LEVEL}, end)]
 
 
 def test_where_nothing_is_open_nothing_is_ended_and_nobody_asks_twice(cluster: Cluster, known: Markers, producer: Producer) -> None:
-    known.recall("name")
+    known.recall()
     known.stand(producer)
     cluster.open = {LEVEL}
     known.stand(producer)
@@ -125,7 +134,7 @@ def test_while_a_partition_has_no_leader_the_cluster_is_asked_now_and_then_only(
     cluster: Cluster, known: Markers, producer: Producer, clock: Clock
 ) -> None:
     cluster.leaderless = {LEVEL}
-    known.recall("name")
+    known.recall()
     for _ in range(10):
         known.stand(producer, {OTHER})
     assert (cluster.looks, known.waiting) == (1, {LEVEL})
@@ -142,7 +151,7 @@ def test_a_partition_without_a_leader_is_owed_the_end_of_then_whatever_ends_mean
     cluster: Cluster, known: Markers, producer: Producer, clock: Clock
 ) -> None:
     cluster.state, cluster.open, cluster.leaderless = "CompleteAbort", {LEVEL}, {LEVEL}
-    known.recall("name")
+    known.recall()
     known.stand(producer)
     with pytest.raises(Aborted, match="no leader"):
         known.stand(producer, {LEVEL})
@@ -159,19 +168,19 @@ def test_an_end_that_was_not_certain_is_made_again_as_it_was_whatever_became_of_
     cluster: Cluster, known: Markers, producer: Producer
 ) -> None:
     cluster.open = {LEVEL}
-    known.recall("name")
+    known.recall()
     producer.fails = True
     with pytest.raises(NotConnected):
         known.stand(producer)
     producer.fails, cluster.state = False, "Ongoing"
-    known.recall("name")
+    known.recall()
     known.stand(producer)
     assert producer.ends == [({LEVEL}, COMMITTED)]
 
 
 def test_where_it_writes_for_the_first_time_the_end_is_the_predecessors(cluster: Cluster, known: Markers, producer: Producer) -> None:
     cluster.state = "CompleteAbort"
-    known.recall("name")
+    known.recall()
     known.stand(producer, {OTHER})
     known.ended(COMMITTED)
     known.stand(producer, {OTHER, OUT})
@@ -180,15 +189,68 @@ def test_where_it_writes_for_the_first_time_the_end_is_the_predecessors(cluster:
 
 def test_a_producer_without_a_past_ends_nothing(cluster: Cluster, known: Markers, producer: Producer) -> None:
     cluster.state = None
-    known.recall("name")
+    known.recall()
     known.stand(producer, {OUT})
     assert producer.ends == []
 
 
 def test_of_a_successor_that_came_and_went_what_was_known_stands(cluster: Cluster, known: Markers, producer: Producer) -> None:
     cluster.state = "Ongoing"
-    known.recall("name")
+    known.recall()
     cluster.state, cluster.open = "Empty", {LEVEL}
-    known.recall("name")
+    known.recall()
     known.stand(producer)
     assert producer.ends == [({LEVEL}, ABORTED)]
+
+
+def test_an_id_whose_last_end_is_still_being_written_is_busy_where_it_is_not(cluster: Cluster, known: Markers) -> None:
+    assert not known.recall()
+    cluster.busy = {"name": {OUT}}
+    assert known.recall() == {OUT}
+
+
+def test_one_in_the_place_of_busy_ones_keeps_off_their_partitions_until_all_have_ended(
+    cluster: Cluster, known: Markers, clock: Clock
+) -> None:
+    second = made(clock, "second", [known])
+    third = made(clock, "third", [known, second])
+    producer, cluster.state, cluster.busy = Producer(cluster, third), None, {"name": {OUT}, "second": {OTHER}}
+    third.recall()
+    third.stand(producer, {LEVEL})
+    for partition in (OUT, OTHER):
+        with pytest.raises(Aborted, match=r"min\.insync\.replicas"):
+            third.stand(producer, {LEVEL, partition})
+    del cluster.busy["name"]
+    clock.now += AGAIN
+    third.stand(producer, {LEVEL, OUT})
+    assert not third.over
+    cluster.busy.clear()
+    clock.now += AGAIN
+    with pytest.raises(NotConnected, match="name have ended"):
+        third.stand(producer)
+    assert third.over
+
+
+def test_it_stays_while_a_partition_is_owed_an_end_of_its_own(cluster: Cluster, known: Markers, clock: Clock) -> None:
+    second = made(clock, "second", [known])
+    producer, cluster.busy, cluster.leaderless = Producer(cluster, second), {"name": {OUT}}, {LEVEL}
+    second.recall()
+    second.stand(producer)
+    cluster.busy.clear()
+    clock.now += AGAIN
+    second.stand(producer)
+    cluster.leaderless.clear()
+    clock.now += AGAIN
+    with pytest.raises(NotConnected, match="name have ended"):
+        second.stand(producer)
+
+
+def test_a_topic_that_stays_short_of_replicas_has_no_others_looked_at(cluster: Cluster, known: Markers, clock: Clock) -> None:
+    """That takes a request for each topic."""
+    second = made(clock, "second", [known])
+    producer, cluster.busy = Producer(cluster, second), {"name": {OUT}}
+    second.recall()
+    for _ in range(3):
+        second.stand(producer)
+        clock.now += AGAIN
+    assert cluster.looks == 1

@@ -1,0 +1,62 @@
+"""Which transactional id the movers use: the bridge's own, or one in its place.
+
+Kafka keeps an id busy until the end of its transaction is written in all partitions of that, and in one with fewer replicas in sync than its
+`min.insync.replicas` it cannot be written: for one such topic all that is moved would wait. But how the transaction ends is decided by then, and written
+elsewhere. So another id goes on without these partitions; and once all is written, the first one is used again, which sees to what markers.py speaks of.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from ..base import NotConnected
+from .markers import ENDING, Markers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tenacity import RetryCallState
+
+    from .options import Kafka
+
+_MOST = 8
+
+
+class Identities:
+    """The ids of one mover, each with what is known of it. One thread at a time."""
+
+    def __init__(self, options: Kafka, name: str, topics: Iterable[str]) -> None:
+        self._made = partial(Markers, options, topics=frozenset(topics))
+        self._name = name
+        self._all = [self._made(name)]
+
+    @property
+    def last(self) -> Markers:
+        """The one that was used last."""
+        return self._all[-1]
+
+    def free(self) -> Markers:
+        """The one to be used next. Blocks for `ENDING` seconds at most for each that is busy. Raises NotConnected.
+
+        It is the last one unless that is busy: what is open is ended by whoever takes the id over. Then how its transaction ends is known, by `recall`.
+        """
+        if self.last.over:
+            del self._all[1:]
+        while _busy(self.last):
+            if len(self._all) == _MOST:
+                raise NotConnected(f"transactions of {_MOST} producers wait for topics with too few replicas in sync, or none")
+            self._all.append(self._made(f"{self._name}.{len(self._all)}", busy=tuple(self._all)))
+        return self.last
+
+
+def _busy(markers: Markers) -> bool:
+    stop = stop_after_delay(0 if markers.overdue else ENDING)
+    asking = Retrying(retry=retry_if_result(bool), stop=stop, wait=wait_fixed(0.2), retry_error_callback=_told)
+    return bool(asking(markers.recall))
+
+
+def _told(call: RetryCallState) -> object:
+    return call.outcome.result() if call.outcome else None

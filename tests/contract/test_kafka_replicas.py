@@ -1,0 +1,99 @@
+"""One topic has too few replicas in sync to be written to: a broker of its cluster has died. Whatever goes elsewhere goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.common import wait_until
+from brokers.kafka import Native, create_topic
+from brokers.private import running
+from confluent_kafka.admin import AdminClient
+
+from contract.kafka_user import User, out, private, slowest_of_others
+from contract.outcomes import word
+from contract.test_kafka_exchange import Bridge, World, taken
+from contract.test_kafka_levels import bodies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHORT = "short"
+"""The topic, with one partition."""
+
+
+class Pair:
+    """Two nodes. The second one has only copies of `SHORT`, which needs both; it is dead at first."""
+
+    def __init__(self, first: Native, second: Native) -> None:
+        self.url = first.url
+        self._second = second
+        create_topic(self.url, SHORT, replicas=2, min_insync_replicas="2")
+        self.bereave()
+
+    def bereave(self) -> None:
+        self._second.kill()
+        wait_until(lambda: self._in_sync() == [1], "the second node to be missed")
+
+    def heal(self) -> None:
+        self._second.start()
+        wait_until(lambda: len(self._in_sync()) == 2, "the second node to follow the first")
+
+    def _in_sync(self) -> list[int]:
+        found = AdminClient({"bootstrap.servers": self.url, "log_level": 0}).list_topics(SHORT, timeout=10)
+        return list(found.topics[SHORT].partitions[0].isrs)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with private() as first, running(Native(first=first)) as second:
+        yield Pair(first, second)
+
+
+def test_a_sink_holds_up_no_other_topic_also_where_one_refuses_for_as_long_as_a_delivery_may_take(pair: Pair) -> None:
+    with contextlib.closing(User(pair.url)) as user:
+        sink = user.sink(delivery_timeout=1.5)
+        sink.publish([out("short", SHORT)])
+        assert slowest_of_others(user, sink, until="short") < 1.5
+        assert word(dict(user.outcomes)[b"short"]) == "refused_by_broker"
+
+
+def persistently(bridge: Bridge, count: int, address: str) -> None:
+    """Move what the source gives until so much is confirmed, connecting anew where that is asked for, as a bridge does."""
+    while count:
+        messages = taken(bridge, count)
+        bridge.move(messages, address)
+        words = bridge.words(count)
+        assert set(words) <= {"confirmed", "NotConnected"}
+        count -= words.count("confirmed")
+        if count:
+            bridge.connect()
+
+
+def test_movers_go_on_although_kafka_cannot_even_take_back_the_transaction_with_a_message_for_it(pair: Pair) -> None:
+    """And lets its producer begin no other one until it can."""
+    with contextlib.closing(World(pair.url)) as world:
+        world.levels.put(*[f"{number}" for number in range(9)])
+        bridge = world.bridge("it")
+        own = bridge.exchange._identities.last.name
+        bridge.move(taken(bridge, 9)[:2], SHORT)
+        assert bridge.words(2) == ["refused_by_broker"] * 2
+        wait_until(lambda: gone(bridge), "the producer to be given up")
+        bridge.connect()
+        messages = taken(bridge, 9)
+        bridge.move(messages[:2], SHORT)
+        bridge.move(messages[2:], world.destination)
+        assert sorted(bridge.words(9)) == ["confirmed"] * 7 + ["refused_by_broker"] * 2
+        assert sorted(world.read()) == sorted(bodies(messages[2:]))
+        pair.heal()
+        wait_until(lambda: gone(bridge), "the producer to make room for the first one")
+        bridge.connect()
+        assert bridge.exchange._identities.last.name == own
+        persistently(bridge, 2, SHORT)
+        assert sorted(world.read(SHORT)) == sorted(bodies(messages[:2]))
+
+
+def gone(bridge: Bridge) -> bool:
+    producer = bridge.exchange._transactor
+    return producer is not None and producer.broken
