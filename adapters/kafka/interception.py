@@ -103,7 +103,7 @@ class KafkaInterception:
             names = cluster.names()
             read = self.read(names)
             topics = cluster.topics(_with_destinations(read))
-            findings = [finding for one in read for finding in _check_topic(topics, one)]
+            findings = [finding for one in read for finding in self._check_topic(topics, one)]
             return [*findings, *self._check_strays(cluster, names, read), *self._check_groups(cluster, topics, read)]
 
     def probe(self) -> list[Finding]:
@@ -158,11 +158,46 @@ class KafkaInterception:
         return Step(f"topic `{one.name}` takes in delayed messages{_beside(one, partitions)}", command, done)
 
     def _command(self, verb: str, topic: str, *more: str) -> str:
-        return shlex.join(
-            ["kafka-topics.sh", "--bootstrap-server", ",".join(self._options.bootstrap_servers), verb, "--topic", topic, *more]
-        )
+        return shlex.join(["kafka-topics.sh", "--bootstrap-server", self._servers, verb, "--topic", topic, *more])
+
+    @property
+    def _servers(self) -> str:
+        return ",".join(self._options.bootstrap_servers)
 
     # --- check ---
+
+    def _check_topic(self, topics: Mapping[str, Topic], one: Ingress) -> Iterator[Finding]:
+        topic, destination = topics.get(one.name), topics.get(one.destination)
+        if topic is None:
+            yield Finding(False, f"topic `{one.name}` does not exist", APPLY)
+            return
+        problems = [*self._check_destination(topic, one, destination), *self._check_settings(topic)]
+        leads = f" leads to `{one.destination}`, and" if one.destination else ""
+        yield from problems or [Finding(True, f"topic `{one.name}`{leads} keeps what the bridge has not taken for {_days(topic)}")]
+
+    def _check_destination(self, topic: Topic, one: Ingress, destination: Topic | None) -> Iterator[Finding]:
+        if one.destination and destination is None:
+            yield Finding(
+                False, f"topic `{one.name}` leads to `{one.destination}`, which does not exist", "create it, with as many partitions"
+            )
+        elif destination is not None and destination.partitions != topic.partitions:
+            both = f"topic `{topic.name}` has {topic.partitions} partitions and `{one.destination}` {destination.partitions}"
+            text = f"{both}: delayed messages change their partition"
+            fewer, more = sorted((topic, destination), key=lambda each: each.partitions)
+            yield Finding(False, text, self._command("--alter", fewer.name, "--partitions", str(more.partitions)))
+
+    def _check_settings(self, topic: Topic) -> Iterator[Finding]:
+        """Whatever lets Kafka drop a record that no bridge has taken, or refuse it; or lets one be delivered too early."""
+        if _is_closed(topic):
+            yield Finding(
+                False, f"topic `{topic.name}` takes no messages: `delaybridge apply --undo` was interrupted", f"{APPLY}, or --undo again"
+            )
+        if not topic.settings:
+            yield Finding(False, f"the settings of topic `{topic.name}` may not be read", "allow the bridge's user DESCRIBE_CONFIGS on it")
+            return
+        for key, text in _unsafe(topic):
+            alter = f"kafka-configs.sh --bootstrap-server {self._servers} --alter --entity-type topics --entity-name {topic.name}"
+            yield Finding(False, text, f"{alter} --add-config {key}={SETTINGS[key]}")
 
     def _check_strays(self, cluster: Cluster, names: Iterable[str], read: Sequence[Ingress]) -> Iterator[Finding]:
         """A cluster that creates topics by itself makes one for any delayed message whose topic has no ingress."""
@@ -220,47 +255,19 @@ def _settings(topics: Mapping[str, Topic], one: Ingress) -> dict[str, str]:
     return SETTINGS | ({} if destination is None else {key: destination.own[key] for key in INHERITED if key in destination.own})
 
 
-def _check_topic(topics: Mapping[str, Topic], one: Ingress) -> Iterator[Finding]:
-    topic, destination = topics.get(one.name), topics.get(one.destination)
-    if topic is None:
-        yield Finding(False, f"topic `{one.name}` does not exist", APPLY)
-        return
-    problems = [*_check_destination(topic, one, destination), *_check_settings(topic)]
-    leads = f" leads to `{one.destination}`, and" if one.destination else ""
-    yield from problems or [Finding(True, f"topic `{one.name}`{leads} keeps what the bridge has not taken for {_days(topic)}")]
-
-
-def _check_destination(topic: Topic, one: Ingress, destination: Topic | None) -> Iterator[Finding]:
-    if one.destination and destination is None:
-        yield Finding(False, f"topic `{one.name}` leads to `{one.destination}`, which does not exist", "create it, with as many partitions")
-    elif destination is not None and destination.partitions != topic.partitions:
-        text = f"topic `{one.name}` has {topic.partitions} partitions and `{one.destination}` {destination.partitions}: delayed messages change their partition"
-        most = max(topic.partitions, destination.partitions)
-        yield Finding(False, text, f"give both {most}: kafka-topics.sh --alter --topic … --partitions {most}")
-
-
-def _check_settings(topic: Topic) -> Iterator[Finding]:
-    """Whatever lets Kafka drop a record that no bridge has taken, or refuse it; or lets one be delivered too early."""
-    if _is_closed(topic):
-        yield Finding(
-            False, f"topic `{topic.name}` takes no messages: `delaybridge apply --undo` was interrupted", f"{APPLY}, or --undo again"
-        )
-    alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config"
-    if not topic.settings:
-        yield Finding(False, f"the settings of topic `{topic.name}` may not be read", "allow the bridge's user DESCRIBE_CONFIGS on it")
-        return
-    if "compact" in topic.settings["cleanup.policy"]:
-        text = f"topic `{topic.name}` is compacted: of two delayed messages with one key the first may be dropped"
-        yield Finding(False, text, f"{alter} cleanup.policy=delete")
-    if "delete" in topic.settings["cleanup.policy"] and 0 <= int(topic.settings["retention.ms"]) < SHORTEST:
-        text = f"topic `{topic.name}` keeps records for {_days(topic)}: if the bridge is down for longer, they are lost"
-        yield Finding(False, text, f"{alter} retention.ms={RETENTION}")
-    if topic.settings["message.timestamp.type"] != SETTINGS["message.timestamp.type"]:
-        text = f"in topic `{topic.name}` a delay counts from the time that its producer gives a record: it may be of an hour ago"
-        yield Finding(False, text, f"{alter} message.timestamp.type={SETTINGS['message.timestamp.type']}")
-    if int(topic.settings["retention.bytes"]) >= 0:
-        text = f"topic `{topic.name}` drops records above {topic.settings['retention.bytes']} bytes in a partition, taken or not"
-        yield Finding(False, text, f"{alter} retention.bytes=-1")
+def _unsafe(topic: Topic) -> Iterator[tuple[str, str]]:
+    """The settings that differ from SETTINGS in a way that does harm, and which."""
+    settings = topic.settings
+    if "compact" in settings["cleanup.policy"]:
+        yield "cleanup.policy", f"topic `{topic.name}` is compacted: of two delayed messages with one key the first may be dropped"
+    if "delete" in settings["cleanup.policy"] and 0 <= int(settings["retention.ms"]) < SHORTEST:
+        yield "retention.ms", f"topic `{topic.name}` keeps records for {_days(topic)}: if the bridge is down for longer, they are lost"
+    if settings["message.timestamp.type"] != SETTINGS["message.timestamp.type"]:
+        told = f"in topic `{topic.name}` a delay counts from the time that its producer gives a record: it may be of an hour ago"
+        yield "message.timestamp.type", told
+    if int(settings["retention.bytes"]) >= 0:
+        told = f"topic `{topic.name}` drops records above {settings['retention.bytes']} bytes in a partition, taken or not"
+        yield "retention.bytes", told
 
 
 def _days(topic: Topic) -> str:

@@ -11,13 +11,14 @@ import pika.exceptions
 
 from brokers import activemq, kafka, rabbitmq
 from brokers.common import Unavailable, usual_port
+from delaybridge.adapters.kafka.interception import SETTINGS
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
 BROKERS: dict[str, Any] = {"RabbitMQ": rabbitmq, "Kafka": kafka, "ActiveMQ": activemq}
-TOPICS = ("orders", "orders.delayed")
+PARTITIONS = 3
 
 
 def run(stack: ExitStack) -> str:
@@ -54,8 +55,8 @@ def _start(module: Any, stack: ExitStack) -> Any:
     stack.callback(broker.stop)
     broker.start()
     if module is kafka:
-        for topic in TOPICS:
-            kafka.create_topic(broker.url, topic, partitions=3)
+        kafka.create_topic(broker.url, "orders", PARTITIONS)
+        kafka.create_topic(broker.url, "orders.delayed", PARTITIONS, 1, **SETTINGS)  # as `apply` makes it, so that `doctor` is content
     if module is rabbitmq:
         create_orders(broker.url)
     return broker

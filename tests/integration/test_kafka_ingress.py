@@ -189,27 +189,35 @@ def test_check_finds_missing_topics(stage: Stage) -> None:
     assert f"topic `{stage.ingress}` leads to `{stage.name}`, which does not exist" in problems(stage.interception().check())
 
 
-def test_check_finds_partitions_that_differ(stage: Stage) -> None:
+def test_check_finds_partitions_that_differ_and_gives_the_command_that_mends_it(stage: Stage) -> None:
     create_topic(stage.url, stage.name, 3)
     create_topic(stage.url, stage.ingress, 2)
-    assert any(f"has 2 partitions and `{stage.name}` 3" in problem for problem in problems(stage.interception().check()))
+    (found,) = [each for each in stage.interception().check() if f"has 2 partitions and `{stage.name}` 3" in each.what]
+    assert found.fix == f"kafka-topics.sh --bootstrap-server {stage.url} --alter --topic {stage.ingress} --partitions 3"
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "word"),
+    ("setting", "value", "word", "mended"),
     [
-        ("retention_ms", "3600000", "keeps records for 0.0417 days"),
-        ("retention_bytes", "1000", "drops records above 1000 bytes"),
-        ("cleanup_policy", "compact", "is compacted"),
-        ("message_timestamp_type", "CreateTime", "a delay counts from the time that its producer gives a record"),
+        ("retention_ms", "3600000", "keeps records for 0.0417 days", "retention.ms=1209600000"),
+        ("retention_bytes", "1000", "drops records above 1000 bytes", "retention.bytes=-1"),
+        ("cleanup_policy", "compact", "is compacted", "cleanup.policy=delete"),
+        (
+            "message_timestamp_type",
+            "CreateTime",
+            "a delay counts from the time that its producer gives a record",
+            "message.timestamp.type=LogAppendTime",
+        ),
     ],
 )
 def test_check_finds_whatever_lets_kafka_drop_what_the_bridge_has_not_taken_or_deliver_it_early(
-    stage: Stage, setting: str, value: str, word: str
+    stage: Stage, setting: str, value: str, word: str, mended: str
 ) -> None:
     create_topic(stage.url, stage.name)
     create_topic(stage.url, stage.ingress, 1, 1, **{setting: value})
-    assert any(word in problem for problem in problems(stage.interception().check()))
+    (found,) = [each for each in stage.interception().check() if word in each.what]
+    entity = f"--entity-type topics --entity-name {stage.ingress}"
+    assert found.fix == f"kafka-configs.sh --bootstrap-server {stage.url} --alter {entity} --add-config {mended}"
 
 
 def test_check_finds_an_ingress_topic_that_nobody_reads(stage: Stage) -> None:
