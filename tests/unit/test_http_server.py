@@ -26,6 +26,7 @@ from delaybridge.bridge.http.openapi import document
 from delaybridge.bridge.http.streams import ARROW, NDJSON, STREAMS, Streams
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import message
+from delaybridge.core.store import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -379,3 +380,16 @@ def test_the_openapi_document_is_sound() -> None:
         assert declared == set(re.findall(r"{(\w+)}", path))
         assert all(answer["description"] for answer in operation["responses"].values())
         assert ("requestBody" in operation) <= (method == "post")
+
+
+def test_the_openapi_document_says_what_level_queues_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise Unsupported("it needs a time index")
+
+    for name in ("messages", "find", "pending", "cancel", "reschedule", "release", "dead_letters", "retry_dead_letter", "drop_dead_letter"):
+        monkeypatch.setattr(FakeControl, name, refuse)
+    asked = {"id": "order-1", "number": "1", "name": "orders"}
+    with serving(FakeControl(), Http(port=0)) as (_, client):
+        for path, method, operation in operations(document(ENDPOINTS, "0.1.0")):
+            answer = client.request(method, path.format_map(asked), json={"due": "1h"} if path.endswith("reschedule") else None)
+            assert (answer.status_code == 501) == ("501" in operation["responses"]), (method, path)
