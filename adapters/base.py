@@ -317,7 +317,7 @@ class Trimmable(LevelDeclaration, Protocol):
 
 @runtime_checkable
 class Producing(Protocol):
-    """Optional ability of an adapter whose sink keeps headers from the broker with which a producer asks for a delay."""
+    """Optional ability of an adapter whose sink does not do with a delay header what a producer on this broker does."""
 
     def producer(self, options: Any, route: Any) -> Sink:
         """A sink for what somebody sends as a producer of this route (its validated `from` section) would, delay headers included."""

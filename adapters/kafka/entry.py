@@ -36,6 +36,12 @@ class KafkaAdapter:
         """See base.Adapter."""
         return KafkaSink(lambda: options.client("sink"), options.connection_timeout, options.delivery_timeout)
 
+    def producer(self, options: Kafka, route: Endpoint) -> KafkaSink:
+        """See base.Producing. Delayed messages go where `delaybridge-instrument` sends them."""
+        from .ingress_sink import ProducerSink  # noqa: PLC0415 - only `delaybridge send` needs it
+
+        return ProducerSink(options, route)
+
     def tap(self, options: Kafka, address: str) -> KafkaSource:
         """Copies of what arrives at the topic `address`, read without a group; nothing is taken away."""
         return KafkaSource(options, Tap(address))
