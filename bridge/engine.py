@@ -179,6 +179,11 @@ class Engine:
     def _level_workers(self) -> list[list[Worker]]:
         return self._queues.workers if self._queues else []
 
+    @property
+    def level_queues_refusing(self) -> int:
+        """How many level queues do not take what is for them."""
+        return self._queues.refusing if self._queues else 0
+
     def start(self) -> None:
         """Start all threads; connecting goes on in them."""
         for worker in reversed(self.workers):

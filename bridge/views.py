@@ -91,7 +91,7 @@ class LevelStatus(msgspec.Struct, frozen=True):
     """One level queue: how long each message waits there (ms), and `depth`, how many do, None where the broker does not say.
 
     `first_leaves` (epoch ms) is of what this bridge sees of it: None where that is nothing, as on RabbitMQ, which shows no message before it leaves.
-    `error` says why it is not connected.
+    `error` says why it is not connected, or does not take messages.
     """
 
     name: str

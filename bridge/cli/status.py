@@ -103,4 +103,4 @@ def _known(count: int | None) -> str:
 
 
 def _connection(part: dict[str, Any]) -> str:
-    return "connected" if part["connected"] else ": ".join(filter(None, ("NOT CONNECTED", part.get("error"))))
+    return ": ".join(filter(None, ("connected" if part["connected"] else "NOT CONNECTED", part.get("error"))))

@@ -42,6 +42,9 @@ class Assembled(NamedTuple):
 
     store: LevelQueues
     levels: list[LevelWorker]
+    addresses: Sequence[str]
+    """Where these are written to."""
+
     leaving: Sequence[Source]
     """Where these take from."""
 
@@ -69,26 +72,50 @@ class Assembled(NamedTuple):
     @property
     def workers(self) -> list[list[Worker]]:
         """In the order in which they are stopped: the levels hand back through the publishers, and what has ended by then is written down."""
-        publishers = [self.publisher, *([self.mover] if self.mover else []), self.depths]
-        return [[*self.levels], publishers, [self.register] if self.register else []]
+        return [[*self.levels], [*self._publishers, self.depths], [self.register] if self.register else []]
 
     def status(self) -> list[LevelStatus]:
         """Each level, level 0 first."""
         depths: Sequence[int | None] = self.depths.depths or [None] * len(self.levels)
-        return [self._status(*each) for each in zip(self.levels, self.leaving, depths, strict=True)]
+        refused = self._refused()
+        errors = [self._why_not(worker) or refused.get(address, "") for worker, address in zip(self.levels, self.addresses, strict=True)]
+        return [self._status(*each) for each in zip(self.levels, self.leaving, depths, errors, strict=True)]
 
-    def _status(self, worker: LevelWorker, source: Source, depth: int | None) -> LevelStatus:
+    @staticmethod
+    def _status(worker: LevelWorker, source: Source, depth: int | None, error: str) -> LevelStatus:
         passage = worker.passage
         taken, seen = passage.first_leaves, source.first_leaves if isinstance(source, Foreseeing) else None
         first = min((each for each in (taken, seen) if each is not None), default=None)
-        return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first, self._why_not(worker))
+        return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first, error)
 
     def _why_not(self, worker: Worker) -> str:
         """Why it is not connected. Before the queues are declared it has not tried to be: then it waits for the publisher, which does that."""
         return "" if worker.connected else worker.error or self.publisher.error
 
     def checks(self) -> list[Check]:
-        """What readiness depends on besides the levels."""
+        """What readiness depends on besides the levels: that they take messages, and that what is known of ids is known."""
+        return [*(self._takes(publisher) for publisher in self._publishers), *self._ids()]
+
+    @property
+    def _publishers(self) -> list[Publisher]:
+        return [self.publisher, *([self.mover] if self.mover else [])]
+
+    @property
+    def refusing(self) -> int:
+        """How many queues do not take what is for them."""
+        return len(self._refused())
+
+    def _refused(self) -> dict[str, str]:
+        return {address: error for publisher in self._publishers for address, error in publisher.refused.items()}
+
+    @staticmethod
+    def _takes(publisher: Publisher) -> Check:
+        """Where a queue refuses, whatever is for it waits, and with it the routes that it came from, though all connections stand."""
+        refused = [f"{address}: {error}" for address, error in publisher.refused.items()]
+        detail = publisher.error or publisher.blocked or ", ".join(refused)
+        return Check(publisher.name, publisher.connected and not detail, detail)
+
+    def _ids(self) -> list[Check]:
         if self.register is None:
             return []
         read, end = self.register.register.known
@@ -175,7 +202,7 @@ def assembled(
     ]
     workers = [LevelWorker(passage, name, metrics, failed, declaration.made) for passage in passages]
     sinks = {name: DepartureSink(outer, store)} if outer else {}
-    return Assembled(store, workers, sources, publisher, mover, depths, register, sinks, exchange)
+    return Assembled(store, workers, addresses, sources, publisher, mover, depths, register, sinks, exchange)
 
 
 def exact(config: Config) -> set[str]:

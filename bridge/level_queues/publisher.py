@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from ...adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Sink
+from ...adapters.base import AdapterError, Blockable, NotConnected, Outcome, Outgoing, Sink
 from ...adapters.exchange import Gone, Mover
 from ..delivery.backoff import Backoff
 from ..workers import Worker
@@ -61,11 +61,12 @@ class Item:
 
 
 class _Refusal:
-    """A queue that did not take a message: what waits for it, and when it is tried again."""
+    """A queue that did not take a message: what waits for it, when it is tried again, and why it was refused."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.attempts = 0
+        self.error = ""
         self.retry_at = 0.0
 
 
@@ -91,6 +92,24 @@ class Publisher(Worker):
         self._open: dict[bytes, Item] = {}
         self._refusals: dict[str, _Refusal] = {}
         self._numbers = itertools.count(1)
+
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes no messages, though it is connected; empty while it does, and where nobody can tell."""
+        return self._sink.blocked if isinstance(self._sink, Blockable) else ""
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Which queues do not take what is for them, and why. Any thread."""
+        with self._changed:
+            if not self._refusals:
+                return {}
+            waiting = {item.address for item in itertools.chain(self._items, self._open.values())}
+            return {
+                address: refusal.error
+                for address, refusal in self._refusals.items()
+                if refusal.error and (address in waiting or any(item.wanted() for item in refusal.items))
+            }
 
     def submit(self, items: Sequence[Item]) -> None:
         """Hand over messages. Any thread; does not block."""
@@ -201,6 +220,8 @@ class Publisher(Worker):
         for item in items:
             refusal = self._refusals.setdefault(item.address, _Refusal())
             heapq.heappush(refusal.items, item)
+            if error is not None:
+                refusal.error = str(error)
             if error is not None and refusal.retry_at <= now:
                 refusal.attempts += 1
                 refusal.retry_at = now + self._retry.seconds(refusal.attempts)

@@ -56,6 +56,16 @@ def test_status_tells_why_something_is_not_connected(daemon: Daemon) -> None:
     assert "NOT CONNECTED: rabbit:5672: Connection refused" in call("status").stdout
 
 
+def test_status_tells_what_is_connected_and_takes_nothing(daemon: Daemon) -> None:
+    lane = {"broker": "rabbit", "connected": True, "in_flight": 0, "published": 0, "held": [], "error": "memory alarm"}
+    level = {"name": "level.1s", "wait": 1000, "connected": True, "depth": 0, "first_leaves": None, "error": "unroutable: no queue"}
+    daemon.on("GET /api/v1/status", STATUS | {"lanes": [lane], "levels": [level]})
+
+    told = call("status").stdout
+    assert "connected: memory alarm" in told
+    assert "connected: unroutable: no queue" in told
+
+
 def test_status_tells_that_the_ledger_cannot_be_written_and_how_much_waits(daemon: Daemon) -> None:
     daemon.on("GET /api/v1/status", STATUS | {"ledger": {"backlog": 12, "error": "Not a directory"}})
 

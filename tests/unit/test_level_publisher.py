@@ -133,6 +133,29 @@ def test_what_is_submitted_survives_a_lost_connection(publisher: Publisher, sink
     assert answers.wait(2) == ["lost with it", "came meanwhile"]
 
 
+def test_a_queue_that_refuses_is_named_with_the_reason_until_it_takes_messages(publisher: Publisher, sink: Flaky) -> None:
+    answers = Answers()
+    sink.full.add("1s")
+    assert publisher.refused == {}
+    publisher.submit([answers.item("1s", "first"), answers.item("5s", "other")])
+    wait_until(lambda: publisher.refused == {"1s": "refused_by_broker: full"}, "the refusal")
+    sink.full.clear()
+
+    answers.wait(2)
+    assert publisher.refused == {}
+
+
+def test_a_queue_whose_messages_nobody_wants_any_more_refuses_nothing(publisher: Publisher, sink: Flaky) -> None:
+    answers, wanted = Answers(), threading.Event()
+    wanted.set()
+    sink.full.add("1s")
+    publisher.submit([answers.item("1s", "gone", wanted.is_set)])
+    wait_until(lambda: bool(publisher.refused), "the refusal")
+    wanted.clear()
+
+    assert publisher.refused == {}
+
+
 def test_what_nobody_wants_any_more_is_not_tried_again(publisher: Publisher, sink: Flaky) -> None:
     answers, wanted = Answers(), threading.Event()
     wanted.set()

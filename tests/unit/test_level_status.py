@@ -9,10 +9,14 @@ import pytest
 from contract.stores import T0
 from structlog.testing import capture_logs
 
+from delaybridge.adapters.base import BackOff
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import open_journal
 from delaybridge.bridge.level_queues.build import Assembled, assembled
+from delaybridge.bridge.level_queues.publisher import Item
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.message import Message
+from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +72,35 @@ def test_what_waits_for_the_queues_to_be_declared_says_what_is_in_the_way_of_tha
         queues.levels[1].error = "there is no topic"
 
         assert [each.error for each in queues.status()] == ["", "there is no topic", "no broker answers"]
-        assert [check.detail for check in queues.checks()] == ["no broker answers"]
+        publisher, _, register = queues.checks()
+        assert (publisher.detail, register.detail) == ("no broker answers", "no broker answers")
+
+
+def test_a_bridge_whose_level_refuses_is_not_ready_and_says_why(queues: Assembled) -> None:
+    """Else all lights are green while nothing is taken in: the connections stand, and nothing is overdue."""
+    queues.publisher.connected = True
+    assert queues.checks()[0].ok
+    assert queues.refusing == 0
+
+    address = queues.addresses[1]
+    queues.publisher._keep([Item(address, Message(b""), lambda: None, lambda: True)], BackOff(Reason.REFUSED_BY_BROKER, "it is full"))
+
+    check = queues.checks()[0]
+    assert (check.name, check.ok, check.detail) == ("level publisher", False, f"{address}: refused_by_broker: it is full")
+    for worker in queues.levels:
+        worker.connected = True
+    assert [each.error for each in queues.status()] == ["", "refused_by_broker: it is full", ""]
+    assert queues.refusing == 1
+
+
+def test_a_bridge_whose_level_broker_takes_nothing_for_now_is_not_ready(queues: Assembled) -> None:
+    class Blocked:
+        blocked = "memory alarm"
+
+    queues.publisher.connected = True
+    queues.publisher._sink = Blocked()  # type: ignore[assignment]  # only this is asked
+    check = queues.checks()[0]
+    assert (check.ok, check.detail) == (False, "memory alarm")
 
 
 @pytest.mark.parametrize(

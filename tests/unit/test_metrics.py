@@ -25,6 +25,7 @@ GAUGES = Gauges(
     store_bytes=4096,
     store_free_bytes=10**12,
     store_room=False,
+    level_queues_refusing=4,
     ledger_backlog_rows=3,
 )
 
