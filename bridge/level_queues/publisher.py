@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import threading
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from ...adapters.base import AdapterError, Blockable, NotConnected, Outcome, Outgoing, Sink
+from ...adapters.base import AdapterError, BackOff, Blockable, NotConnected, Outcome, Outgoing, Sink
 from ...adapters.exchange import Gone, Mover
+from ...core.reasons import Reason
 from ..delivery.backoff import Backoff
 from ..workers import Worker
 
@@ -71,7 +73,10 @@ class _Refusal:
 
 
 class Publisher(Worker):
-    """Publishes in the order of `submit`. `prepare` is called before each connection, and raises NotConnected where there can be none."""
+    """Publishes in the order of `submit`.
+
+    `prepare` is called before each connection, and raises NotConnected where there can be none; and again where a queue is missing, which it makes.
+    """
 
     def __init__(
         self,
@@ -91,6 +96,7 @@ class Publisher(Worker):
         self._items: deque[Item] = deque()
         self._open: dict[bytes, Item] = {}
         self._refusals: dict[str, _Refusal] = {}
+        self._missing = False
         self._numbers = itertools.count(1)
 
     @property
@@ -141,11 +147,19 @@ class Publisher(Worker):
 
     def _publish_all(self) -> None:
         while (batch := self._next()) is not None:
+            self._make_missing()
             try:
                 self._send(batch)
             except NotConnected as error:
                 self._confirmed([(item.tag, error) for item in batch])
                 raise
+
+    def _make_missing(self) -> None:
+        """Somebody deleted a queue while we run. Its consumer may not see that: on RabbitMQ another queue is consumed than the one that is written."""
+        if self._missing:
+            self._missing = False
+            with contextlib.suppress(NotConnected):  # then at the next try
+                self._prepare()
 
     def _send(self, batch: Sequence[Item]) -> None:
         cast("Sink", self._sink).publish([Outgoing(item.tag, item.address, item.message) for item in batch])
@@ -222,6 +236,7 @@ class Publisher(Worker):
             heapq.heappush(refusal.items, item)
             if error is not None:
                 refusal.error = str(error)
+                self._missing |= isinstance(error, BackOff) and error.reason == Reason.UNROUTABLE
             if error is not None and refusal.retry_at <= now:
                 refusal.attempts += 1
                 refusal.retry_at = now + self._retry.seconds(refusal.attempts)

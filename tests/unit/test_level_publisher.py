@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 class Flaky:
-    """A sink that confirms at once, refuses for addresses in `full`, and breaks when told. While it is `silent` the test says what became of messages."""
+    """A sink that confirms at once, refuses for addresses in `full` and `missing`, and breaks when told. While it is `silent` the test says what became of messages."""
 
     def __init__(self) -> None:
         self.full: set[str] = set()
+        self.missing: set[str] = set()
         self.broken = False
         self.silent = False
         self.unanswered: list[bytes] = []
@@ -41,6 +42,7 @@ class Flaky:
             raise NotConnected("went down")
         for outgoing in messages:
             refused = BackOff(Reason.REFUSED_BY_BROKER, "full") if outgoing.address in self.full else None
+            refused = BackOff(Reason.UNROUTABLE, "no queue") if outgoing.address in self.missing else refused
             if refused is None:
                 self.taken.append((outgoing.address, outgoing.message.body or b""))
             if not self.silent:
@@ -154,6 +156,45 @@ def test_a_queue_whose_messages_nobody_wants_any_more_refuses_nothing(publisher:
     wanted.clear()
 
     assert publisher.refused == {}
+
+
+def test_a_queue_that_somebody_deleted_is_made_again(sink: Flaky) -> None:
+    answers, failures = Answers(), []  # type: tuple[Answers, list[BaseException]]
+    publisher = Publisher("rabbit", sink, Metrics("0"), lambda _, error: failures.append(error), sink.missing.clear)
+    publisher.start()
+    wait_until(lambda: publisher.connected, "a connection")
+    sink.missing.add("1s")
+    publisher.submit([answers.item("1s", "first")])
+
+    assert answers.wait(1) == ["first"]
+    publisher.stop()
+    assert publisher.join(10)
+    assert not failures
+
+
+def test_a_missing_queue_that_cannot_be_made_now_costs_no_connection(sink: Flaky) -> None:
+    calls: list[int] = []
+
+    def prepare() -> None:
+        calls.append(len(calls))
+        if len(calls) == 2:
+            raise NotConnected("too many connections")
+        sink.missing.clear()
+
+    answers, failures = Answers(), []  # type: tuple[Answers, list[BaseException]]
+    metrics = Metrics("0")
+    publisher = Publisher("rabbit", sink, metrics, lambda _, error: failures.append(error), prepare)
+    publisher.start()
+    wait_until(lambda: publisher.connected, "a connection")
+    sink.missing.add("1s")
+    publisher.submit([answers.item("1s", "first")])
+
+    assert answers.wait(1) == ["first"]
+    assert len(calls) == 3
+    assert b'broker_reconnects_total{broker="rabbit"} 0.0' in metrics.expose()[0]
+    publisher.stop()
+    assert publisher.join(10)
+    assert not failures
 
 
 def test_what_nobody_wants_any_more_is_not_tried_again(publisher: Publisher, sink: Flaky) -> None:
