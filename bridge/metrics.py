@@ -67,7 +67,12 @@ TABLE: tuple[Metric, ...] = (
         "store_free_bytes", "gauge", (), "Free bytes on the store's file system; or what is left of store.max_size, where that is less."
     ),
     Metric("store_room", "gauge", (), "1 while the store takes messages in, 0 while intake has stopped for lack of disk space."),
-    Metric("level_queues_refusing", "gauge", (), "Level queues that do not take what is for them: it waits, and the routes it came from with it."),
+    Metric(
+        "level_queues_refusing",
+        "gauge",
+        (),
+        "Level queues that do not take what is for them: it waits, and the routes it came from with it.",
+    ),
     Metric("ledger_backlog_rows", "gauge", (), "Rows of the ledger that are in no ledger file yet; they wait in the store."),
     Metric("intake_batch_size", "histogram", (), "Messages in one intake batch.", _BATCH),
     Metric("publish_retries_total", "counter", (), "Messages published again after a failed attempt."),

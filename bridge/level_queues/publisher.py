@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from ...adapters.base import AdapterError, BackOff, Blockable, NotConnected, Outcome, Outgoing, Sink
+from ...adapters.base import AdapterError, BackOff, Blockable, NotConnected, Outcome, Outgoing, Rejected, Sink
 from ...adapters.exchange import Gone, Mover
 from ...core.reasons import Reason
 from ..delivery.backoff import Backoff
 from ..workers import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ...core.message import Message
     from ..metrics import Metrics
@@ -33,10 +33,14 @@ AT_ONCE = 500
 IDLE = 10.0
 """Seconds after which a connection on which nothing went is looked at."""
 
+ALONE = 2.0
+"""Seconds for which others wait, at most, so that a message that the broker rejected is tried again without them."""
+
 
 class Item:
-    """One message for a level queue. It is tried again, with growing waits and in its place before the others for its queue, while it is `wanted`.
+    """One message for a level queue. It is tried again, with growing waits, while it is `wanted`.
 
+    In its place before the others for its queue; or by itself, where the broker rejected this one.
     `landed` is called once it is confirmed, on any thread, and must not block; `gone` in its place where another bridge has it.
     """
 
@@ -63,7 +67,7 @@ class Item:
 
 
 class _Refusal:
-    """A queue that did not take a message: what waits for it, when it is tried again, and why it was refused."""
+    """A queue that did not take a message, or a message that no queue takes: what waits, when it is tried again, and why it was refused."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -96,6 +100,7 @@ class Publisher(Worker):
         self._items: deque[Item] = deque()
         self._open: dict[bytes, Item] = {}
         self._refusals: dict[str, _Refusal] = {}
+        self._rejections: dict[bytes, _Refusal] = {}
         self._missing = False
         self._numbers = itertools.count(1)
 
@@ -108,10 +113,11 @@ class Publisher(Worker):
     def refused(self) -> dict[str, str]:
         """Which queues do not take what is for them, and why. Any thread."""
         with self._changed:
+            rejected = {item.address: each.error for each in self._rejections.values() for item in each.items if item.wanted()}
             if not self._refusals:
-                return {}
+                return rejected
             waiting = {item.address for item in itertools.chain(self._items, self._open.values())}
-            return {
+            return rejected | {
                 address: refusal.error
                 for address, refusal in self._refusals.items()
                 if refusal.error and (address in waiting or any(item.wanted() for item in refusal.items))
@@ -142,8 +148,11 @@ class Publisher(Worker):
         self._prepare()
         self._sink.connect(self._confirmed)
         with self._changed:
-            for refusal in self._refusals.values():
+            for refusal in self._refused_anything():
                 refusal.retry_at = 0.0
+
+    def _refused_anything(self) -> Iterable[_Refusal]:
+        return itertools.chain(self._refusals.values(), self._rejections.values())
 
     def _publish_all(self) -> None:
         while (batch := self._next()) is not None:
@@ -167,11 +176,14 @@ class Publisher(Worker):
     def _next(self) -> list[Item] | None:
         """What is to be published now, empty where nothing was for long; None when stopping and nothing is left."""
         with self._changed:
+            self._let_alone()
             idle = time.monotonic() + IDLE
             while not self._ready() and (left := min(idle - time.monotonic(), self._until_retry())) > 0:
                 self._changed.wait(left)  # what is refused meanwhile is tried again sooner
             if self.stopping.is_set() and not self._items and not self._open:
                 return None
+            if (lone := self._lone()) is not None:
+                return [lone]
             self._release()
             batch: list[Item] = []
             while self._items and len(batch) < AT_ONCE and len(self._open) < WINDOW:
@@ -186,11 +198,33 @@ class Publisher(Worker):
                 batch.append(item)
             return batch
 
+    def _lone(self) -> Item | None:
+        """A rejected message that is tried again now, while nothing else is under way.
+
+        RabbitMQ answers such a message by closing the channel, and does not say which one it was: all that is under way beside it is then published twice.
+        """
+        now = time.monotonic()
+        for tag in [tag for tag, rejection in self._rejections.items() if rejection.items and rejection.retry_at <= now]:
+            rejection = self._rejections[tag]
+            if not rejection.items[0].wanted():
+                del self._rejections[tag]
+            elif self._changed.wait_for(lambda: not self._open, ALONE):
+                self._open[tag] = item = rejection.items.pop()
+                return item
+            else:
+                rejection.retry_at = time.monotonic() + self._retry.seconds(rejection.attempts)
+        return None
+
+    def _let_alone(self) -> None:
+        """Wait for the answer to a message that is tried by itself."""
+        if self._rejections:
+            self._changed.wait_for(lambda: self._open.keys().isdisjoint(self._rejections), ALONE)
+
     def _ready(self) -> bool:
         return (bool(self._items) and len(self._open) < WINDOW) or (self.stopping.is_set() and not self._open)
 
     def _until_retry(self) -> float:
-        times = [refusal.retry_at for refusal in self._refusals.values() if refusal.items]
+        times = [refusal.retry_at for refusal in self._refused_anything() if refusal.items]
         return max(0.0, min(times) - time.monotonic()) if times else IDLE
 
     def _release(self) -> None:
@@ -209,13 +243,13 @@ class Publisher(Worker):
                 item = self._open.pop(tag, None)
                 if item is None:
                     continue
+                if error is not None and not isinstance(error, Gone):
+                    self._keep([item], error)
+                    continue
+                self._rejections.pop(tag, None)
                 if error is None:
                     self._works(item.address)
-                    landed.append(item.landed)
-                elif isinstance(error, Gone):
-                    landed.append(item.gone)
-                else:
-                    self._keep([item], error)
+                landed.append(item.landed if error is None else item.gone)
             self._changed.notify()
         for tell in landed:
             try:
@@ -232,7 +266,7 @@ class Publisher(Worker):
         """For another try; with an error, after a wait."""
         now = time.monotonic()
         for item in items:
-            refusal = self._refusals.setdefault(item.address, _Refusal())
+            refusal = self._refusal(item, error)
             heapq.heappush(refusal.items, item)
             if error is not None:
                 refusal.error = str(error)
@@ -242,6 +276,12 @@ class Publisher(Worker):
                 refusal.retry_at = now + self._retry.seconds(refusal.attempts)
                 if refusal.attempts == 1:
                     log.warning("level_refuses", queue=item.address, error=str(error), action="tried again with growing waits")
+
+    def _refusal(self, item: Item, error: AdapterError | None) -> _Refusal:
+        """That of its queue; its own, where the broker will not have this one, whatever else it takes: then it is in no other's way."""
+        if isinstance(error, Rejected) or item.tag in self._rejections:
+            return self._rejections.setdefault(item.tag, _Refusal())
+        return self._refusals.setdefault(item.address, _Refusal())
 
     def _close(self) -> None:
         self._sink.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from brokers.common import wait_until
 
-from delaybridge.adapters.base import BackOff, Confirm, NotConnected, Outgoing
+from delaybridge.adapters.base import AdapterError, BackOff, Confirm, NotConnected, Outgoing, Rejected
 from delaybridge.bridge.level_queues import publisher as module
 from delaybridge.bridge.level_queues.publisher import Item, Publisher
 from delaybridge.bridge.metrics import Metrics
@@ -21,14 +21,20 @@ if TYPE_CHECKING:
 
 
 class Flaky:
-    """A sink that confirms at once, refuses for addresses in `full` and `missing`, and breaks when told. While it is `silent` the test says what became of messages."""
+    """A sink that confirms at once, refuses for addresses in `full` and `missing`, and breaks when told.
+
+    It rejects what is larger than `largest`; `beside` says how many others were under way each time. While it is `silent` the test says what became of
+    the others.
+    """
 
     def __init__(self) -> None:
         self.full: set[str] = set()
         self.missing: set[str] = set()
+        self.largest = 1_000
         self.broken = False
         self.silent = False
         self.unanswered: list[bytes] = []
+        self.beside: list[int] = []
         self.taken: list[tuple[str, bytes]] = []
         self._confirm: Confirm | None = None
 
@@ -41,16 +47,19 @@ class Flaky:
         if self.broken:
             raise NotConnected("went down")
         for outgoing in messages:
-            refused = BackOff(Reason.REFUSED_BY_BROKER, "full") if outgoing.address in self.full else None
+            refused: AdapterError | None = BackOff(Reason.REFUSED_BY_BROKER, "full") if outgoing.address in self.full else None
             refused = BackOff(Reason.UNROUTABLE, "no queue") if outgoing.address in self.missing else refused
+            if outgoing.message.size > self.largest:
+                refused = Rejected(Reason.REJECTED_BY_BROKER, "too large")
+                self.beside.append(len(self.unanswered) + len(messages) - 1)
             if refused is None:
                 self.taken.append((outgoing.address, outgoing.message.body or b""))
-            if not self.silent:
+            if not self.silent or isinstance(refused, Rejected):
                 self.answer(outgoing.tag, refused)
             else:
                 self.unanswered.append(outgoing.tag)
 
-    def answer(self, tag: bytes, error: BackOff | None) -> None:
+    def answer(self, tag: bytes, error: AdapterError | None) -> None:
         assert self._confirm is not None
         self._confirm([(tag, error)])
 
@@ -156,6 +165,55 @@ def test_a_queue_whose_messages_nobody_wants_any_more_refuses_nothing(publisher:
     wanted.clear()
 
     assert publisher.refused == {}
+
+
+def test_a_message_that_the_broker_rejects_keeps_no_other_for_its_queue_waiting(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that is full holds what is for it; one message that is too large holds itself."""
+    monkeypatch.setattr(publisher._retry, "seconds", lambda _: 60.0)
+    answers = Answers()
+    publisher.submit([answers.item("1s", "x" * 2_000)])
+    wait_until(lambda: publisher.refused == {"1s": "rejected_by_broker: too large"}, "the rejection")
+    publisher.submit([answers.item("1s", "small")])
+
+    assert answers.wait(1) == ["small"]
+    assert publisher.refused == {"1s": "rejected_by_broker: too large"}
+
+
+def test_a_message_that_the_broker_rejected_is_tried_again_while_no_other_is_under_way(
+    publisher: Publisher, sink: Flaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what is under way beside it may be published twice, with each try."""
+    monkeypatch.setattr(publisher._retry, "seconds", lambda _: 0.0)
+    answers, large = Answers(), "x" * 2_000
+    sink.silent = True
+    publisher.submit([answers.item("1s", "first")])
+    wait_until(lambda: len(sink.unanswered) == 1, "the first message")
+    publisher.submit([answers.item("1s", large)])
+    wait_until(lambda: sink.beside == [1], "the first try")
+    publisher.submit([answers.item("5s", "second")])
+    wait_until(lambda: len(sink.unanswered) == 2, "the second message")
+    for tag in sink.unanswered:
+        sink.answer(tag, None)
+    sink.unanswered.clear()
+    wait_until(lambda: len(sink.beside) > 2, "more tries")
+    assert not any(sink.beside[1:])
+    sink.silent, sink.largest = False, 10_000
+
+    assert answers.wait(3) == ["first", "second", large]
+    assert (publisher.refused, publisher._rejections) == ({}, {})
+
+
+def test_a_rejected_message_that_nobody_wants_any_more_is_forgotten(publisher: Publisher) -> None:
+    answers, wanted = Answers(), threading.Event()
+    wanted.set()
+    publisher.submit([answers.item("1s", "x" * 2_000, wanted.is_set)])
+    wait_until(lambda: bool(publisher._rejections), "the rejection")
+    wanted.clear()
+
+    wait_until(lambda: not publisher._rejections, "it to be forgotten")
+    assert answers.all == []
 
 
 def test_a_queue_that_somebody_deleted_is_made_again(sink: Flaky) -> None:
