@@ -17,7 +17,7 @@ from .source import UNGATED, Ingress, RabbitSource, Tap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base import Level
+    from ..base import Finding, Level
     from .interception import RabbitInterception
     from .source import Subscription
 
@@ -51,6 +51,19 @@ class RabbitAdapter:
         from .interception import RabbitInterception  # noqa: PLC0415 - the daemon's hot path needs no HTTP client
 
         return RabbitInterception(options, routes)
+
+    def standstills(
+        self, options: RabbitMQ, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]
+    ) -> list[Finding]:
+        """See base.Examinable: of levels, where there is a `management_url`. The rest `interception` looks at."""
+        del routes, addresses
+        if not levels or options.management_url is None:
+            return []
+        from .interception import management  # noqa: PLC0415 - the daemon's hot path needs no HTTP client
+        from .level_doctor import findings  # noqa: PLC0415 - as above
+
+        with management(options) as api:
+            return findings(api.queues(), levels)
 
     timed = True
 

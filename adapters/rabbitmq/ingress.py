@@ -25,11 +25,15 @@ LIMITS = {
 """Each as a policy names it; an argument has `x-` before it."""
 
 
+def policies(queue: Queue) -> str:
+    """The names of the policies that hold for a queue, for people."""
+    return " or ".join(f"`{name}`" for name in (queue.policy, queue.operator_policy) if name)
+
+
 def losses(queue: Queue) -> Iterator[Finding]:
     """A finding for each thing by which an ingress queue loses messages."""
     if not queue.durable:
         yield Finding(False, f"queue `{queue.name}` is not durable: a restart loses it", "delete it, then run `delaybridge apply`")
-    policies = " or ".join(f"`{name}`" for name in (queue.policy, queue.operator_policy) if name)
     for limit, what in LIMITS.items():
         argument, policy = queue.arguments.get(f"x-{limit}"), queue.defined.get(limit)
         if argument is not None:
@@ -38,8 +42,8 @@ def losses(queue: Queue) -> Iterator[Finding]:
             )
             yield Finding(False, f"queue `{queue.name}` {what.format(argument)} (argument `x-{limit}`)", anew)
         elif policy is not None:
-            fix = f"take `{limit}` out of policy {policies}, or see that it does not match this queue"
-            yield Finding(False, f"queue `{queue.name}` {what.format(policy)} (`{limit}` in policy {policies})", fix)
+            fix = f"take `{limit}` out of policy {policies(queue)}, or see that it does not match this queue"
+            yield Finding(False, f"queue `{queue.name}` {what.format(policy)} (`{limit}` in policy {policies(queue)})", fix)
     yield from _redeliveries(queue)
 
 

@@ -254,20 +254,23 @@ class RabbitInterception:
     def _parameters(self) -> list[Parameters]:
         return self._options.parameters("gate")
 
-    @contextlib.contextmanager
-    def _api(self) -> Iterator[Management]:
-        """A client with the broker's own credentials, unless `management_url` brings others."""
-        assert self._options.management_url is not None
-        first = self._parameters()[0]
-        parts = urlsplit(self._options.management_url.get_secret_value())
-        user = unquote(parts.username) if parts.username else getattr(first.credentials, "username", "")
-        password = unquote(parts.password) if parts.password else getattr(first.credentials, "password", "")
-        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        timeout = self._options.connection_timeout
-        with translated():  # a file of certificates may hold none
-            tls = self._options.tls.context()
-        with contextlib.closing(Management(url, user, password, first.virtual_host, timeout, tls)) as api:
-            yield api
+    def _api(self) -> contextlib.AbstractContextManager[Management]:
+        return management(self._options)
+
+
+@contextlib.contextmanager
+def management(options: RabbitMQ) -> Iterator[Management]:
+    """A client with the broker's own credentials, unless `management_url`, which must be there, brings others."""
+    assert options.management_url is not None
+    first = options.parameters("gate")[0]
+    parts = urlsplit(options.management_url.get_secret_value())
+    user = unquote(parts.username) if parts.username else getattr(first.credentials, "username", "")
+    password = unquote(parts.password) if parts.password else getattr(first.credentials, "password", "")
+    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    with translated():  # a file of certificates may hold none
+        tls = options.tls.context()
+    with contextlib.closing(Management(url, user, password, first.virtual_host, options.connection_timeout, tls)) as api:
+        yield api
 
 
 def _step(api: Management, change: Change) -> Step:

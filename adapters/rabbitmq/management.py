@@ -41,8 +41,9 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """One queue. `delivery_limit` is after how many redeliveries RabbitMQ drops a message, or `unlimited`; None where it does not say, as before 4.0.
+    """One queue. `messages` and `consumers` are some seconds old, and None where no node has told yet.
 
+    `delivery_limit` is after how many redeliveries RabbitMQ drops a message, or `unlimited`; None where it does not say, as before 4.0.
     `effective_policy_definition` is what its policy and its operator policy say together; a list where that is nothing.
     """
 
@@ -54,6 +55,8 @@ class Queue(msgspec.Struct, frozen=True):
     policy: str | None = None
     operator_policy: str | None = None
     effective_policy_definition: Any = None
+    messages: int | None = None
+    consumers: int | None = None
 
     @property
     def defined(self) -> Arguments:
@@ -195,15 +198,19 @@ class Management:
         path = self.calls.path
         bindings = msgspec.convert(self.get(path("bindings")), list[Binding])
         exchanges = msgspec.convert(self.get(path("exchanges")), list[Exchange])
-        queues = msgspec.convert(self.get(path("queues") + "?columns=" + ",".join(Queue.__struct_fields__)), list[Queue])
         return Broker(
             version=self.get("/overview")["rabbitmq_version"],
             nodes=self._nodes(),
             exchanges={exchange.name: exchange for exchange in exchanges},
-            queues={queue.name: queue for queue in queues},
+            queues=self.queues(),
             bindings=[_with_voids(binding) for binding in bindings if binding.source],
             policies=msgspec.convert(self.get(path("policies")), list[Policy]),
         )
+
+    def queues(self) -> dict[str, Queue]:
+        """The queues that stand there now, by name."""
+        path = self.calls.path("queues") + "?columns=" + ",".join(Queue.__struct_fields__)
+        return {queue.name: queue for queue in msgspec.convert(self.get(path), list[Queue])}
 
     def _nodes(self) -> int:
         """How many nodes run; 1 where the user may not know."""

@@ -1,0 +1,68 @@
+"""What `doctor` sees of level queues over the management API alone: policies that lose what waits there, and levels that no bridge reads any more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from ...core.durations import parse_duration
+from ..base import Finding
+from .ingress import ENOUGH, LIMITS, policies
+from .level_queues import OUT, queues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ..base import Level
+    from .management import Queue
+
+
+def findings(there: Mapping[str, Queue], levels: Sequence[Level]) -> list[Finding]:
+    """A finding for each thing that is wrong; `levels` begin with level 0, whose name is the prefix and `.0`."""
+    return [*_losses(there, levels), *_left_behind(there, levels)]
+
+
+def _losses(there: Mapping[str, Queue], levels: Sequence[Level]) -> Iterator[Finding]:
+    """One for each thing that a policy says, with the first queue: it matches many, as a rule."""
+    names: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for level in levels:
+        for wanted in queues(level):
+            queue = there.get(wanted.name)
+            if queue is not None:
+                for limit, what in _limits(queue, wanted.arguments):
+                    names[limit, what, policies(queue)].append(wanted.name)
+    for (limit, what, policy), (first, *others) in names.items():
+        more = f" (and {len(others)} more level queues)" if others else ""
+        fix = f"take `{limit}` out of policy {policy}, or see that it does not match these queues"
+        yield Finding(False, f"queue `{first}`{more} {what} (`{limit}` in policy {policy})", fix)
+
+
+def _limits(queue: Queue, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What policies say and what that does. Where messages only wait, a shorter `message-ttl` does no harm: what is not due hops again."""
+    for limit, what in LIMITS.items():
+        if limit in queue.defined and f"x-{limit}" not in arguments:
+            yield limit, what.format(queue.defined[limit])
+    most = queue.defined.get("delivery-limit")
+    if isinstance(most, int) and 0 <= most < ENOUGH:
+        yield "delivery-limit", f"drops a message that it has delivered {most} times without an acknowledgement"
+
+
+def _left_behind(there: Mapping[str, Queue], levels: Sequence[Level]) -> Iterator[Finding]:
+    """Messages at levels that are not in the table any more; none where bridges of another table read them."""
+    prefix = levels[0].name.removesuffix("0")
+    for name in sorted({name.removesuffix(OUT) for name in there if name.startswith(prefix)} - {level.name for level in levels}):
+        found = [there[each] for each in (name, name + OUT) if each in there]
+        waiting = sum(queue.messages or 0 for queue in found)
+        if waiting and _is_level(name.removeprefix(prefix)) and not any(queue.consumers for queue in found):
+            yield Finding(
+                False,
+                f"{waiting} messages wait at level `{name}`, which is not in the table of levels: no bridge takes them",
+                "put the level back into `store.levels`, and restart a bridge, until it is empty",
+            )
+
+
+def _is_level(name: str) -> bool:
+    try:
+        return parse_duration(name) > 0
+    except ValueError:
+        return False
