@@ -173,6 +173,7 @@ class LevelQueues(Unindexed):
             self._unknown(record.lane)
             self._insist([(self._addresses[1], pack(_hop(envelope, now)))], taken, done)
         elif self._is_copy(record, done):
+            self.journal.tell([Told("replaced", now, record)], now)  # it was scheduled, as the other one was
             self._insist((), taken, done)
         else:
             self._waiting.add(record, envelope.order, taken, done, envelope.claim)
@@ -181,7 +182,8 @@ class LevelQueues(Unindexed):
     def _is_copy(self, record: Record, done: Finish) -> bool:
         """Whether the same occurrence of a series is here already: a bridge was killed when the next was confirmed and this one not acknowledged.
 
-        Else the series would be delivered twice for ever. What the broker gives again is no copy; one with a log does not say so.
+        Else the series would be delivered twice for ever. Nothing tells it from the same series sent twice within a millisecond. What the broker gives again
+        is no copy; one with a log does not say so.
         """
         if record.schedule.recurrence is None or self.cancels:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -285,7 +286,16 @@ def test_a_series_that_a_killed_bridge_left_twice_is_one_again_with_its_next_occ
         seen.append(occurrences(found))
 
     assert seen == [[1], [2], [3]]
+    events = Counter(row.event for row in again.journal.outbox(100) if row.occurrence == 2)
+    assert events == {"scheduled": 2, "replaced": 1, "delivered": 1}, "what was scheduled twice has ended twice"
     again.close()
+
+
+def test_of_a_series_sent_twice_at_once_with_one_id_one_is_kept_and_the_ledger_says_what_became_of_the_other(store: Stepped) -> None:
+    give(store, record("tick", every=MINUTE, chosen_id="1"), record("tick", every=MINUTE, chosen_id="1"))
+    (due,) = take(store)
+    store.settle([due_next(due)], T0)
+    assert Counter(row.event for row in store.journal.outbox(100) if row.occurrence == 1) == {"scheduled": 2, "replaced": 1, "delivered": 1}
 
 
 @pytest.mark.parametrize("other", ["tock", "again"])
