@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pika
 import pyarrow.parquet as pq
-from spark.conftest import SMALL
+from spark.conftest import CONF
 
 from integration.brokers_ends import ActiveEnd, End, Flat, KafkaEnd, RabbitEnd
 from integration.daemon import COMMAND, Daemon
@@ -125,7 +125,7 @@ class World:
 def reconcile(inputs: Sequence[str], since: int, until: int, out: Path) -> tuple[int, dict[str, Any]]:
     """Audit what was due from the one epoch ms to before the other, after all have ended; the command's exit code, and what it says."""
     window = ["--since", _instant(since), "--until", _instant(until), "--all-ended", "--sla", "20s"]
-    output = ["--out", str(out), "--json", *(word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}"))]
+    output = ["--out", str(out), "--json", *CONF]
     done = subprocess.run(
         [COMMAND, "audit", "reconcile", *inputs, *window, *output], capture_output=True, text=True, check=False, timeout=180
     )

@@ -21,8 +21,10 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # a few rows: compiling well takes longer than it saves
-    "spark.sql.codegen.wholeStage": "false",  # as above; the tests that run the command leave it on
+    "spark.sql.codegen.wholeStage": "false",  # as above; test_command.py leaves it on
 }
+CONF = [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
+"""The same for a command."""
 
 
 @pytest.fixture(scope="session")

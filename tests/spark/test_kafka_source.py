@@ -19,11 +19,11 @@ from brokers.common import Broker
 from brokers.kafka import create_topic
 from confluent_kafka import Consumer, Producer
 
+from spark.conftest import CONF
 from spark.java import needs_java
 from spark.ledgers import Bridge
 
 pytest.importorskip("pyspark")
-SMALL = ("spark.master=local[2]", "spark.sql.shuffle.partitions=2", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")
 
 
 @dataclass
@@ -71,8 +71,7 @@ class Topic:
 
 
 def _audit(*arguments: str) -> subprocess.CompletedProcess[str]:
-    small = [word for setting in SMALL for word in ("--conf", setting)]
-    command = [str(Path(sys.executable).with_name("delaybridge")), "audit", *arguments, *small]
+    command = [str(Path(sys.executable).with_name("delaybridge")), "audit", *arguments, *CONF]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.conftest import SMALL
+from spark.conftest import CONF
 from spark.java import needs_java
 from spark.ledgers import T0, Bridge
 
@@ -61,8 +61,7 @@ def test_spark_submit_runs_the_audit_from_the_wheel_as_the_document_says(tmp_pat
     bridge.quiet()
     (tmp_path / "audit.py").write_text(_driver())
 
-    conf = [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
-    command: list[str | Path] = [Path(sys.executable).with_name("spark-submit"), *conf, "--py-files", wheel, "audit.py"]
+    command: list[str | Path] = [Path(sys.executable).with_name("spark-submit"), *CONF, "--py-files", wheel, "audit.py"]
     inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--since", "2025-06-15", "--until", "2025-06-16", "--all-ended", "--json"]
     environment = os.environ | {"PYSPARK_PYTHON": str(python)}
     done = subprocess.run([*command, *inputs], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=200)

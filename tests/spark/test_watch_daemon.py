@@ -14,6 +14,7 @@ import pytest
 from brokers.common import wait_until
 from integration.daemon import Daemon
 
+from spark.conftest import CONF
 from spark.java import needs_java
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-SMALL = ("spark.master=local[2]", "spark.sql.shuffle.partitions=2", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")
 RULES = ("--sla", "500ms", "--grace", "500ms", "--silent", "10s", "--every", "200ms")
 PATIENCE = 120.0
 
@@ -34,7 +34,7 @@ def _watching(daemon: Daemon, folder: Path) -> Iterator[subprocess.Popen[str]]:
         str(folder / "checkpoint"),
         "--alerts",
         str(folder / "alerts"),
-        *(word for one in SMALL for word in ("--conf", one)),
+        *CONF,
     ]
     process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
