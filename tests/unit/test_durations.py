@@ -93,6 +93,8 @@ def test_an_instant_reads_as_epoch_milliseconds(text: str, instant: int) -> None
         "2027-02-29T09:00:00Z",
         "2027-W01-1T09:00:00Z",
         "0000-01-01T00:00:00Z",
+        "2027-01-01T09:00:00+01:60",
+        "2027-01-01T09:00:00-00:99",
     ],
 )
 def test_what_is_no_instant_is_refused(text: str) -> None:
