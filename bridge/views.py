@@ -190,7 +190,7 @@ class ControlPort(Protocol):
         ...
 
     def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
-        """Move to another instant."""
+        """Move to another instant; one that has passed is now."""
         ...
 
     def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word

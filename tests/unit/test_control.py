@@ -19,6 +19,7 @@ from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import NotKnownError, NotPossibleError, WouldBeRefusedError
 from delaybridge.core.message import message
 from delaybridge.core.reasons import Reason
+from delaybridge.core.recurrence import misfired
 from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled
 
 if TYPE_CHECKING:
@@ -258,3 +259,15 @@ def test_a_paused_route_can_be_resumed_though_it_is_no_longer_configured(tmp_pat
     assert made.pauses.routes == set()
     assert not made.control.resume("retired")
     made.store.close()
+
+
+def test_what_is_moved_to_an_instant_that_has_passed_is_due_now_and_counts_as_missed_by_no_misfire_rule(engine: Engine) -> None:
+    waiting = record(chosen_id="a", due=T0 + 60_000, lane="memory")
+    engine.store.put([Put(replace(waiting, schedule=replace(waiting.schedule, misfire="skip")))], T0)
+
+    assert engine.control.reschedule("a", T0 - 3_600_000) == Answer("done")
+
+    found = engine.control.find("a")
+    assert isinstance(found, Pending)
+    assert found.record.schedule.due == T0
+    assert misfired(found.record.schedule, engine.started, T0) == "deliver"
