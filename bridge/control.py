@@ -16,6 +16,7 @@ from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record, Refus
 from . import plugins
 from .delivery.holds import NEVER
 from .ledger.files import HOUR_MS
+from .text import instant
 from .views import (
     AddressStatus,
     Check,
@@ -174,7 +175,7 @@ class Control:
         return self._patiently(lambda: self._store.cancel(id, self._clock()))
 
     def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
-        """Move to another instant; one that has passed is now."""
+        """Move to another instant; one that has passed is now. Raises NotPossibleError where it would not be delivered then."""
         answer = self._patiently(lambda: self._move(id, due_ms, self._clock()))
         for worker in self._lanes.values():
             worker.poke()
@@ -182,10 +183,14 @@ class Control:
 
     def _move(self, id_: str, due_ms: int, now: int) -> Answer:
         """At an instant before this run of the bridge began it would count as missed, which the misfire rule `skip` lets expire."""
-        return self._store.reschedule(id_, max(due_ms, now), now)
+        due, found = max(due_ms, now), self._store.find(id_)
+        ends = found.record.schedule.ends if isinstance(found, Pending) and found.state != "in_flight" else None
+        if ends is not None and due > ends:
+            raise NotPossibleError(f"{instant(due)} is after its x-delay-ends ({instant(ends)}): it would expire, not be delivered")
+        return self._store.reschedule(id_, due, now)
 
     def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word
-        """Deliver now."""
+        """Deliver now. Raises NotPossibleError as `reschedule` does."""
         return self.reschedule(id, self._clock())
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:

@@ -190,11 +190,11 @@ class ControlPort(Protocol):
         ...
 
     def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
-        """Move to another instant; one that has passed is now."""
+        """Move to another instant; one that has passed is now. Raises NotPossibleError where its end lies before that."""
         ...
 
     def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word
-        """Deliver now."""
+        """Deliver now. Raises NotPossibleError where its end has passed."""
         ...
 
     def dead_letters(self, limit: int, after: int) -> Sequence[DeadLetter]:

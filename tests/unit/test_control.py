@@ -271,3 +271,24 @@ def test_what_is_moved_to_an_instant_that_has_passed_is_due_now_and_counts_as_mi
     assert isinstance(found, Pending)
     assert found.record.schedule.due == T0
     assert misfired(found.record.schedule, engine.started, T0) == "deliver"
+
+
+def test_nothing_is_moved_behind_its_end_where_it_would_only_expire(engine: Engine) -> None:
+    waiting = record(chosen_id="a", due=T0 + 1000, lane="memory")
+    engine.store.put([Put(replace(waiting, schedule=replace(waiting.schedule, ends=T0 + 5000)))], T0)
+
+    with pytest.raises(NotPossibleError, match="it would expire"):
+        engine.control.reschedule("a", T0 + 5001)
+
+    found = engine.control.find("a")
+    assert isinstance(found, Pending)
+    assert found.record.schedule.due == T0 + 1000
+    assert engine.control.reschedule("a", T0 + 5000) == Answer("done")
+
+
+def test_what_has_ended_while_it_could_not_be_delivered_is_not_released(engine: Engine) -> None:
+    waiting = record(chosen_id="a", due=T0 - 60_000, lane="memory")
+    engine.store.put([Put(replace(waiting, schedule=replace(waiting.schedule, ends=T0 - 1)))], T0)
+
+    with pytest.raises(NotPossibleError, match="it would expire"):
+        engine.control.release("a")
