@@ -48,12 +48,11 @@ def following(schedule: Schedule, now: int, started: int) -> Schedule | None:
     """
     if schedule.recurrence is None or expired(schedule, now):
         return None
-    place = _place(schedule)
-    after = max(place, schedule.due)
-    if schedule.misfire != "all" and schedule.due < started:
-        after = max(after, started - 1)
+    after = max(_place(schedule), schedule.due)
+    missed = schedule.misfire != "all" and after < started
     step = _next_match if schedule.recurrence.cron else _next_period
-    found = step(schedule, schedule.recurrence, after)
+    found = None if missed else _tied(schedule, schedule.recurrence, after)
+    found = found or step(schedule, schedule.recurrence, started - 1 if missed else after)
     if found is None or found[0] > (LATEST_INSTANT if schedule.ends is None else schedule.ends):
         return None
     due, occurrence, tie = found
@@ -98,9 +97,14 @@ def _next_period(schedule: Schedule, recurrence: Recurrence, after: int) -> tupl
     return None if occurrence > recurrence.repeat + 1 else (begin + (occurrence - 1) * recurrence.period, occurrence, 0)
 
 
+def _tied(schedule: Schedule, recurrence: Recurrence, at: int) -> tuple[int, int, int] | None:
+    """The message of one more series of a cron at the instant of this one, if there is any."""
+    if at != _place(schedule) or not recurrence.cron or schedule.tie + 1 >= _occurrences_at(recurrence, at):
+        return None
+    return at, schedule.occurrence + 1, schedule.tie + 1
+
+
 def _next_match(schedule: Schedule, recurrence: Recurrence, after: int) -> tuple[int, int, int] | None:
-    if after == _place(schedule) and schedule.tie + 1 < _occurrences_at(recurrence, after):
-        return after, schedule.occurrence + 1, schedule.tie + 1
     due = _instant_after(recurrence, after)
     return None if due is None else (due, schedule.occurrence + 1, 0)
 

@@ -155,6 +155,17 @@ class TestMisfire:
         assert after is not None
         assert (after.due - START, after.occurrence) == (11 * HOUR, 2)
 
+    @pytest.mark.parametrize("after", [0, 1, 2, 1000])
+    def test_what_another_series_had_at_the_missed_instant_is_missed_as_well(self, after: int) -> None:
+        """A bridge that began a millisecond later handed it out."""
+        plan = series("* * * * *", period=MINUTE, repeat=1)
+        second = following(begun(plan), START + MINUTE, START)
+        assert second is not None
+        started = second.due + after
+        upcoming = following(second, started, started)
+        assert upcoming is not None
+        assert (upcoming.due - START, upcoming.tie) == ((2 if after == 0 else 3) * MINUTE, 1 if after == 0 else 0)
+
     def test_a_missed_series_goes_on_inside_the_series_that_runs(self) -> None:
         plan = series("@hourly", period=10 * MINUTE, repeat=3)
         after = following(begun(plan), START + 5 * HOUR, START + 5 * HOUR + 15 * MINUTE)
