@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from ...core.dialects.rabbitmq import HEADER
@@ -15,9 +16,12 @@ _TO = frozenset[Any](name for raw in (TO, TO.replace(b"-", b"_")) for name in (r
 
 
 def delayed(headers: Any) -> bool:
-    """Whether one of these (pairs, or a mapping; text or bytes) asks for a delay. What is no such thing is left to the client to refuse."""
+    """Whether one of these (pairs, or a mapping; text or bytes) asks for a delay. What is no such thing is left to the client to refuse.
+
+    aiokafka without its C extension takes all that can be counted and gone through twice, such as `table.items()`.
+    """
     try:
-        for name, value in headers.items() if isinstance(headers, dict) else headers if isinstance(headers, list | tuple) else ():
+        for name, value in headers.items() if isinstance(headers, dict) else headers if isinstance(headers, Collection) else ():
             if name in _NAMES and not _negated(name, value):
                 return True
     except (TypeError, ValueError):
@@ -41,4 +45,5 @@ def addressed(headers: Any, topic: str) -> Any:
         return headers
     if isinstance(headers, dict):
         return {**headers, TO.decode(): topic.encode()}
-    return type(headers)((*headers, (TO.decode(), topic.encode())))
+    pairs = (*headers, (TO.decode(), topic.encode()))
+    return type(headers)(pairs) if isinstance(headers, list | tuple) else list(pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import subprocess
@@ -67,6 +68,12 @@ def test_every_delay_header_of_every_dialect_diverts(name: str) -> None:
     assert delayed([("a", b"1"), (name, b"5000")])
     assert delayed([(name.encode(), b"5000")])
     assert delayed({"a": b"1", name: "5000"})
+
+
+@pytest.mark.parametrize("headers", [dict(LATE).items(), collections.deque(LATE), collections.UserList(LATE)])
+def test_headers_divert_in_whatever_they_are_as_aiokafka_takes_them_where_it_is_pure_python(headers: Any) -> None:
+    assert sent(SUFFIX, "orders", headers=headers) == ("orders.delayed", (), {"headers": headers})
+    assert sent(SHARED, "orders", headers=headers)[2]["headers"] == [*LATE, ("x-delay-to", b"orders")]
 
 
 @pytest.mark.parametrize("value", [b"5000", b'"5000"', b"PT15M", b"5s", (5000).to_bytes(8), (5000).to_bytes(4), b"tomorrow", b"", None])
