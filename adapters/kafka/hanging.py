@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..base import Finding
 from .cluster import COMMITTED, OFFSETS, opened
+from .identities import SECOND
 from .interception import KafkaInterception
 from .level_queues import group
 
@@ -113,7 +114,7 @@ def _standstill(some: Sequence[Hanging], bridges: str | None, servers: str) -> F
     commands = " && ".join(_command(each.open, servers) for each in some)
     drops = f"this drops what it wrote there{', though its last transaction was committed' if committed else ''}: {commands}"
     bridge = _bridge(first, bridges)
-    if not bridge:
+    if not bridge or SECOND in whose:  # a bridge that comes back uses its own id
         return Finding(False, what, drops)
     again = f"start the bridge `{bridge}` again, which ends it as it ended elsewhere, at a destination when it delivers there next"
     return Finding(False, what, f"{again}; or, where no bridge of that name will come, {drops}")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .options import Kafka
 
 _MOST = 8
+SECOND = "::"
+"""Stands between a bridge's own id and the number of one in its place. No bridge's name has it, and no route's begins with a colon."""
 
 
 class Identities:
@@ -48,7 +50,7 @@ class Identities:
         while _busy(self.last):
             if len(self._all) == _MOST:
                 raise NotConnected(f"transactions of {_MOST} producers wait for topics with too few replicas in sync, or none")
-            self._all.append(self._made(f"{self._name}.{len(self._all)}", busy=tuple(self._all)))
+            self._all.append(self._made(f"{self._name}{SECOND}{len(self._all)}", busy=tuple(self._all)))
         return self.last
 
 

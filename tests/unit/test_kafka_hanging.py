@@ -121,6 +121,13 @@ def test_a_bridge_is_named_and_all_its_partitions_are_one_finding(cluster: Clust
     assert finding.fix.endswith(" && ".join(command(each) for each in (OFFSETS, LEVEL, OUT)))
 
 
+def test_no_bridge_is_told_to_end_what_was_begun_under_an_id_in_place_of_its_own(cluster: Cluster) -> None:
+    cluster.leave(OFFSETS, over("lv-east::1"))
+    (finding,) = found()
+    assert "`lv-east::1`" in finding.what
+    assert finding.fix.startswith("this drops what it wrote there")
+
+
 def test_each_producer_has_its_own_finding(cluster: Cluster) -> None:
     cluster.leave(OUT, over("other"), producer=8)
     cluster.leave(OUT, over("lv-east"), start=9)

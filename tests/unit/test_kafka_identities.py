@@ -39,8 +39,8 @@ def test_the_bridges_own_id_is_used_as_long_as_it_is_free(ids: Identities, busy:
 
 
 def test_while_it_is_busy_the_next_one_is_used(ids: Identities, busy: set[str]) -> None:
-    busy |= {"bridge", "bridge.1"}
-    assert ids.free().name == ids.last.name == "bridge.2"
+    busy |= {"bridge", "bridge::1"}
+    assert ids.free().name == ids.last.name == "bridge::2"
 
 
 def test_the_last_one_is_used_again_though_an_earlier_one_is_free_for_something_of_it_may_be_open(ids: Identities, busy: set[str]) -> None:
@@ -53,13 +53,19 @@ def test_the_last_one_is_used_again_though_an_earlier_one_is_free_for_something_
 def test_once_its_time_is_over_the_bridges_own_is_used_again_if_it_is_free(ids: Identities, busy: set[str]) -> None:
     busy.add("bridge")
     ids.free().over = True
-    assert (ids.free().name, ids.last.over) == ("bridge.1", False)
+    assert (ids.free().name, ids.last.over) == ("bridge::1", False)
     ids.last.over = True
     busy.clear()
     assert ids.free().name == ids.last.name == "bridge"
 
 
+@pytest.mark.parametrize("name", ["bridge.1", "bridge:1"])
+def test_another_bridge_or_route_may_be_called_like_that(ids: Identities, busy: set[str], name: str) -> None:
+    busy.add("bridge")
+    assert ids.free().name != name
+
+
 def test_there_is_an_end_to_them(ids: Identities, busy: set[str]) -> None:
-    busy |= {"bridge"} | {f"bridge.{number}" for number in range(100)}
+    busy |= {"bridge"} | {f"bridge::{number}" for number in range(100)}
     with pytest.raises(NotConnected, match="8 producers"):
         ids.free()
