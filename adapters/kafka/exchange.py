@@ -68,7 +68,9 @@ class KafkaExchange:
             if self._transactor is not None and self._transactor.broken:
                 self._close()
             if self._transactor is None:
-                self._transactor = self._opened(self._identities.free(), self._hub, leaves_doubt=True)
+                markers = self._identities.free()
+                self._transactor = self._opened(markers, self._hub, leaves_doubt=True)
+                markers.taken = True
             self._settle()
             self._users += 1
             return self._transactor

@@ -43,10 +43,13 @@ class Identities:
     def free(self) -> Markers:
         """The one to be used next. Blocks for `ENDING` seconds at most for each that is busy. Raises NotConnected.
 
-        It is the last one unless that is busy: what is open is ended by whoever takes the id over. Then how its transaction ends is known, by `recall`.
+        It is the last one that was taken unless that is busy: what is open is ended by whoever takes the id over. Then how its transaction ends is
+        known, by `recall`.
         """
         if self.last.over:
             del self._all[1:]
+        elif not self.last.taken and len(self._all) > 1:
+            self._all.pop()  # there was no way in, maybe for want of a right: the one before may have become free
         while _busy(self.last):
             if len(self._all) == _MOST:
                 raise NotConnected(f"transactions of {_MOST} producers wait for topics with too few replicas in sync, or none")

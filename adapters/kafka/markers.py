@@ -56,7 +56,8 @@ class Markers:
     """What is known of the ends of all transactions of one transactional id, `name`. Its producers use it one after the other.
 
     `topics`: all of their partitions are looked at, whether this process has used them or not. `doubtful`: it is time to look. `busy`: ids that
-    are, in whose place this one is used; its time is `over` once none of them is. `overdue`: its last end was waited for long enough.
+    are, in whose place this one is used; its time is `over` once none of them is. `overdue`: its last end was waited for long enough. `taken`: a
+    producer has had the id since this was made.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Markers:
         self.name = name
         self.over = False
         self.overdue = False
+        self.taken = False
         self._options = options
         self._busy = busy
         self._held: AbstractSet[TopicPartition] = frozenset()

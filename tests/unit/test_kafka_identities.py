@@ -46,6 +46,7 @@ def test_while_it_is_busy_the_next_one_is_used(ids: Identities, busy: set[str]) 
 def test_the_last_one_is_used_again_though_an_earlier_one_is_free_for_something_of_it_may_be_open(ids: Identities, busy: set[str]) -> None:
     busy.add("bridge")
     second = ids.free()
+    second.taken = True
     busy.clear()
     assert ids.free() is second
 
@@ -57,6 +58,14 @@ def test_once_its_time_is_over_the_bridges_own_is_used_again_if_it_is_free(ids: 
     ids.last.over = True
     busy.clear()
     assert ids.free().name == ids.last.name == "bridge"
+
+
+def test_one_that_let_no_producer_in_is_not_insisted_on_once_the_one_before_is_free(ids: Identities, busy: set[str]) -> None:
+    """Where its use is not allowed, for one: then nothing would be moved any more."""
+    busy.add("bridge")
+    assert ids.free().name == ids.free().name == "bridge::1"
+    busy.clear()
+    assert ids.free().name == "bridge"
 
 
 @pytest.mark.parametrize("name", ["bridge.1", "bridge:1"])
