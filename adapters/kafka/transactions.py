@@ -134,10 +134,13 @@ class Moving(Numbers):
         return str(self.ERROR_CLASS_FATAL) if verdict == self.ERROR_CLASS_NEEDS_EPOCH_BUMP else verdict
 
     def give_up(self, error: Exception) -> None:
-        """A batch failed, whatever became of it: its transaction must not be committed. The sender's thread."""
+        """A batch failed, whatever became of it: its transaction must not be committed. The sender's thread.
+
+        Whoever waits for its end hears it as an error of Kafka, also where the sender had another word for it.
+        """
         with self._lock:
             if self._current_state in _OPEN:
-                self.transition_to_abortable_error(error)
+                self.transition_to_abortable_error(error if isinstance(error, errors.KafkaError) else errors.KafkaError(str(error)))
 
     def _complete_transaction(self) -> None:
         if self._transaction_started:

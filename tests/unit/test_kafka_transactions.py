@@ -13,11 +13,13 @@ from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import AddPartitionsToTxnHandler, ProducerIdAndEpoch, TransactionState, TxnOffsetCommitHandler
 from kafka.structs import ConsumerGroupMetadata
 
-from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka.link import Caught
-from delaybridge.adapters.kafka.transactions import Leaders, Moving
+from delaybridge.adapters.kafka.transactions import Aborted, Leaders, Moving
+from delaybridge.adapters.kafka.transactions import ended as until_ended
 from delaybridge.adapters.kafka.transactor import Transactor
+from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +42,24 @@ def test_a_batch_that_was_given_up_ends_its_transaction_whatever_the_client_thin
     assert numbers.next_request_handler(False) is None
     assert result.failed
     assert numbers.has_abortable_error()
+
+
+def test_a_batch_that_was_never_taken_aborts_its_transaction_and_the_producer_goes_on() -> None:
+    numbers = moving()
+    numbers.begin_transaction()
+    result = numbers.begin_commit()
+    numbers.give_up(BackOff(Reason.REFUSED_BY_BROKER, "too late"))
+    assert numbers.next_request_handler(False) is None
+    aborting = numbers.begin_abort
+
+    def begin_abort() -> Any:
+        done = aborting()
+        done.done()
+        return done
+
+    numbers.begin_abort = begin_abort
+    with pytest.raises(Aborted, match="too late"):
+        until_ended(numbers, lambda: None, result, 1)
 
 
 def test_offsets_of_a_transaction_that_was_aborted_are_not_in_the_next_one() -> None:
