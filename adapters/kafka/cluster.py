@@ -37,6 +37,7 @@ _UNTOLD = (
 _PATIENCE = 20.0  # seconds, until a change must be visible
 _DELETING = 5000  # ms, for which followers that lag are waited for: the leader has deleted by then
 _DENIED = errors.TopicAuthorizationFailedError.__name__
+_LEAST = "min.insync.replicas"
 _LONGEST = "transaction.max.timeout.ms"
 _LONGEST_BY_DEFAULT = "900000"
 
@@ -175,6 +176,23 @@ class Cluster:
         asked = {each for each in leaders if each.topic in topics} | (partitions & leaders.keys())
         led = {each for each in asked if leaders[each] >= 0}
         return led, asked - led
+
+    def short(self, topics: AbstractSet[str], known: AbstractSet[TopicPartition]) -> set[TopicPartition]:
+        """The partitions of these topics that have fewer replicas in sync than `min.insync.replicas`.
+
+        Where that may not be read (DESCRIBE_CONFIGS), those that have no more than one that is `known` to have too few.
+        """
+        settings = {name: each.settings for name, each in self.topics(topics).items()}
+        found = {
+            TopicPartition(topic["name"], each["partition_index"]): (len(each["isr_nodes"]), len(each["replica_nodes"]))
+            for topic in self._admin.describe_topics(sorted(settings))
+            for each in topic["partitions"]
+        }
+        least = {name: int(each.get(_LEAST, 0)) for name, each in settings.items()}
+        for partition in known & found.keys():
+            if not settings[partition.topic]:
+                least[partition.topic] = max(least[partition.topic], found[partition][0] + 1)
+        return {each for each, (synced, replicas) in found.items() if synced < min(replicas, least[each.topic])}
 
     def unfinished(self, partitions: AbstractSet[TopicPartition], producer_id: int) -> set[TopicPartition]:
         """In which of these a transaction of a producer is open; all of a topic's where the cluster does not tell."""

@@ -75,6 +75,8 @@ class Markers:
         self._options = options
         self._busy = busy
         self._held: AbstractSet[TopicPartition] = frozenset()
+        self._short: AbstractSet[TopicPartition] = frozenset()
+        self._looked_at: set[str] = set()
         self._clock = clock
         self._again_at = 0.0
         self._topics = frozenset(topics)
@@ -94,7 +96,7 @@ class Markers:
     @property
     def waiting(self) -> AbstractSet[TopicPartition]:
         """The partitions to which nothing can be written: they have no leader, or too few replicas for the end of a transaction."""
-        return self._owed.keys() | self._held
+        return self._owed.keys() | self._held | self._short
 
     def recall(self) -> AbstractSet[TopicPartition]:
         """Ask how the last transaction ended, before the next producer takes the id over, which aborts one that is open. Raises NotConnected.
@@ -124,14 +126,15 @@ class Markers:
 
         Raises Aborted where one of these has no leader, and NotConnected. Does nothing where nothing has happened.
         """
-        if self.doubtful or (self.waiting and self._clock() >= self._again_at):
+        new = {each.topic for each in partitions} - self._looked_at if self._busy else frozenset()
+        if self.doubtful or new or (self.waiting and self._clock() >= self._again_at):
             mend = self.doubtful or bool(self._owed)
             self.doubtful = False
             self._again_at = self._clock() + AGAIN
-            self._held = frozenset().union(*(each.recall() for each in self._busy))
+            self._look_out(new)
             if mend and self._last is not None:
                 self._mend(producer, self._last)
-            self.over = bool(self._busy) and not self.waiting
+            self.over = bool(self._busy) and not self._held and not self._owed
             if self.over:
                 raise NotConnected(f"the transactions of {self._busy[0].name} have ended: it is used again")
         if not self.waiting.isdisjoint(partitions):
@@ -141,6 +144,15 @@ class Markers:
             self._used |= fresh
             if self._before is not None:
                 producer.end_again(fresh, committed=self._before)
+
+    def _look_out(self, new: AbstractSet[str]) -> None:
+        """In the place of busy ids: which partitions made them busy, and which others would do the same to this one, of topics that are written to."""
+        if not self._busy:
+            return
+        self._held = frozenset().union(*(each.recall() for each in self._busy))
+        self._looked_at |= new
+        with opened(self._options) as cluster:
+            self._short = cluster.short(self._looked_at | {each.topic for each in self._held}, self._held)
 
     def _mend(self, producer: Producer, last: bool) -> None:
         """What has no leader, or whose end is not certain this time either, keeps the end that it is owed now, whatever ends meanwhile."""

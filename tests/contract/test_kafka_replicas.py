@@ -15,21 +15,29 @@ from contract.kafka_user import User, out, private, slowest_of_others
 from contract.outcomes import word
 from contract.test_kafka_exchange import Bridge, World, taken
 from contract.test_kafka_levels import bodies
+from delaybridge.adapters.exchange import Move
+from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from delaybridge.adapters.base import Received
+
 SHORT = "short"
 """The topic, with one partition."""
 
+WIDE = "wide"
+"""Another one, with three."""
+
 
 class Pair:
-    """Two nodes. The second one has only copies of `SHORT`, which needs both; it is dead at first."""
+    """Two nodes. The second one has only copies of `SHORT` and `WIDE`, which need both; it is dead at first."""
 
     def __init__(self, first: Native, second: Native) -> None:
         self.url = first.url
         self._second = second
         create_topic(self.url, SHORT, replicas=2, min_insync_replicas="2")
+        create_topic(self.url, WIDE, 3, replicas=2, min_insync_replicas="2")
         self.bereave()
 
     def bereave(self) -> None:
@@ -57,6 +65,28 @@ def test_a_sink_holds_up_no_other_topic_also_where_one_refuses_for_as_long_as_a_
         sink.publish([out("short", SHORT)])
         assert slowest_of_others(user, sink, until="short") < 1.5
         assert word(dict(user.outcomes)[b"short"]) == "refused_by_broker"
+
+
+def test_once_a_transaction_cannot_be_ended_no_other_partition_with_too_few_replicas_costs_a_producer(pair: Pair) -> None:
+    with contextlib.closing(World(pair.url)) as world:
+        world.levels.put(*[f"{number}" for number in range(4)])
+        bridge = world.bridge("it")
+        to_partition(bridge, taken(bridge, 4)[0], 0)
+        assert bridge.words(1) == ["refused_by_broker"]
+        wait_until(lambda: gone(bridge), "the producer to be given up")
+        bridge.connect()
+        messages = taken(bridge, 4)
+        for number in (1, 2):
+            to_partition(bridge, messages[number], number)
+            assert bridge.words(1) == ["refused_by_broker"]
+        bridge.move(messages[3:], world.destination)
+        assert bridge.words(1) == ["confirmed"]
+        assert not gone(bridge)
+
+
+def to_partition(bridge: Bridge, message: Received, number: int) -> None:
+    body = Message(message.message.body, properties=Properties(partition=number))
+    bridge.mover.move([Move(message.token, ((WIDE, body),), message.token)])
 
 
 def persistently(bridge: Bridge, count: int, address: str) -> None:

@@ -31,6 +31,7 @@ class Cluster:
         self.looks = 0
         self.open: set[TopicPartition] = set()
         self.leaderless: set[TopicPartition] = set()
+        self.few: set[TopicPartition] = set()
 
     def transaction(self, name: str) -> Owner | None:
         if name in self.busy:
@@ -41,6 +42,9 @@ class Cluster:
         self.looks += 1
         asked = {LEVEL, OTHER, *used}
         return asked - self.leaderless, asked & self.leaderless
+
+    def short(self, topics: AbstractSet[str], _: AbstractSet[TopicPartition]) -> set[TopicPartition]:
+        return {each for each in self.few if each.topic in topics}
 
     def unfinished(self, partitions: AbstractSet[TopicPartition], _: int) -> set[TopicPartition]:
         return self.open & partitions
@@ -229,6 +233,32 @@ def test_one_in_the_place_of_busy_ones_keeps_off_their_partitions_until_all_have
     with pytest.raises(NotConnected, match="name have ended"):
         third.stand(producer)
     assert third.over
+
+
+def test_one_in_the_place_of_busy_ones_writes_to_nothing_that_would_make_it_busy_too(
+    cluster: Cluster, known: Markers, clock: Clock
+) -> None:
+    second = made(clock, "second", [known])
+    producer, cluster.busy, cluster.few = Producer(cluster, second), {"name": {OUT}}, {OUT, OTHER}
+    second.recall()
+    second.stand(producer)
+    with pytest.raises(Aborted, match=r"min\.insync\.replicas"):
+        second.stand(producer, {OTHER})
+    assert second.waiting == {OUT, OTHER}
+    second.stand(producer, {LEVEL})
+
+
+def test_it_goes_all_the_same_when_the_busy_ones_have_ended(cluster: Cluster, known: Markers, clock: Clock) -> None:
+    """They see to what is forgotten of theirs, and the bridge's own may find out anew."""
+    second = made(clock, "second", [known])
+    producer, cluster.busy, cluster.few = Producer(cluster, second), {"name": {OUT}}, {OTHER}
+    second.recall()
+    with pytest.raises(Aborted):
+        second.stand(producer, {OTHER})
+    cluster.busy.clear()
+    clock.now += AGAIN
+    with pytest.raises(NotConnected, match="name have ended"):
+        second.stand(producer)
 
 
 def test_it_stays_while_a_partition_is_owed_an_end_of_its_own(cluster: Cluster, known: Markers, clock: Clock) -> None:
