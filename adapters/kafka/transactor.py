@@ -39,6 +39,7 @@ _MOST = 500
 
 _PAUSE = 0.05  # s, after which a transaction that came in the middle of a rebalance is tried again
 _CLOSED = "the mover was closed"
+_UNENDED = f"the end of the last transaction was not written everywhere within {ENDING:g} s"
 _OLDEST = (3, 0)
 """Kafka's first version that tells how a transaction ended and where one is open (KIP-664): without that a lost connection may lose or double messages."""
 
@@ -104,8 +105,7 @@ class Transactor(Publisher):
         result = self._numbers.initialize_transactions()
         self._sender.wakeup()
         try:
-            if not result.wait(timeout * 1000):
-                raise NotConnected(f"transactions were not allowed within {timeout:g} s")  # noqa: TRY301 - closed as below
+            self._await(result, timeout)
         except (errors.KafkaError, NotConnected) as error:
             super().close()
             raise NotConnected(f"transactions are not allowed: {error}") from error
@@ -113,6 +113,16 @@ class Transactor(Publisher):
         self._thread.start()
 
     _numbers: Moving
+
+    def _await(self, result: Any, timeout: float) -> None:
+        """Wait to be let in: no longer than for an end where what the predecessor left open is ended first, and that cannot be written everywhere."""
+        if result.wait(min(timeout, ENDING) * 1000):
+            return
+        self._markers.overdue = bool(self._markers.recall())
+        if self._markers.overdue:
+            raise NotConnected(_UNENDED)
+        if not result.wait(max(0, timeout - ENDING) * 1000):
+            raise NotConnected(f"transactions were not allowed within {timeout:g} s")
 
     def _numbered(self, **known: Any) -> Moving:
         if known["api_version"] < _OLDEST:
@@ -308,7 +318,7 @@ class Transactor(Publisher):
     def _see(self) -> None:
         if not self._numbers.seen.wait(ENDING * 1000):
             self._markers.overdue = True
-            raise NotConnected(f"the end of the last transaction was not written everywhere within {ENDING:g} s")
+            raise NotConnected(_UNENDED)
 
     @property
     def producer_id(self) -> int:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+import confluent_kafka
 import pytest
 from brokers.common import wait_until
 from brokers.kafka import Native, create_topic
 from brokers.private import running
 from confluent_kafka.admin import AdminClient
 
-from contract.kafka_user import User, out, private, slowest_of_others
+from contract.kafka_user import User, named, out, private, slowest_of_others
 from contract.outcomes import word
-from contract.test_kafka_exchange import Bridge, World, taken
+from contract.test_kafka_exchange import Bridge, World, moving, taken
 from contract.test_kafka_levels import bodies
+from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.exchange import Move
+from delaybridge.adapters.kafka import Kafka, adapter
+from delaybridge.adapters.kafka.cluster import opened
+from delaybridge.adapters.kafka.level_queues import group
 from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
@@ -82,6 +87,31 @@ def test_once_a_transaction_cannot_be_ended_no_other_partition_with_too_few_repl
         bridge.move(messages[3:], world.destination)
         assert bridge.words(1) == ["confirmed"]
         assert not gone(bridge)
+
+
+def test_a_bridge_that_was_killed_in_such_a_transaction_goes_on_when_it_comes_back(pair: Pair) -> None:
+    """Kafka takes that one back for its successor, and lets no other producer of that id in until it can."""
+    with contextlib.closing(World(pair.url)) as world:
+        name = named("bridge")
+        left_open(pair.url, f"{group(world.levels.levels[0].name)}-{name}")
+        exchange = adapter.level_exchange(world.levels.user.options(connection_timeout=1000), world.levels.levels, name)
+        mover = moving(exchange)
+        with pytest.raises(NotConnected, match="not written everywhere within 3 s"):
+            mover.connect(lambda _: None)
+        mover.connect(lambda _: None)
+        assert exchange._identities.last.name.endswith(f"{name}::1")
+        mover.close()
+
+
+def left_open(url: str, name: str) -> None:
+    """Let a transaction under this id begin, with a partition of `SHORT` in it, and nobody end it."""
+    killed = confluent_kafka.Producer({"bootstrap.servers": url, "transactional.id": name, "log_level": 0})
+    killed.init_transactions(20)
+    killed.begin_transaction()
+    killed.produce(SHORT, b"never")
+    with opened(Kafka(bootstrap_servers=url)) as cluster:
+        wait_until(lambda: bool((owner := cluster.transaction(name)) and owner.partitions), "the transaction to begin")
+    killed.purge()
 
 
 def to_partition(bridge: Bridge, message: Received, number: int) -> None:

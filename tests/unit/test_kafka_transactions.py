@@ -274,6 +274,30 @@ def test_an_empty_transaction_announces_its_partitions_and_offsets_before_it_is_
     assert [type(each).__name__ for each in asked] == ["AddPartitionsToTxnHandler", "AddOffsetsToTxnHandler", "EndTxnHandler"]
 
 
+class Waited:
+    """What is waited for in vain. `waits`: for how long (ms)."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float) -> bool:
+        self.waits.append(timeout)
+        return False
+
+
+@pytest.mark.parametrize(("busy", "waits"), [({TopicPartition("t", 0)}, [3000]), (set(), [3000, 7000])])
+def test_whoever_takes_an_id_over_waits_no_longer_than_for_an_end_that_cannot_be_written(
+    busy: set[TopicPartition], waits: list[float]
+) -> None:
+    """It began when its predecessor's transaction was taken back for it. One that is slow to come has all of its time."""
+    transactor, waited = Transactor.__new__(Transactor), Waited()
+    markers: Any = SimpleNamespace(recall=lambda: busy, overdue=False)
+    transactor._markers = markers
+    with pytest.raises(NotConnected, match="not written everywhere within 3 s" if busy else "not allowed within 10 s"):
+        transactor._await(waited, 10)
+    assert (waited.waits, markers.overdue) == (waits, bool(busy))
+
+
 def test_a_producer_that_failed_is_not_joined_again() -> None:
     transactor = Transactor.__new__(Transactor)
     transactor._broken, transactor._failed = None, NotConnected("the sink failed")
