@@ -17,7 +17,8 @@ $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "delaybridge needs Python 3.11 or later: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing delaybridge and its dependencies into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rabbitmq,kafka,activemq,spark,dev]' --config-settings editable_mode=strict
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[rabbitmq,kafka,activemq,spark,dev]' --config-setting editable_mode=strict
 	@rm -f $(VENV)/.ready-* && touch $@
 
 install-brokers: $(READY)  ## install the brokers that the tests start (Debian, Ubuntu), unless they or Docker are there
