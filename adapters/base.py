@@ -180,13 +180,15 @@ class Adapter(Protocol):
 class Step(msgspec.Struct, frozen=True):
     """One thing that interception needs on the broker: `what` in a sentence, `command` to paste, `done` where it is already so.
 
-    Without a command, what is not done can be done neither by `apply` nor by pasting. `reads` are the environment variables of the command.
+    Without a command, what is not done can be done neither by `apply` nor by pasting; with one that is to be pasted `by_hand`, not by `apply`. `reads`
+    are the environment variables of the command.
     """
 
     what: str
     command: str
     done: bool
     reads: tuple[str, ...] = ()
+    by_hand: bool = False
 
 
 class Finding(msgspec.Struct, frozen=True):

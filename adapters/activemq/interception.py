@@ -87,10 +87,10 @@ class ActiveInterception:
             return steps
         off, missing, blind = self._state()
         what = f'ActiveMQ\'s own scheduler is off: <broker … schedulerSupport="false">{blind}'
-        steps.append(Step(what, 'schedulerSupport="false"', off))
+        steps.append(Step(what, 'schedulerSupport="false"', off, by_hand=True))
         names = ", ".join(f"`{gate}`" for gate in missing or self._gates)
         what = f"delayed messages to {names} go to the bridge: activemq.xml, in the element <broker>; takes effect when the broker starts"
-        return [*steps, Step(what + blind, self.xml(), not missing)]
+        return [*steps, Step(what + blind, self.xml(), not missing, by_hand=True)]
 
     def apply(self) -> list[Step]:
         """See base.Interception: nothing can be changed from here, so what is not done has to be done by hand."""

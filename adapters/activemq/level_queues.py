@@ -37,7 +37,7 @@ class ActiveLevelQueues:
         except AdapterError:
             counted = False
         what = "ActiveMQ counts what waits at each level: activemq.xml, in the element <broker>; takes effect when the broker starts"
-        return [*steps, Step(what, PLUGIN, counted)]
+        return [*steps, Step(what, PLUGIN, counted, by_hand=True)]
 
     def apply(self) -> list[Step]:
         """See base.LevelDeclaration: what is not done has to be done by hand."""

@@ -175,7 +175,8 @@ def _alone(config: Config, prepared: Interception) -> Iterator[Finding]:
 def _levels(config: Config) -> Iterator[Finding]:
     missing = [step for step in prepared(config).plan() if not step.done]
     for step in missing:
-        yield Finding(False, f"to do: {step.what}", f"delaybridge apply --broker {config.store.broker}, or: {step.command}")
+        fix = step.command if step.by_hand else f"delaybridge apply --broker {config.store.broker}, or: {step.command}"
+        yield Finding(False, f"to do: {step.what}", fix)
     if not missing:
         yield Finding(True, "the level queues are as they should be")
 

@@ -10,7 +10,7 @@ import pytest
 
 from delaybridge.adapters.activemq.entry import ActiveAdapter
 from delaybridge.adapters.activemq.scheduler import Scheduler
-from delaybridge.adapters.base import AdapterError, Finding, NotConnected
+from delaybridge.adapters.base import AdapterError, Finding, NotConnected, Step
 from delaybridge.adapters.kafka.entry import KafkaAdapter
 from delaybridge.bridge.cli import doctor
 from delaybridge.bridge.cli.client import UnreachableError
@@ -102,6 +102,16 @@ def test_each_broker_is_looked_at_where_routes_read_and_write_on_it(asked: Asked
 def test_levels_are_looked_at_on_their_own_broker(asked: Asked, tmp_path: Path) -> None:
     findings(config(tmp_path, kind="level_queues", broker="two", prefix="lv"))
     assert [levels for _, _, levels in asked.places.values()] == [[], ["lv.0", "lv.1s", "lv.1m", "lv.dead-letters"]]
+
+
+@pytest.mark.parametrize(("by_hand", "fix"), [(True, "<plugins/>"), (False, "delaybridge apply --broker one, or: <plugins/>")])
+@pytest.mark.usefixtures("asked")
+def test_what_apply_cannot_do_for_level_queues_is_to_be_done_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_hand: bool, fix: str
+) -> None:
+    monkeypatch.setattr(Nobody, "plan", lambda _: [Step("the broker counts", "<plugins/>", False, by_hand=by_hand)])
+    found = findings(config(tmp_path, kind="level_queues", broker="one"))
+    assert [each.fix for each in found if "the broker counts" in each.what] == [fix]
 
 
 @pytest.mark.parametrize(
