@@ -25,6 +25,7 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from ..base import NotConnected
+from .link import refusal
 from .sender import Delivery, Numbers
 
 if TYPE_CHECKING:
@@ -134,13 +135,15 @@ class Moving(Numbers):
         return str(self.ERROR_CLASS_FATAL) if verdict == self.ERROR_CLASS_NEEDS_EPOCH_BUMP else verdict
 
     def give_up(self, error: Exception) -> None:
-        """A batch failed, whatever became of it: its transaction must not be committed. The sender's thread.
+        """A batch failed: its transaction must not be committed. The sender's thread.
 
-        Whoever waits for its end hears it as an error of Kafka, also where the sender had another word for it.
+        Where the broker has certainly not taken it, the transaction is aborted, and another one may follow. Else this producer is done with: what is still on
+        its way to the broker would land in the next transaction, beside what is sent again. Its successor has another epoch, which the broker tells from that.
         """
+        why = refusal(error)
         with self._lock:
             if self._current_state in _OPEN:
-                self.transition_to_abortable_error(error if isinstance(error, errors.KafkaError) else errors.KafkaError(str(error)))
+                self.transition_to_abortable_error(why if isinstance(why, NotConnected) else errors.KafkaError(str(why)))
 
     def _complete_transaction(self) -> None:
         if self._transaction_started:

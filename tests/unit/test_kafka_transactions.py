@@ -62,6 +62,17 @@ def test_a_batch_that_was_never_taken_aborts_its_transaction_and_the_producer_go
         until_ended(numbers, lambda: None, result, 1)
 
 
+@pytest.mark.parametrize("error", [errors.KafkaTimeoutError("no answer in time"), NotConnected("dropped behind another one")])
+def test_a_batch_that_may_still_be_on_its_way_costs_the_producer_for_it_would_land_in_the_next_transaction(error: Exception) -> None:
+    numbers = moving()
+    numbers.begin_transaction()
+    result = numbers.begin_commit()
+    numbers.give_up(error)
+    assert numbers.next_request_handler(False) is None
+    with pytest.raises(NotConnected):
+        until_ended(numbers, lambda: None, result, 1)
+
+
 def test_offsets_of_a_transaction_that_was_aborted_are_not_in_the_next_one() -> None:
     numbers = moving()
     numbers.begin_transaction()
