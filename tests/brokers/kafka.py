@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -57,6 +59,7 @@ _ONE_NODE = {
     "auto.create.topics.enable": "false",
     "message.max.bytes": "8388608",  # the contract's largest body is 5 MiB
 }
+_CLUSTER = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 _CLOCK = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
 """How the broker's output tells the time: the tests print it where they fail, beside the daemon's log."""
 
@@ -132,8 +135,8 @@ class Native(PrivateProcess):
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | dict(listeners or {})
         self.urls = {name: f"127.0.0.1:{ports(9092) if name == 'PLAINTEXT' else free_port()}" for name in protocols}
         self.url = self.urls["PLAINTEXT"]
-        self.cluster: str = first.cluster if first else base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
         self._scram = scram
+        self._own = bool(first or scram)  # it is formatted as no other one
         self._files(protocols, dict(config or {}), first)
 
     def _files(self, protocols: Mapping[str, str], config: dict[str, str], first: Native | None) -> None:
@@ -146,7 +149,7 @@ class Native(PrivateProcess):
             "listeners": advertised if first else ",".join(addresses.values()),
             "advertised.listeners": advertised,
             "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
-            "log.dirs": str(self.directory / "data"),
+            "log.dirs": str(self.data),
             **config,
         }
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
@@ -159,12 +162,24 @@ class Native(PrivateProcess):
         return ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-Xshare:auto", *_CLOCK, "-cp", f"{JARS}/*", main]
 
     def prepare(self) -> None:
-        if (self.directory / "data").exists():
+        if self.data.exists():
             return
+        if self._own:
+            self.format()
+        else:
+            shutil.copytree(_blank(), self.data)
+
+    @property
+    def data(self) -> Path:
+        """Where it keeps everything."""
+        return self.directory / "data"
+
+    def format(self) -> None:
+        """Write what a broker wants to find where it has never been. Raises Unavailable."""
         users = [part for user in self._scram for part in ("--add-scram", user)]
         tool = self._java("128m", "kafka.tools.StorageTool")
         done = subprocess.run(
-            [*tool, "format", "-t", self.cluster, "-c", self._properties, *users],
+            [*tool, "format", "-t", _CLUSTER, "-c", self._properties, *users],
             cwd=self.directory,
             check=False,
             capture_output=True,
@@ -178,6 +193,15 @@ class Native(PrivateProcess):
 
     def answers(self) -> bool:
         return answers(self.url)
+
+
+@functools.cache
+def _blank() -> Path:
+    """What `format` writes for a lone node without users: it takes a second, and is always the same."""
+    node = Native()
+    atexit.register(node.stop)
+    node.format()
+    return node.data
 
 
 class Container(PrivateContainer):
