@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import shutil
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -111,6 +112,20 @@ def kafka(pytestconfig: pytest.Config) -> Iterator[kafka_broker.Broker]:
 def activemq(pytestconfig: pytest.Config) -> Iterator[activemq_broker.Broker]:
     """A running ActiveMQ, shared by the session: use queue and topic names of your own."""
     yield from running("ActiveMQ", activemq_broker.start, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark session for all tests that audit: to start it takes four times as long as an audit of a few rows."""
+    pytest.importorskip("pyspark")
+    if shutil.which("java") is None:
+        pytest.skip("there is no `java`")
+    from spark.conftest import SMALL  # noqa: PLC0415 - as below, with what imports it
+
+    from delaybridge.spark_jobs.session import session  # noqa: PLC0415 - needs pyspark
+
+    with session(kafka=False, conf=[f"{name}={value}" for name, value in SMALL.items()]) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

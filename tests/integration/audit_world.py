@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from pathlib import Path
@@ -10,14 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pika
 import pyarrow.parquet as pq
-from spark.conftest import CONF
 
+from delaybridge.spark_jobs.arguments import parse
+from delaybridge.spark_jobs.reconcile import reconcile
 from integration.brokers_ends import ActiveEnd, End, Flat, KafkaEnd, RabbitEnd
 from integration.daemon import COMMAND, Daemon
 from integration.rabbit import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
 
 ROUTES = {
     "north": (("rabbitmq", "kafka"), ("kafka", "activemq"), ("activemq", "rabbitmq")),
@@ -106,11 +108,11 @@ class World:
         [one] = stolen
         return one
 
-    def audit(self, wave: Wave) -> tuple[int, dict[str, Any]]:
-        """The command's exit code, and what it says of the wave."""
+    def audit(self, spark: SparkSession, wave: Wave) -> dict[str, Any]:
+        """What the audit says of the wave."""
         inputs = [word for bridge in self.bridges.values() for word in ("--ledger", str(bridge.store / "ledger"))]
         inputs += [word for broker in BROKERS for word in ("--observed", str(self.folder / "seen" / broker))]
-        return reconcile(inputs, wave.since, wave.until, self.folder / "audits")
+        return audited(spark, inputs, wave.since, wave.until, self.folder / "audits")
 
     def close(self) -> None:
         for observer in self._observers.values():
@@ -122,15 +124,10 @@ class World:
             end.close()
 
 
-def reconcile(inputs: Sequence[str], since: int, until: int, out: Path) -> tuple[int, dict[str, Any]]:
-    """Audit what was due from the one epoch ms to before the other, after all have ended; the command's exit code, and what it says."""
+def audited(spark: SparkSession, inputs: Sequence[str], since: int, until: int, out: Path) -> dict[str, Any]:
+    """The report of what was due from the one epoch ms to before the other, after all have ended."""
     window = ["--since", _instant(since), "--until", _instant(until), "--all-ended", "--sla", "20s"]
-    output = ["--out", str(out), "--json", *CONF]
-    done = subprocess.run(
-        [COMMAND, "audit", "reconcile", *inputs, *window, *output], capture_output=True, text=True, check=False, timeout=180
-    )
-    assert done.stderr == ""
-    return done.returncode, json.loads(done.stdout)
+    return reconcile(spark, parse([*inputs, *window, "--out", str(out)], now_ms()), lambda _: None)
 
 
 def _message(source: str, id_: str, due: int) -> Flat:

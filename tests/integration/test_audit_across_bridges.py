@@ -10,21 +10,22 @@ import pytest
 from brokers.common import wait_until
 from crash import compare, traffic
 from crash.ends_rabbitmq import RabbitEnds
-from spark.java import needs_java
+from spark.conftest import LEFT_OPEN
 from spark.ledgers import Observer
 
+pytest.importorskip("pyspark")
+
 from integration import level_queues
-from integration.audit_world import reconcile
+from integration.audit_world import audited
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from crash.traffic import Arrival
+    from pyspark.sql import SparkSession
 
     from integration.daemon import Daemon
-
-pytest.importorskip("pyspark")
 
 KIND = "quorum"
 MESSAGES = 600
@@ -58,8 +59,10 @@ def _handed_on(ledger: Iterable[dict[str, Any]]) -> int:
     return sum(one["scheduled"] != one["delivered"] for one in writers.values())
 
 
-@needs_java
-def test_what_bridges_take_in_and_deliver_for_each_other_is_clean_in_their_ledgers_together(rabbitmq: Any, tmp_path: Path) -> None:
+@LEFT_OPEN
+def test_what_bridges_take_in_and_deliver_for_each_other_is_clean_in_their_ledgers_together(
+    rabbitmq: Any, spark: SparkSession, tmp_path: Path
+) -> None:
     ends = RabbitEnds(rabbitmq)
     settings = level_queues.config(ends, KIND, ledger={"flush_interval": 500})
     began = traffic.now_ms()
@@ -69,10 +72,10 @@ def test_what_bridges_take_in_and_deliver_for_each_other_is_clean_in_their_ledge
         ledgers = [word for daemon in bridges for word in ("--ledger", str(daemon.store / "ledger"))]
     ends.close()
     seen = _observation(tmp_path / "seen", settings["routes"][0]["to"]["address"], arrivals)
-    code, told = reconcile([*ledgers, "--observed", seen], began, traffic.now_ms(), tmp_path / "audits")
+    told = audited(spark, [*ledgers, "--observed", seen], began, traffic.now_ms(), tmp_path / "audits")
 
     totals = told["totals"]
-    assert (code, told["verdict"], told["cannot_say"]) == (0, "clean", [])
+    assert (told["exit_code"], told["verdict"], told["cannot_say"]) == (0, "clean", [])
     assert totals["scheduled"] == totals["delivered"] == totals["observed"] == len(arrivals) >= MESSAGES
     assert {one["bridge"] for one in told["bridges"]} == {"bridge-0", "bridge-1"}
     assert _handed_on(ledger) > 0

@@ -1,17 +1,14 @@
-"""One Spark session for all tests of the audit: two cores, few partitions."""
+"""How Spark is set for tests: two cores, few partitions."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
 
 LEFT_OPEN = pytest.mark.filterwarnings("ignore:unclosed <socket.socket .*127.0.0.1:ResourceWarning")
 """Spark 4.0 leaves the sockets through which it hands over rows to the garbage collector; later ones close them."""
@@ -25,17 +22,6 @@ SMALL = {
 }
 CONF = [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
 """The same for a command."""
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    pytest.importorskip("pyspark")
-    if shutil.which("java") is None:
-        pytest.skip("there is no `java`")
-    from delaybridge.spark_jobs.session import session  # noqa: PLC0415 - needs pyspark
-
-    with session(kafka=False, conf=[f"{name}={value}" for name, value in SMALL.items()]) as running:
-        yield running
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
