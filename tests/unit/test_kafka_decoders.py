@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka.protocol.api_header import RequestHeader
+from kafka.protocol.api_header import RequestHeader, ResponseClassRegistry
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.schemas.fields.struct import StructField
 
@@ -72,6 +72,10 @@ def hurried() -> Iterator[None]:
 @pytest.mark.usefixtures("hurried")
 def test_threads_that_meet_a_version_of_an_answer_at_once_leave_a_class_for_all_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     header = RequestHeader(request_api_key=MetadataRequest.API_KEY, request_api_version=VERSION, correlation_id=1, client_id="")
+    classes = ResponseClassRegistry._response_class_registry
+    monkeypatch.setitem(
+        classes, MetadataRequest.API_KEY, classes[MetadataRequest.API_KEY]
+    )  # it holds the last class that was made, weakly: put back
     made = []
     for _ in range(200):
         monkeypatch.setattr(MetadataResponse, "_VERSIONS", {})
