@@ -183,7 +183,7 @@ class Control:
 
     def _move(self, id_: str, due_ms: int, now: int) -> Answer:
         """At an instant before this run of the bridge began it would count as missed, which the misfire rule `skip` lets expire."""
-        due, found = max(due_ms, now), self._store.find(id_)
+        due, found = max(due_ms, now), self._store.find(id_) if self._store.indexed else None
         ends = found.record.schedule.ends if isinstance(found, Pending) and found.state != "in_flight" else None
         if ends is not None and due > ends:
             raise NotPossibleError(f"{instant(due)} is after its x-delay-ends ({instant(ends)}): it would expire, not be delivered")

@@ -15,12 +15,13 @@ from delaybridge.adapters.base import BackOff, NotConnected, Received
 from delaybridge.bridge import control
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
+from delaybridge.bridge.level_queues.unindexed import Unindexed
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import NotKnownError, NotPossibleError, WouldBeRefusedError
 from delaybridge.core.message import message
 from delaybridge.core.reasons import Reason
 from delaybridge.core.recurrence import misfired
-from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled
+from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -284,6 +285,12 @@ def test_nothing_is_moved_behind_its_end_where_it_would_only_expire(engine: Engi
     assert isinstance(found, Pending)
     assert found.record.schedule.due == T0 + 1000
     assert engine.control.reschedule("a", T0 + 5000) == Answer("done")
+
+
+def test_level_queues_say_that_they_cannot_reschedule(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.control, "_store", Unindexed("levels.dead-letters"))
+    with pytest.raises(Unsupported, match="^rescheduling needs a time index"):
+        engine.control.reschedule("a", T0)
 
 
 def test_what_has_ended_while_it_could_not_be_delivered_is_not_released(engine: Engine) -> None:
