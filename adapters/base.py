@@ -263,6 +263,11 @@ class Blockable(Protocol):
         ...
 
 
+def blocked(sink: object) -> str:
+    """Why a sink's broker takes no messages, though it is connected; empty while it does, and where nobody can tell. Any thread; does not block."""
+    return sink.blocked if isinstance(sink, Blockable) else ""
+
+
 @runtime_checkable
 class Observable(Protocol):
     """An adapter that can listen at a destination, for `delaybridge observe` and `doctor`."""

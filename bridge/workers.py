@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set, wait_random_exponential
 
-from ..adapters.base import Blockable, NotConnected, Outcome, Outgoing, Sink
+from ..adapters.base import NotConnected, Outcome, Outgoing, Sink, blocked
 from ..core.store import StoreFull
 from .clock import into_millisecond
 from .delivery.backoff import Backoff
@@ -244,8 +244,8 @@ class LaneWorker(Worker):
 
     @property
     def blocked(self) -> str:
-        """Why the broker takes no messages, though it is connected; empty while it does, and where nobody can tell."""
-        return self._sink.blocked if isinstance(self._sink, Blockable) else ""
+        """See base.blocked."""
+        return blocked(self._sink)
 
     def stop(self) -> None:
         """Ask the thread to end after what is in flight has been answered."""

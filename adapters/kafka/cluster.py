@@ -92,8 +92,20 @@ class Cluster:
         found = {each["name"]: each["partitions"] for each in self._admin.describe_topics(sorted(names)) if each["partitions"]}
         if not found or not settings:
             return {name: _topic(name, partitions, {}) for name, partitions in found.items()}
-        described = self._admin.describe_configs([ConfigResource("TOPIC", name) for name in found], config_filter="all")["topic"]
+        described = self._settings(found)
         return {name: _topic(name, partitions, described[name]) for name, partitions in found.items()}
+
+    def _settings(self, names: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Of topics that exist; empty where they may not be read."""
+        found: Mapping[str, Mapping[str, Mapping[str, Any]]] = self._admin.describe_configs(
+            [ConfigResource("TOPIC", name) for name in names], config_filter="all"
+        )
+        return found["topic"]
+
+    def _partitions(self, names: Iterable[str]) -> dict[TopicPartition, Mapping[str, Any]]:
+        """All partitions of these topics, as the cluster describes each."""
+        topics = self._admin.describe_topics(sorted(names))
+        return {TopicPartition(topic["name"], each["partition_index"]): each for topic in topics for each in topic["partitions"]}
 
     def create(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
         """Create a topic and wait until the cluster knows it; -1 partitions or replicas: as many as it gives by default."""
@@ -167,14 +179,9 @@ class Cluster:
 
     def led(self, topics: AbstractSet[str], partitions: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
         """All partitions of these topics, and these: those that have a leader, and those that have none."""
-        names = topics | {each.topic for each in partitions}
-        leaders = {
-            TopicPartition(topic["name"], each["partition_index"]): each["leader_id"]
-            for topic in self._admin.describe_topics(sorted(names))
-            for each in topic["partitions"]
-        }
-        asked = {each for each in leaders if each.topic in topics} | (partitions & leaders.keys())
-        led = {each for each in asked if leaders[each] >= 0}
+        there = self._partitions(topics | {each.topic for each in partitions})
+        asked = {each for each in there if each.topic in topics} | (partitions & there.keys())
+        led = {each for each in asked if there[each]["leader_id"] >= 0}
         return led, asked - led
 
     def short(self, topics: AbstractSet[str], known: AbstractSet[TopicPartition]) -> set[TopicPartition]:
@@ -182,17 +189,17 @@ class Cluster:
 
         Where that may not be read (DESCRIBE_CONFIGS), those that have no more than one that is `known` to have too few.
         """
-        settings = {name: each.settings for name, each in self.topics(topics).items()}
-        found = {
-            TopicPartition(topic["name"], each["partition_index"]): (len(each["isr_nodes"]), len(each["replica_nodes"]))
-            for topic in self._admin.describe_topics(sorted(settings))
-            for each in topic["partitions"]
-        }
-        least = {name: int(each.get(_LEAST, 0)) for name, each in settings.items()}
-        for partition in known & found.keys():
+        there = self._partitions(topics)
+        settings = self._settings({each.topic for each in there}) if there else {}
+        least = {name: int(each[_LEAST]["value"]) if _LEAST in each else 0 for name, each in settings.items()}
+        for partition in known & there.keys():
             if not settings[partition.topic]:
-                least[partition.topic] = max(least[partition.topic], found[partition][0] + 1)
-        return {each for each, (synced, replicas) in found.items() if synced < min(replicas, least[each.topic])}
+                least[partition.topic] = max(least[partition.topic], len(there[partition]["isr_nodes"]) + 1)
+        return {
+            partition
+            for partition, each in there.items()
+            if len(each["isr_nodes"]) < min(len(each["replica_nodes"]), least[partition.topic])
+        }
 
     def unfinished(self, partitions: AbstractSet[TopicPartition], producer_id: int) -> set[TopicPartition]:
         """In which of these a transaction of a producer is open; all of a topic's where the cluster does not tell."""

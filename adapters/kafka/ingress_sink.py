@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -36,6 +35,5 @@ class ProducerSink(KafkaSink):
         return replace(outgoing, address=outgoing.address + self._suffix)
 
     def _taken_in(self, topic: str) -> bool:
-        if topic == self._route.address or topic in self._route.topics or topic.endswith(self._suffix):
-            return True
-        return self._route.pattern is not None and re.fullmatch(self._route.pattern, topic) is not None
+        route = self._route
+        return topic == route.address or topic in route.topics or topic.endswith(self._suffix) or route.matches(topic)

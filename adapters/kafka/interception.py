@@ -7,7 +7,6 @@ partitions as `<topic>`, because the producer's partitioner chose among so many.
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -130,7 +129,7 @@ class KafkaInterception:
         found = {one.name: one for one in self._named()}
         for endpoint in self._endpoints:
             for name in names:
-                if endpoint.pattern is not None and re.fullmatch(endpoint.pattern, name):
+                if endpoint.matches(name):
                     found.setdefault(name, self._ingress(name, endpoint.group))
         return list(found.values())
 
@@ -146,7 +145,7 @@ class KafkaInterception:
         yield from (self._step(topics, one) for one in self._named())
         for endpoint in self._endpoints:
             if endpoint.pattern is not None:
-                matching = ", ".join(name for name in sorted(cluster.names()) if re.fullmatch(endpoint.pattern, name)) or "none"
+                matching = ", ".join(name for name in sorted(cluster.names()) if endpoint.matches(name)) or "none"
                 yield Step(f"topics that match `{endpoint.pattern}` are read as soon as they are there; now: {matching}", "", True)
 
     def _step(self, topics: Mapping[str, Topic], one: Ingress) -> Step:

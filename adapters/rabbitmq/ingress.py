@@ -25,6 +25,9 @@ LIMITS = {
 """Each as a policy names it; an argument has `x-` before it."""
 
 
+REDELIVERIES = "drops a message that it has delivered {} times without an acknowledgement"
+
+
 def policies(queue: Queue) -> str:
     """The names of the policies that hold for a queue, for people."""
     return " or ".join(f"`{name}`" for name in (queue.policy, queue.operator_policy) if name)
@@ -54,6 +57,6 @@ def _redeliveries(queue: Queue) -> Iterator[Finding]:
         policy = shlex.join(["^" + re.escape(queue.name) + "$", '{"delivery-limit": -1}'])
         yield Finding(
             False,
-            f"queue `{queue.name}` drops a message that it has delivered {limit} times without an acknowledgement",
+            f"queue `{queue.name}` {REDELIVERIES.format(limit)}",
             f"`rabbitmqctl set_policy NAME {policy} --apply-to quorum_queues`, or a policy of yours that says so; not where its own arguments set the limit",
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.durations import parse_duration
 from ..base import Finding
-from .ingress import ENOUGH, LIMITS, policies
+from .ingress import ENOUGH, LIMITS, REDELIVERIES, policies
 from .level_queues import OUT, queues
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _limits(queue: Queue, arguments: Mapping[str, Any]) -> Iterator[tuple[str, s
             yield limit, what.format(queue.defined[limit])
     most = queue.defined.get("delivery-limit")
     if isinstance(most, int) and 0 <= most < ENOUGH:
-        yield "delivery-limit", f"drops a message that it has delivered {most} times without an acknowledgement"
+        yield "delivery-limit", REDELIVERIES.format(most)
 
 
 def _left_behind(there: Mapping[str, Queue], levels: Sequence[Level]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from ...adapters.base import AdapterError, BackOff, Blockable, NotConnected, Outcome, Outgoing, Rejected, Sink
+from ...adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgoing, Rejected, Sink, blocked
 from ...adapters.exchange import Gone, Mover
 from ...core.reasons import Reason
 from ..delivery.backoff import Backoff
@@ -106,8 +106,8 @@ class Publisher(Worker):
 
     @property
     def blocked(self) -> str:
-        """Why the broker takes no messages, though it is connected; empty while it does, and where nobody can tell."""
-        return self._sink.blocked if isinstance(self._sink, Blockable) else ""
+        """See base.blocked."""
+        return blocked(self._sink)
 
     @property
     def refused(self) -> dict[str, str]:

@@ -102,6 +102,20 @@ def producer(cluster: Cluster, known: Markers) -> Producer:
     return Producer(cluster, known)
 
 
+@pytest.fixture
+def second(cluster: Cluster, known: Markers, clock: Clock) -> Markers:
+    """In the place of the first id, which one partition keeps busy."""
+    cluster.busy = {"name": {OUT}}
+    markers = made(clock, "second", [known])
+    markers.recall()
+    return markers
+
+
+@pytest.fixture
+def stand_in(cluster: Cluster, second: Markers) -> Producer:
+    return Producer(cluster, second)
+
+
 @pytest.mark.parametrize(
     ("state", "end"),
     [
@@ -236,51 +250,44 @@ def test_one_in_the_place_of_busy_ones_keeps_off_their_partitions_until_all_have
 
 
 def test_one_in_the_place_of_busy_ones_writes_to_nothing_that_would_make_it_busy_too(
-    cluster: Cluster, known: Markers, clock: Clock
+    cluster: Cluster, second: Markers, stand_in: Producer
 ) -> None:
-    second = made(clock, "second", [known])
-    producer, cluster.busy, cluster.few = Producer(cluster, second), {"name": {OUT}}, {OUT, OTHER}
-    second.recall()
-    second.stand(producer)
+    cluster.few = {OUT, OTHER}
+    second.stand(stand_in)
     with pytest.raises(Aborted, match=r"min\.insync\.replicas"):
-        second.stand(producer, {OTHER})
+        second.stand(stand_in, {OTHER})
     assert second.waiting == {OUT, OTHER}
-    second.stand(producer, {LEVEL})
+    second.stand(stand_in, {LEVEL})
 
 
-def test_it_goes_all_the_same_when_the_busy_ones_have_ended(cluster: Cluster, known: Markers, clock: Clock) -> None:
+def test_it_goes_all_the_same_when_the_busy_ones_have_ended(cluster: Cluster, second: Markers, stand_in: Producer, clock: Clock) -> None:
     """They see to what is forgotten of theirs, and the bridge's own may find out anew."""
-    second = made(clock, "second", [known])
-    producer, cluster.busy, cluster.few = Producer(cluster, second), {"name": {OUT}}, {OTHER}
-    second.recall()
+    cluster.few = {OTHER}
     with pytest.raises(Aborted):
-        second.stand(producer, {OTHER})
+        second.stand(stand_in, {OTHER})
     cluster.busy.clear()
     clock.now += AGAIN
     with pytest.raises(NotConnected, match="name have ended"):
-        second.stand(producer)
+        second.stand(stand_in)
 
 
-def test_it_stays_while_a_partition_is_owed_an_end_of_its_own(cluster: Cluster, known: Markers, clock: Clock) -> None:
-    second = made(clock, "second", [known])
-    producer, cluster.busy, cluster.leaderless = Producer(cluster, second), {"name": {OUT}}, {LEVEL}
-    second.recall()
-    second.stand(producer)
+def test_it_stays_while_a_partition_is_owed_an_end_of_its_own(cluster: Cluster, second: Markers, stand_in: Producer, clock: Clock) -> None:
+    cluster.leaderless = {LEVEL}
+    second.stand(stand_in)
     cluster.busy.clear()
     clock.now += AGAIN
-    second.stand(producer)
+    second.stand(stand_in)
     cluster.leaderless.clear()
     clock.now += AGAIN
     with pytest.raises(NotConnected, match="name have ended"):
-        second.stand(producer)
+        second.stand(stand_in)
 
 
-def test_a_topic_that_stays_short_of_replicas_has_no_others_looked_at(cluster: Cluster, known: Markers, clock: Clock) -> None:
+def test_a_topic_that_stays_short_of_replicas_has_no_others_looked_at(
+    cluster: Cluster, second: Markers, stand_in: Producer, clock: Clock
+) -> None:
     """That takes a request for each topic."""
-    second = made(clock, "second", [known])
-    producer, cluster.busy = Producer(cluster, second), {"name": {OUT}}
-    second.recall()
     for _ in range(3):
-        second.stand(producer)
+        second.stand(stand_in)
         clock.now += AGAIN
     assert cluster.looks == 1
