@@ -289,7 +289,7 @@ def test_nothing_is_moved_behind_its_end_where_it_would_only_expire(engine: Engi
 
 def test_level_queues_say_that_they_cannot_reschedule(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine.control, "_store", Unindexed("levels.dead-letters"))
-    with pytest.raises(Unsupported, match="^rescheduling needs a time index"):
+    with pytest.raises(Unsupported, match="rescheduling needs a time index"):
         engine.control.reschedule("a", T0)
 
 
