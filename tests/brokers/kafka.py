@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import InvalidReplicationFactorError
 from testcontainers.core.container import DockerContainer
 
-from brokers import common
+from brokers import common, maven
 from brokers.common import Unavailable, any_port, docker_has, free_port, wait_until
 from brokers.private import START_TIMEOUT, GivenBroker, PrivateContainer, PrivateProcess, publish, running, until_stopped
 
@@ -38,9 +37,10 @@ if TYPE_CHECKING:
 
 VERSION = "4.3.1"
 IMAGE = "apache/kafka:4.1.0"
-JARS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delaybridge" / "brokers" / f"kafka-{VERSION}"
-CLASSES = JARS.parent / f"{JARS.name}.jsa"
-"""What a node loads from them, as Java keeps it (class-data sharing, JEP 350): it starts in half the time; without, or with another Java's, as ever."""
+POM = "kafka.pom.xml"
+JARS = maven.cache() / f"kafka-{VERSION}-2"  # the number is raised where `install` does more than it did
+CLASSES = JARS / "classes.jsa"
+"""What a node loads from the jars, as Java keeps it (class-data sharing, JEP 350): it starts in half the time; without, or with another Java's, as ever."""
 
 Broker = common.Broker
 """A running Kafka; `url` is its `host:port`."""
@@ -259,23 +259,12 @@ def native() -> bool:
 
 
 def install() -> None:
-    """Fetch the broker's artifacts and dump their classes, unless they are there. Raises CalledProcessError, with Maven's words on the terminal."""
+    """Fetch the broker's artifacts and dump their classes, unless they are there. Raises Unavailable."""
     if not JARS.is_dir():
-        fetch()
+        maven.fetch(POM, JARS)
     if not CLASSES.exists():
         with running(Dumping()):
             pass
-
-
-def fetch() -> None:
-    """The artifacts. Raises as `install`."""
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=JARS.parent) as fetched:
-        pom = Path(__file__).with_name("kafka.pom.xml")
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fetched}/jars"]
-        subprocess.run(["mvn", "--quiet", "--batch-mode", "--file", pom, f"-Dkafka.version={VERSION}", *goal], check=True)
-        with contextlib.suppress(FileExistsError):
-            Path(fetched, "jars").rename(JARS)
 
 
 def choose(ports: Ports = any_port) -> Broker:
