@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 from urllib.parse import SplitResult, urlsplit
@@ -90,10 +91,14 @@ def check_password(options: Login) -> None:
 
 
 def password_of(options: Login) -> str | None:
-    """The password, read anew where it stands in a file; None where none is given. Raises OSError, and UnicodeError."""
+    """The password, read anew where it stands in a file; None where none is given. Raises OSError, also where the file is empty, and UnicodeError."""
     if options.password is not None:
         return options.password.get_secret_value()
-    return None if options.password_file is None else options.password_file.read_text().strip()
+    if options.password_file is None:
+        return None
+    if not (password := options.password_file.read_text().strip()):
+        raise OSError(errno.ENODATA, "there is no password in it yet", str(options.password_file))  # a secret that is still to be mounted
+    return password
 
 
 def check_tls(options: BaseModel, urls: Sequence[str], schemes: Sequence[str]) -> None:

@@ -76,6 +76,13 @@ def test_where_no_host_can_have_a_name_the_next_host_is_tried() -> None:
         source.connect()
 
 
+def test_an_empty_password_file_means_not_connected(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.touch()
+    with pytest.raises(NotConnected, match="no password in it yet"):
+        options(password_file=file).targets()
+
+
 def test_a_password_file_that_holds_no_text_means_not_connected_and_its_bytes_are_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_bytes(b"hidden\xff")

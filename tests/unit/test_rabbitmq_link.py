@@ -230,6 +230,13 @@ def test_a_password_file_that_holds_no_text_means_not_connected_and_its_bytes_ar
     assert "hidden" not in str(error.value)
 
 
+def test_an_empty_password_file_means_not_connected(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("\n")
+    with pytest.raises(NotConnected, match="no password in it yet"):
+        rabbit(url="amqp://host", password_file=file).parameters("test")
+
+
 def test_two_passwords_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.touch()
