@@ -67,10 +67,13 @@ def pair() -> Iterator[Pair]:
 def test_a_sink_holds_up_no_other_topic_also_where_one_refuses_for_as_long_as_a_delivery_may_take(pair: Pair) -> None:
     with contextlib.closing(User(pair.url)) as user:
         sink = user.sink(delivery_timeout=1.5)
-        sink.publish([out("short", SHORT)])
-        assert slowest_of_others(user, sink, until="short") < 1.5
-        # In doubt where the time is up in the very moment of another try, of some fifteen.
-        assert word(dict(user.outcomes)[b"short"]) in ("refused_by_broker", "NotConnected")
+        for tag in ("short", "short again", "short once more"):
+            sink.publish([out(tag, SHORT)])
+            assert slowest_of_others(user, sink, until=tag) < 1.5
+            answer = word(dict(user.outcomes)[tag.encode()])
+            if answer != "NotConnected":  # in doubt: its time was up in the very moment of another try; a bridge sends it again
+                break
+        assert answer == "refused_by_broker"
 
 
 def test_once_a_transaction_cannot_be_ended_no_other_partition_with_too_few_replicas_costs_a_producer(pair: Pair) -> None:
