@@ -10,7 +10,7 @@ import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -59,6 +59,18 @@ LOCAL_SETTINGS = {
 _DYING = 0.2  # seconds that a Java whose connection is lost may take to end
 
 
+class _Members:
+    """A class of Java whose members are looked up once. Any thread: whoever comes second finds the same."""
+
+    def __init__(self, java_class: Any) -> None:
+        self._java_class = java_class
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._java_class, name)
+        setattr(self, name, member)
+        return member
+
+
 @contextmanager
 def session(*, kafka: bool, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
     """A session; under spark-submit, its own. `conf` are further `key=value`.
@@ -74,12 +86,20 @@ def session(*, kafka: bool, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory() as folder:
         printed = Path(folder) / "java.log"
         spark = _started(builder, printed)
+        _remember(spark)
         try:
             with _living(printed):
                 yield spark
         finally:
             if _ended(0) is None:
                 spark.stop()
+
+
+def _remember(spark: SparkSession) -> None:
+    """For each column and each call py4j asks Java anew what a name means, which looks for it in every jar: a third of all that is said to Java."""
+    view: Any = spark._jvm  # noqa: SLF001 - where PySpark itself looks its names up
+    for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils", "PythonSQLUtils"):
+        setattr(view, name, _Members(getattr(view, name)))
 
 
 @contextmanager

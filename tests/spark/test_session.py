@@ -74,18 +74,33 @@ def test_a_fault_of_the_audit_itself_ends_with_cannot_say_and_its_traceback(
     assert capsys.readouterr().err.startswith("cannot say: the audit itself failed\nTraceback")
 
 
-def test_python_does_not_tell_java_for_each_column_who_made_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+@pytest.fixture
+def said(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows by each command that goes to Java."""
+    commands: list[str] = []
     client = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
     send = client.send_command
 
     def heard(command: str, *more: Any, **rest: Any) -> Any:
-        asked.append(command)
+        commands.append(command)
         return send(command, *more, **rest)
 
     monkeypatch.setattr(client, "send_command", heard)
+    return commands
 
+
+def test_python_does_not_tell_java_for_each_column_who_made_it(said: list[str]) -> None:
     F.col("a")
 
-    assert any("functions" in command for command in asked)
-    assert not any("PySparkCurrentOrigin" in command for command in asked)
+    assert any("functions" in command for command in said)
+    assert not any("PySparkCurrentOrigin" in command for command in said)
+
+
+def test_what_a_name_means_is_asked_of_java_once(spark: SparkSession, said: list[str]) -> None:
+    rows = spark.range(1)
+    for _ in range(2):
+        del said[:]
+        rows.select(F.upper(F.lit("a")), F.when(F.col("id") > 0, 1))
+
+    assert any("upper" in command for command in said)
+    assert [command for command in said if command.startswith("r\n")] == []  # reflection
