@@ -243,7 +243,7 @@ class Crowded(Protocol):
 
 @runtime_checkable
 class Gathering(Protocol):
-    """Optional ability of a source that asks its broker for messages: to ask less often, for more at once, which costs both of them less."""
+    """Optional ability of a source: to give messages less often, more at once, which costs its broker and the bridge less."""
 
     def gather(self, *, calm: bool) -> None:
         """Whether nothing that comes from now on is likely to be in a hurry: then it may be received up to 0.25 s after it came. At first it may not.
