@@ -86,9 +86,9 @@ def session(*, kafka: bool, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory() as folder:
         printed = Path(folder) / "java.log"
         spark = _started(builder, printed)
-        _remember(spark)
         try:
             with _living(printed):
+                _remember(spark)
                 yield spark
         finally:
             if _ended(0) is None:
@@ -99,7 +99,8 @@ def _remember(spark: SparkSession) -> None:
     """For each column and each call py4j asks Java anew what a name means, which looks for it in every jar: a third of all that is said to Java."""
     view: Any = spark._jvm  # noqa: SLF001 - where PySpark itself looks its names up
     for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils", "PythonSQLUtils"):
-        setattr(view, name, _Members(getattr(view, name)))
+        if name not in vars(view):  # an earlier session of this process may have left its Java
+            setattr(view, name, _Members(getattr(view, name)))
 
 
 @contextmanager

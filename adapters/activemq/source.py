@@ -24,26 +24,31 @@ _BATCH_BYTES = 16 << 20  # a batch that has this much is not made longer
 
 
 class _Subscriber(Listener):
-    """The session of one connection: what has arrived, and which batches are not acknowledged yet."""
+    """The session of one connection: what has arrived, and which batches are not acknowledged yet.
 
-    def __init__(self, targets: Sequence[Target], times: Times, name: str) -> None:
+    `prefetch`: so many messages may be unacknowledged. `pause`: seconds for which what has arrived waits for more.
+    """
+
+    def __init__(self, targets: Sequence[Target], times: Times, name: str, prefetch: int) -> None:
         super().__init__(targets, times, name)
+        self.pause = 0.0
+        self._prefetch = prefetch
         self._batches: deque[_Batch] = deque()
 
-    def subscribe(self, destination: str, prefetch: int) -> None:
+    def subscribe(self, destination: str) -> None:
         """Open the subscription. Raises NotConnected."""
-        window = (b"consumer-window-size", b"%d" % (prefetch * _ARTEMIS_BYTES))
-        self.ask_for(self.link.mark.encode(), destination, b"client", prefetch, window)
+        window = (b"consumer-window-size", b"%d" % (self._prefetch * _ARTEMIS_BYTES))
+        self.ask_for(self.link.mark.encode(), destination, b"client", self._prefetch, window)
 
-    def take(self, limit: int, timeout: float, pause: float = 0.0) -> list[Frame]:
-        """What has arrived, at most `limit`, less where messages are large; waits for the first, and `pause` seconds for more. Raises NotConnected."""
+    def take(self, limit: int, timeout: float) -> list[Frame]:
+        """What has arrived, at most `limit`, less where messages are large; waits for the first, and then for `pause`. Raises NotConnected."""
         inbox = self.inbox
         if not inbox and self.reason is None:
             self.changed.clear()
             if not inbox and self.reason is None:
                 self.changed.wait(timeout)
-        if pause and 0 < len(inbox) < limit:
-            time.sleep(pause)
+        if self.pause and self.reason is None and 0 < len(inbox) < min(limit, self._prefetch):
+            time.sleep(self.pause)  # each arrival sets `changed`, and the thread that would end this is the one that is here
         if self.reason is not None:
             raise self.reason
         taken: list[Frame] = []
@@ -95,14 +100,13 @@ class ActiveSource:
         self._times = times
         self._rules = rules
         self._session: _Subscriber | None = None
-        self._pause = 0.0
 
     def connect(self) -> None:
         """See base.Source. ActiveMQ makes a missing queue."""
         self.close()
-        session = _Subscriber(self._targets(), self._times, f"activemq source {self._destination}")
+        session = _Subscriber(self._targets(), self._times, f"activemq source {self._destination}", self._prefetch)
         session.link.start()
-        session.subscribe(self._destination, self._prefetch)
+        session.subscribe(self._destination)
         self._session = session
 
     def receive(self, limit: int, timeout: float) -> Batch | None:
@@ -110,14 +114,15 @@ class ActiveSource:
         session = self._session
         if session is None:
             raise NotConnected("the source is closed")
-        frames = session.take(min(limit, self._prefetch), timeout, self._pause)
+        frames = session.take(limit, timeout)
         if not frames:
             return None
         return Batch([received(each, self._rules) for each in frames], session.open(frames[-1]))
 
     def gather(self, *, calm: bool) -> None:
         """See base.Gathering."""
-        self._pause = self.GATHERING if calm else 0.0
+        if self._session is not None:
+            self._session.pause = self.GATHERING if calm else 0.0
 
     def close(self) -> None:
         """See base.Source."""

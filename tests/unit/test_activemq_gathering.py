@@ -28,7 +28,7 @@ class Receiving:
         self.paused: list[float] = []
         self._meanwhile, self._lost = meanwhile, lost
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=self._pause))
-        self._session = module._Subscriber([], Times(1, 0, 1), "test")
+        self._session = module._Subscriber([], Times(1, 0, 1), "test", PREFETCH)
         self._session.heard(frames(here))
         self.source = ActiveSource(list, "/queue/a", prefetch=PREFETCH, times=Times(1, 0, 1), rules=Rules())
         self.source._session = self._session
@@ -84,6 +84,18 @@ def test_what_had_come_before_the_connection_was_lost_comes_again_and_is_not_giv
     receiving = calm(monkeypatch, 1, 0, NotConnected("it is gone"))
     with pytest.raises(NotConnected, match="it is gone"):
         receiving.received()
+
+
+def test_after_a_connection_was_lost_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    receiving = calm(monkeypatch, 1)
+    receiving._session.lost(NotConnected("it is gone"))
+    with pytest.raises(NotConnected, match="it is gone"):
+        receiving.received()
+    assert receiving.paused == []
+
+
+def test_a_source_that_is_not_connected_can_be_told_too() -> None:
+    ActiveSource(list, "/queue/a", prefetch=PREFETCH, times=Times(1, 0, 1), rules=Rules()).gather(calm=True)
 
 
 def test_the_bridge_sees_that_it_can_gather() -> None:
