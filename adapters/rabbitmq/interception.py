@@ -190,6 +190,7 @@ class RabbitInterception:
                 yield from list(losses(queue)) or [Finding(True, f"queue `{name}` is durable, and nothing in it expires or is dropped")]
         for gate in self._gates(broker):
             yield from _check_gate(api, gate)
+            yield from _check_ends(gate)
         yield from self._check_unnamed(broker)
         yield from self._check_permissions(api)
         for exchange in broker.exchanges.values():
@@ -307,6 +308,13 @@ def _check_gate(api: Management, gate: Gate) -> Iterator[Finding]:
     yield from problems or [
         Finding(True, f"`{gate.name}` is gated; `{gate.real}` holds {_bindings(len(gate.consumers()))}, and none goes past the gate")
     ]
+
+
+def _check_ends(gate: Gate) -> Iterator[Finding]:
+    """Complete, and leading nowhere: producers without `mandatory` would not be told that their messages are dropped."""
+    if gate.leads_nowhere():
+        what = f"nothing is bound to `{gate.real}`: RabbitMQ drops what is published to `{gate.name}`, and what falls due is refused as unroutable"
+        yield Finding(False, what, f"let its consumers bind their queues to `{gate.name}`, then {APPLY}")
 
 
 def _bindings(count: int) -> str:

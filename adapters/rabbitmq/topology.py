@@ -93,6 +93,11 @@ class Gate:
         """The bindings of `.real`."""
         return self._bindings_of(self.real)
 
+    def leads_nowhere(self) -> bool:
+        """Whether the gate stands, and no message that passes it can reach a queue."""
+        real = self._broker.exchanges.get(self.real)
+        return real is not None and not (self.consumers() or self.bypasses() or self._alternate_of(real))
+
     def other_ways_in(self) -> list[str]:
         """Exchanges whose alternate is the gated one: the bridge would see their names, not this one."""
         return [exchange.name for exchange in self._broker.exchanges.values() if self._alternate_of(exchange) == self.name]

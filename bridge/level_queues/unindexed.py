@@ -35,15 +35,18 @@ class Unindexed:
 
     def dead_letters(self, limit: int, after: int = 0) -> Sequence[DeadLetter]:
         """See `reschedule`."""
-        raise unsupported(f"listing dead letters (read {self._shelf})")
+        raise self._on_the_broker("listing dead letters")
 
     def retry_dead_letter(self, number: int, now: int) -> bool:
         """See `reschedule`."""
-        raise unsupported(f"retrying a dead letter (read {self._shelf})")
+        raise self._on_the_broker("retrying a dead letter")
 
     def drop_dead_letter(self, number: int, now: int) -> bool:
         """See `reschedule`."""
-        raise unsupported(f"dropping a dead letter (read {self._shelf})")
+        raise self._on_the_broker("dropping a dead letter")
+
+    def _on_the_broker(self, what: str) -> Unsupported:
+        return Unsupported(f"{what} needs a time index: with level queues they lie on the broker, in {self._shelf}, and are read there")
 
 
 def unsupported(what: str) -> Unsupported:

@@ -114,6 +114,15 @@ def test_a_queue_that_is_exclusive_to_its_consumer_is_left_where_it_is() -> None
     assert built.move(CALLS) == []
 
 
+def test_a_gate_leads_nowhere_while_neither_a_binding_nor_an_alternate_exchange_takes_what_passes_it() -> None:
+    orders, real = Exchange("orders", "topic"), Exchange("orders.real", "topic")
+    assert gate(orders, real).leads_nowhere()
+    assert not gate(orders).leads_nowhere()  # the missing exchange is told already
+    assert not gate(orders, real, bindings=[Binding("orders.real", "q1", "queue", "a")]).leads_nowhere()
+    assert not gate(orders, real, bindings=[Binding("orders", "mine", "queue", "a")]).leads_nowhere()
+    assert not gate(orders, Exchange("orders.real", "topic", arguments={"alternate-exchange": "lost"})).leads_nowhere()
+
+
 def test_the_gates_policy_says_what_the_users_strongest_says_and_outranks_it() -> None:
     policies = [
         Policy("weak", ".*", {"alternate-exchange": "lost"}, 1),
