@@ -1,4 +1,4 @@
-"""All measurements in one run: a table, bench.json, and exit status 1 where a budget is missed."""
+"""All measurements in one run: a table, bench.json, and exit status 1 where a budget is missed or a group cannot be measured."""
 
 from __future__ import annotations
 
@@ -105,18 +105,23 @@ GROUPS: dict[str, Callable[[Path], list[Figure]]] = {
 """Each group of figures by name, in the order in which they are taken. Where no broker is named it is RabbitMQ."""
 
 
-def measure(only: list[str], console: Console) -> list[Figure]:
-    """Take the figures, on brokers and in a directory that are gone afterwards."""
+def measure(only: list[str], console: Console) -> tuple[list[Figure], list[str]]:
+    """Take the figures, on brokers and in a directory that are gone afterwards; and the groups that failed, which cost no other its figures."""
     figures: list[Figure] = []
+    failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="delaybridge-bench-") as directory:
         console.print(f"{os.cpu_count()} cores; stores in {directory}")
         for name, take in GROUPS.items():
             if not only or name in only:
                 began = time.monotonic()
                 console.print(f"{name} ...")
-                figures += take(Path(directory) / name)
+                try:
+                    figures += take(Path(directory) / name)
+                except Exception:  # noqa: BLE001 - shown, and told by the exit status
+                    console.print_exception()
+                    failed.append(name)
                 console.print(f"{name}: {time.monotonic() - began:.0f} s")
-    return figures
+    return figures, failed
 
 
 def main() -> int:
@@ -124,13 +129,15 @@ def main() -> int:
     parser.add_argument("only", nargs="*", metavar="group", help=f"groups to measure: {', '.join(GROUPS)} [default: all]")
     parser.add_argument("--json", action="store_true", help="print JSON to standard output, everything else to standard error")
     asked = parser.parse_args()
-    figures = measure(asked.only, Console(stderr=True))
-    document = json.dumps({"full": FULL, "cores": os.cpu_count(), "figures": plain(figures)}, indent=2)
+    figures, failed = measure(asked.only, Console(stderr=True))
+    document = json.dumps({"full": FULL, "cores": os.cpu_count(), "figures": plain(figures), "failed": failed}, indent=2)
     Path("bench.json").write_text(document + "\n")
     if asked.json:
         print(document)
     Console(stderr=asked.json).print(table_of(figures))
-    return int(any(figure.ok is False for figure in figures))
+    for name in failed:
+        print(f"{name}: not measured, see above", file=sys.stderr)
+    return int(bool(failed) or any(figure.ok is False for figure in figures))
 
 
 if __name__ == "__main__":
