@@ -270,6 +270,7 @@ class LaneWorker(Worker):
         """Tick until stopped, then drain."""
         try:
             while self._connect(lambda: self._sink.connect(self.confirm), self.lane.name, self._metrics):
+                self.lane.connected(self._clock())
                 try:
                     self._tick()
                     self._drain()

@@ -17,13 +17,19 @@ NEVER = 1 << 62
 
 @dataclass(slots=True)
 class Hold:
-    """One held address. `since` is when it began to fail; `probing` while one record is out to see whether it works again."""
+    """One held address. `since` and `last` are its first and its last refusal; `probing` while one record is out to see whether it works again."""
 
     attempts: int
     error: str
     since: int
     retry_at: int
     in_flight: int = 0
+    last: int = 0
+
+    @property
+    def refused_for(self) -> int:
+        """For how long it has refused (ms). Time in which it was not asked counts only between two refusals."""
+        return self.last - self.since if self.probing else 0
 
     @property
     def probing(self) -> bool:
@@ -58,7 +64,7 @@ class Holds:
 
     def restore(self, address: str, attempts: int, error: str, now: int) -> None:
         """One that failed before the bridge was started: it is tried at once."""
-        hold = self.addresses[address] = Hold(max(1, attempts), error, now, now)
+        hold = self.addresses[address] = Hold(max(1, attempts), error, now, now, last=now)
         self._plan(address, hold, now)
 
     def fail(self, address: str, error: str, now: int) -> Hold:
@@ -68,6 +74,7 @@ class Holds:
             hold = self.addresses[address] = Hold(0, error, now, now)
         elif hold.attempts == 0:
             hold.since = now
+        hold.last = now
         if now >= hold.retry_at:  # failures of records that were already on the wire tell nothing new
             hold.attempts += 1
             self._plan(address, hold, now + max(1, round(self.backoff.seconds(hold.attempts) * 1000)))
@@ -100,8 +107,16 @@ class Holds:
         """The clock was set back by so many milliseconds."""
         for address, hold in self.addresses.items():
             hold.since -= by
+            hold.last -= by
             if hold.retry_at != NEVER:
                 self._plan(address, hold, hold.retry_at - by)
+
+    def connected(self, now: int) -> None:
+        """The broker can be reached again: how long it could not says nothing about its addresses. Those that failed are tried at once."""
+        for address, hold in self.addresses.items():
+            if hold.probing:
+                hold.since = hold.last = now
+                self._plan(address, hold, now)
 
     def works(self, address: str, now: int) -> None:
         """A delivery there succeeded: the rest may follow."""

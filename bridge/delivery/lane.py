@@ -44,7 +44,7 @@ class LaneSettings:
     slow_after              a destination whose oldest message is unconfirmed for longer is stuck
     share                   what a stuck destination may have unconfirmed, and how much goes beyond the window meanwhile, for the others
     settle_after            a confirmed message is settled at the latest after this long; in between, confirms share one fsync
-    give_up_after           a destination that refused for so long gets its overdue messages dead-lettered; 0: never
+    give_up_after           a destination that refuses after having refused for so long gets its overdue messages dead-lettered; 0: never
     """
 
     window: int = 2000
@@ -89,6 +89,7 @@ class Lane:
         self._settled: list[Settled] = []
         self._settle_by = NEVER
         self._stuck = ""
+        self._given_up: set[str] = set()
         self._now = started
         for address, (attempts, error) in store.held(name).items():
             holds.restore(address, attempts, error, started)
@@ -102,6 +103,10 @@ class Lane:
         """What became of published messages. Any thread; never blocks."""
         self._inbox.append(outcomes)
 
+    def connected(self, now: int) -> None:
+        """The sink is connected, for the first time or again; `tick` comes next."""
+        self.holds.connected(now)
+
     def tick(self, now: int, publish: Publish) -> int:
         """Do all that can be done now; returns the milliseconds until there will be more to do (an outcome or an earlier message aside).
 
@@ -110,6 +115,7 @@ class Lane:
         self._keep_time(now)
         self._absorb(now)
         self._stuck = self._stuck_address(now)
+        self._give_up(now)
         self._send_held(now, publish)
         full = self._send_due(now, publish)
         if len(self._settled) >= self.settings.batch:
@@ -129,6 +135,8 @@ class Lane:
 
     def _next_chance(self, full: bool) -> int:
         """When time alone lets something go out. Without room only an outcome does, or that a destination turns out to be stuck."""
+        if self._given_up:
+            return self._now
         if full:
             return NEVER if self._stuck else self._flights.oldest.since + self.settings.slow_after + 1
         next_due = self.store.next_due(self.name)
@@ -157,15 +165,7 @@ class Lane:
     def _send_held(self, now: int, publish: Publish) -> None:
         if not self.holds.addresses:
             return
-        gave_up = False
         for address, hold in self.holds.ready(now):
-            if self._gives_up(hold, now):
-                if gave_up:
-                    continue  # one batch a tick, for what falls due waits meanwhile; it stays ready, so the next tick comes at once
-                gave_up = True
-                if self._give_up(address, hold, now):
-                    self.holds.turn(address)
-                    continue
             room, space = self._room()
             if room <= 0 or space <= 0:
                 return
@@ -185,10 +185,9 @@ class Lane:
         while sent < share and (space := self._room()[1]) > 0 and not (self._stuck and self._crowds(address)):
             limit = min(share - sent, self.settings.batch)
             batch = self.store.due(self.name, now, limit, space, held=address)
-            if batch:
-                self._dispatch(batch, now, publish, address)
+            behind = self._dispatch(batch, now, publish, address) if batch else 0
             sent += len(batch)
-            if len(batch) < limit:
+            if len(batch) < limit or behind == len(batch):
                 break
         return sent
 
@@ -201,7 +200,8 @@ class Lane:
             settings.window_bytes + settings.window_bytes * beyond // settings.window - self._flights.bytes,
         )
 
-    def _dispatch(self, batch: Sequence[Due], now: int, publish: Publish, held: str | None) -> None:
+    def _dispatch(self, batch: Sequence[Due], now: int, publish: Publish, held: str | None) -> int:
+        """Publish what need not wait behind its address; returns how many must."""
         outgoing: list[Outgoing] = []
         behind: list[Held] = []
         for due in batch:
@@ -218,6 +218,7 @@ class Lane:
             except NotConnected as error:
                 self.confirm([(sent.tag, error) for sent in outgoing])
                 raise
+        return len(behind)
 
     def _held_by(self, due: Due, held: str | None, now: int) -> str | None:
         """Why this record must wait behind its address, if it must: its route is paused, its destination fails, or does not confirm."""
@@ -304,7 +305,7 @@ class Lane:
         if isinstance(error, NotConnected):
             unknown.append(due.key)
         elif isinstance(error, Rejected):
-            self._dead_letter(due, now, error.reason, error.detail)
+            self._dead_letter(due, now, error.reason, error.detail, due.attempts + 1)
         else:
             failed.append(self._fail(due, error, now))
 
@@ -320,10 +321,12 @@ class Lane:
             log.warning(
                 "destination_held", lane=self.name, address=due.record.address, error=str(error), action="tried again with growing waits"
             )
-        self.holds.fail(due.record.address, str(error), now)
+        hold = self.holds.fail(due.record.address, str(error), now)
+        if self._gives_up(hold):
+            self._given_up.add(due.record.address)
         return Held(due.key, due.attempts + 1, str(error))
 
-    def _dead_letter(self, due: Due, now: int, reason: str, detail: str) -> None:
+    def _dead_letter(self, due: Due, now: int, reason: str, detail: str, attempts: int) -> None:
         """To its route's destination for dead letters; what is on its way there already goes to the shelf, and what was wrong with it is not forgotten."""
         record = due.record
         if record.is_carrier:
@@ -334,30 +337,35 @@ class Lane:
             self._metrics.dead_letter(reason, 1)
         forward = carrier(record, address, now, reason, detail) if address else None
         log.warning("dead_lettered", route=record.route, id=record.id, address=record.address, reason=reason, detail=detail)
-        self._close(
-            Settled(due.key, "dead_lettered", now, reason, detail, due.attempts + 1, next=self._next(due, now), forward=forward), now
-        )
+        self._close(Settled(due.key, "dead_lettered", now, reason, detail, attempts, next=self._next(due, now), forward=forward), now)
 
-    def _gives_up(self, hold: Hold, now: int) -> bool:
-        limit = self.settings.give_up_after
-        return bool(limit) and hold.probing and now - hold.since >= limit
+    def _gives_up(self, hold: Hold) -> bool:
+        return 0 < self.settings.give_up_after <= hold.refused_for
 
-    def _give_up(self, address: str, hold: Hold, now: int) -> bool:
-        """Dead-letter a batch of what has been overdue for as long as its destination has been failing. The rest goes on being tried, or is paused.
+    def _give_up(self, now: int) -> None:
+        """Dead-letter one batch of what has been overdue for too long at an address that was given up, unless it works meanwhile.
 
-        True where there may be more of it: what is overdue stands before the rest.
+        What falls due waits for that, and the next tick comes at once. What is not overdue for so long, or is paused, goes on being tried.
         """
+        address = next(iter(self._given_up), None)
+        if address is None:
+            return
+        hold = self.holds.addresses.get(address)
+        if hold is None or not self._gives_up(hold):
+            self._given_up.discard(address)
+            return
         rest: list[bytes] = []
         batch = self.store.due(self.name, now, self.settings.batch, self.settings.window_bytes, held=address)
         for due in batch:
-            if now - due.record.schedule.due >= self.settings.give_up_after and due.record.route not in self.paused:
-                self._dead_letter(due, now, Reason.DELIVERY_FAILED, hold.error)
-            else:
+            if now - due.record.schedule.due < self.settings.give_up_after or due.record.route in self.paused:
                 rest.append(due.key)
+            elif not self._closed_without_delivery(due, now):
+                self._dead_letter(due, now, Reason.DELIVERY_FAILED, hold.error, due.attempts)
         if rest:
             self.store.put_back(rest)
         self._settle(now)
-        return bool(batch) and not rest
+        if rest or not batch:  # what is overdue stands before the rest
+            self._given_up.discard(address)
 
     def _close(self, settled: Settled, now: int) -> None:
         self._settled.append(settled)
@@ -366,10 +374,10 @@ class Lane:
     def _settle(self, now: int, *, wait: bool = True) -> None:
         """Record what became of messages; while the disk is busy, with `wait` only, because meanwhile others fall due."""
         if self._settled:
-            settled, self._settled = self._settled, []
-            if not self.store.settle(settled, now, wait=wait):
-                self._settled, self._settle_by = settled, now + SETTLE_AGAIN
+            if not self.store.settle(self._settled, now, wait=wait):
+                self._settle_by = now + SETTLE_AGAIN
                 return
+            self._settled = []  # now that they are: a store that is full has them settled again, by `drain` at the latest
             self._on_settle()
         self._settle_by = NEVER
 

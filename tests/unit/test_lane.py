@@ -14,7 +14,7 @@ from delaybridge.bridge.delivery.lane import LaneSettings
 from delaybridge.core.fields import plain
 from delaybridge.core.reasons import Reason
 from delaybridge.core.schedule import Recurrence
-from delaybridge.core.store import Pending, Settled
+from delaybridge.core.store import Held, Pending, Settled, StoreFull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -260,16 +260,21 @@ def test_what_a_failing_destination_gives_up_is_all_that_is_old_enough_and_nothi
     bench.put("young", T0 + 59_000)
 
     now = T0 + 70_000
+    bench.tick(now)
+    assert bench.answer(BackOff(Reason.UNROUTABLE, "no such queue")) == ["old-0"]
     while bench.tick(now) == 0:
-        assert len(bench.wire) <= 1
+        assert bench.wire == []
 
     assert bench.store.counts().shelved == 95
+    bench.tick(now + 1000)
     assert bodies(bench.wire) == ["young"]
     bench.store.close()
 
 
 def test_what_is_paused_is_not_given_up(tmp_path: Path) -> None:
     bench = failing(tmp_path)
+    bench.tick(T0 + 70_000)
+    bench.answer(BackOff(Reason.UNROUTABLE, "no such queue"))
     bench.tick(T0 + 70_000)
     bench.paused.add("orders")
 
@@ -291,6 +296,45 @@ def test_a_paused_route_publishes_nothing_and_loses_nothing(bench: Bench) -> Non
     bench.holds.resume()
 
     assert bench.deliver(T0 + 200) == ["order-1", "order-2"]
+
+
+def test_where_another_route_is_resumed_each_paused_address_is_looked_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.paused.add("orders")
+    for number in range(500):
+        bench.put(str(number), T0, address=f"a {number % 2}")
+    while bench.tick(T0) == 0:
+        pass
+    held: list[int] = []
+    hold = bench.store.hold
+
+    def note(failed: Sequence[Held], now: int) -> None:
+        held.append(len(failed))
+        hold(failed, now)
+
+    monkeypatch.setattr(bench.store, "hold", note)
+
+    bench.holds.resume()
+    bench.tick(T0 + 1)
+
+    assert held == [bench.settings.batch] * 2
+
+
+def test_what_a_full_store_did_not_settle_is_settled_when_there_is_room(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it is delivered again after a restart."""
+    bench.put("order-1", T0)
+    bench.tick(T0)
+    bench.answer()
+
+    def full(*_: object, **__: object) -> bool:
+        raise StoreFull("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "settle", full)
+        with pytest.raises(StoreFull):
+            bench.lane.drain(T0)
+
+    assert bench.lane.drain(T0)
+    assert bench.store.counts().events["delivered"] == 1
 
 
 def test_a_repeat_comes_again_from_its_start_without_drift(bench: Bench) -> None:

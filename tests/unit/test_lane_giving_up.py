@@ -49,7 +49,7 @@ def test_a_destination_that_worked_in_between_is_given_up_a_while_after_that(ben
 
     _fail(bench, T0 + 70_000)
     assert bench.store.counts().shelved == 0
-    bench.tick(T0 + 90_000)
+    _fail(bench, T0 + 90_000)
     assert bench.store.counts().shelved == 2
 
 
@@ -68,7 +68,7 @@ def test_a_dead_letter_whose_own_destination_fails_is_shelved_with_what_was_wron
     forward = carrier(kept, "orders.dead", T0, "bad_duration", "'soon' is not a duration")
     bench.store.put([Refuse(kept, "bad_duration", "'soon' is not a duration", forward)], T0)
     _fail(bench, T0)
-    bench.tick(T0 + 60_000)
+    _fail(bench, T0 + 60_000)
 
     (dead,) = bench.store.dead_letters(10)
     assert dead.reason == "bad_duration"
@@ -108,6 +108,56 @@ def test_a_destination_that_has_just_begun_to_fail_is_not_given_up_because_the_c
 
     assert bodies(bench.wire) == ["overdue"]
     assert bench.store.counts().shelved == 0
+
+
+def test_a_destination_that_is_mended_before_the_next_try_gets_everything(bench: Bench) -> None:
+    for number in range(3):
+        bench.put(str(number), T0)
+    _fail(bench, T0)
+    _fail(bench, T0 + 59_000)
+
+    assert bench.deliver(T0 + 120_000) == ["0", "1", "2"]
+
+
+def test_time_in_which_the_broker_could_not_be_reached_does_not_count(bench: Bench) -> None:
+    """Nor do the first refusals after it: a queue's leader may still be missing."""
+    for number in range(3):
+        bench.put(str(number), T0)
+    _fail(bench, T0)
+    bench.lane.connected(T0 + 3_600_000)
+    _fail(bench, T0 + 3_600_000)
+    assert bench.store.counts().shelved == 0
+
+    _fail(bench, T0 + 3_660_000)
+    assert bench.store.counts().shelved == 3
+
+
+def test_what_was_held_before_a_restart_and_an_outage_is_tried_first(bench: Bench) -> None:
+    bench.put("order-1", T0)
+    _fail(bench, T0)
+    bench.lane = bench.new_lane(started=T0 + 1000)
+    bench.lane.connected(T0 + 7_200_000)
+
+    assert bench.deliver(T0 + 7_200_000) == ["order-1"]
+
+
+def test_what_has_ended_meanwhile_is_expired_and_not_given_up(bench: Bench) -> None:
+    bench.put("due", T0)
+    bench.put("over", T0, ends=T0 + 50_000)
+    _fail(bench, T0)
+    _fail(bench, T0 + 60_000)
+
+    events = {row.id: (row.event, row.reason) for row in bench.store.outbox(10) if row.event != "scheduled"}
+    assert events == {"over": ("expired", "ended"), "due": ("dead_lettered", "delivery_failed")}
+
+
+def test_what_is_given_up_tells_how_often_it_was_tried_itself(bench: Bench) -> None:
+    bench.put("first", T0)
+    bench.put("second", T0)
+    for now in (T0, T0 + 30_000, T0 + 60_000):
+        _fail(bench, now)
+
+    assert [(dead.record.id, dead.attempts) for dead in bench.store.dead_letters(10)] == [("first", 3), ("second", 1)]
 
 
 def test_a_dead_letter_tells_how_often_it_was_tried(bench: Bench) -> None:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from brokers.common import wait_until
 from unit.lane_bench import T0, Bench
 
 from delaybridge.adapters.base import NotConnected, Outgoing
@@ -86,6 +87,25 @@ def test_while_a_broker_is_away_nothing_is_in_flight_and_what_it_confirmed_is_se
         worker.stop()
         assert worker.join(PATIENCE)
     assert failures == []
+
+
+def test_a_lane_hears_of_each_connection_before_it_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the time in which its broker was away counts as if its destinations had refused."""
+    for name in ("confirmed", "unknown"):
+        bench.put(name, T0)
+    heard: list[int] = []
+    monkeypatch.setattr(bench.lane, "connected", lambda _: heard.append(bench.lane.published))
+    worker = _worker(bench, sink := Flaky(connections=2), [])
+    worker.start()
+    try:
+        assert sink.published.wait(PATIENCE)
+        bench.put("later", T0)
+        worker.poke()
+        wait_until(lambda: len(heard) == 2, "the second connection")
+    finally:
+        worker.stop()
+        assert worker.join(PATIENCE)
+    assert heard[0] == 0
 
 
 def test_a_broker_that_was_never_reached_is_seen_as_not_connected(bench: Bench) -> None:
