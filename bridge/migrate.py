@@ -20,7 +20,7 @@ from ..core.levels import Levels
 from ..core.reasons import Reason
 from ..core.schedule import Schedule
 from ..core.store import Record, Refuse, Told
-from ..core.time_index.keys import key_of_made
+from ..core.time_index.made import is_made
 from .intake.planner import carrier
 from .level_queues.build import dead_letters, ids, levelled, queues
 from .level_queues.envelope import Envelope, pack, unpack
@@ -124,7 +124,7 @@ class Place(NamedTuple):
 
 def _claims(record: Record) -> bool:
     """Whether a producer chose its id, or it is a series; see level_queues/claims.py."""
-    return not record.is_carrier and (record.schedule.recurrence is not None or key_of_made(record.id) is None)
+    return not record.is_carrier and (record.schedule.recurrence is not None or not is_made(record.id))
 
 
 def place(config: Config, broker: str, prefix: str) -> Place:

@@ -84,7 +84,7 @@ class Control:
         kind: Kind = "once" if old.kind == "refused" else old.kind
         record = replace(old, kind=kind, schedule=Schedule(due=now, occurrence=old.schedule.occurrence))
         if isinstance(locate(state, old.id), Found):
-            made = keys.made_id(state.next_key(change, record, now))
+            made = state.made.of(state.next_key(change, record, now))
             record = replace(record, id=made)
         state.schedule(change, record, encode(record), now)
         state.commit(change)

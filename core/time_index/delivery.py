@@ -258,14 +258,14 @@ class Delivery:
             state.carry(change, replace(outcome.forward, id=outcome.forward.id or record.id), now)
         elif outcome.event == "dead_lettered":
             state.shelf.add(change, record, outcome.reason, outcome.detail, at, outcome.attempts)
+        ours = not named or state.owns(change, record, key)
         if key in state.doomed:
-            known = state.ids.get(change, record.id)
-            if known is not None and known.key == key:
+            if named and ours:
                 state.ids.ended(change, record.id, outcome.event, at)
         elif outcome.next is not None:
             following = replace(outcome.next, id=outcome.next.id or record.id)
-            state.schedule(change, following, encode(following), now)
-        elif named:
+            state.schedule(change, following, encode(following), now, index=ours)
+        elif named and ours:
             state.ids.ended(change, record.id, outcome.event, at)
 
     def _advance(self, change: Change, passed: int, leaving: AbstractSet[bytes] = frozenset()) -> None:

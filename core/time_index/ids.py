@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .change import Change
+    from .made import MadeIds
 
 _PENDING, _ENDED, _WITHDRAWN = b"p", b"e", b"w"
 _STEP = 64
@@ -36,8 +37,9 @@ class Ids:
     `now` is the latest time that the store was told since the clock was last set back.
     """
 
-    def __init__(self, db: Database, memory_ms: int) -> None:
+    def __init__(self, db: Database, memory_ms: int, made: MadeIds) -> None:
         self._db = db
+        self._made = made
         self._memory_ms = memory_ms
         self._oldest = b"x"
         self.now = 0
@@ -86,7 +88,7 @@ class Ids:
 
     def ended(self, change: Change, record_id: str, event: Event, at: int) -> None:
         """The record with this id came to its end. A bridge-made id needs no memory: its own form tells that it is gone."""
-        if keys.key_of_made(record_id) is not None:
+        if self._made.key(record_id) is not None:
             change.ids[keys.id_key(record_id)] = None
         else:
             self._remember(change, record_id, _ENDED + bytes((EVENTS.index(event),)), at)

@@ -67,7 +67,7 @@ class Intake:
 
     def _put_unnamed(self, change: Change, run: Iterable[tuple[Put, bytes]], now: int) -> None:
         """Records that get their id from the bridge: most of what comes, so this loop calls only what it must."""
-        lanes, due_key, made_id = self._state.lanes, keys.due_key, keys.made_id
+        lanes, due_key, made_id = self._state.lanes, keys.due_key, self._state.made.of
         tracks = lanes.by_address
         due, rows, by_address, by_hour, arrived = change.due, change.rows, change.by_address, change.by_hour, change.arrived
         first = arrival = change.numbers.arrival
@@ -125,7 +125,7 @@ class Intake:
 
     def _refuse(self, change: Change, refuse: Refuse, now: int) -> None:
         state = self._state
-        record_id = refuse.record.id or keys.made_id(keys.due_key(keys.track_base(keys.NO_TRACK) | now, change.numbers.arrival))
+        record_id = refuse.record.id or state.made.of(keys.due_key(keys.track_base(keys.NO_TRACK) | now, change.numbers.arrival))
         change.numbers.arrival += 1
         record = replace(refuse.record, id=record_id, kind="refused", schedule=Schedule(due=now))
         change.event("scheduled", now, record, record_id)

@@ -8,6 +8,7 @@ r"""The keys: what stands where on disk. All numbers are big-endian, so that byt
     ids     'i' id                                           'p' due key | 'e' event at | 'w' at
     ids     'x' at 8 | id                                    nothing: when a remembered id was written, oldest first
     meta    'f'                                              format version
+    meta    'm'                                              the store's tag in the ids that it makes (made.py); none in stores of an earlier state
     meta    'n'                                              the numbers: write, arrival, row, intake batch, dead letter
     meta    'l' name                                         lane number
     meta    'q' lane 2 | address                             track number: where that address's records wait
@@ -47,6 +48,7 @@ pack64 = struct.Struct(">Q").pack
 _pack32 = struct.Struct(">I").pack
 
 FORMAT_KEY = b"f"
+TAG_KEY = b"m"
 WRITE_KEY = b"\0"
 NUMBERS_KEY = b"n"
 INTENT_KEY = b"w"
@@ -59,9 +61,6 @@ HELD_COUNTS = b"b"
 DOOMED = b"z"
 SHELF = b"s"
 OUTBOX = b"o"
-
-_MADE = "db"
-_MADE_LENGTH = len(_MADE) + 32
 
 
 def track_base(number: int) -> int:
@@ -99,22 +98,6 @@ def checked(instant: int) -> int:
     if not 0 <= instant < INSTANT_LIMIT:
         raise ValueError(f"the instant {instant} does not fit the time index: 0 to {INSTANT_LIMIT - 1} ms")
     return instant
-
-
-def made_id(key: bytes) -> str:
-    """The id that the bridge gives to a record that came without one: it says where the record is, so that it needs no index."""
-    return _MADE + key.hex()
-
-
-def key_of_made(record_id: str) -> bytes | None:
-    """The due key that a bridge-made id tells of, or None for an id of another form."""
-    if len(record_id) != _MADE_LENGTH or not record_id.startswith(_MADE):
-        return None
-    try:
-        key = bytes.fromhex(record_id[len(_MADE) :])
-    except ValueError:
-        return None
-    return key if made_id(key) == record_id else None
 
 
 def cursor_key(track: int) -> bytes:

@@ -25,7 +25,7 @@ class Found(Struct, frozen=True):
 def locate(state: State, record_id: str, change: Change | None = None) -> Found | Known | None:
     """The pending record with this id, as the change under way leaves it; or what is remembered of the id; or None."""
     known = state.ids.get(change, record_id)
-    key = known.key if known else keys.key_of_made(record_id)
+    key = known.key if known else state.made.key(record_id)
     if key is None:
         return known
     if change is not None and key in change.due:
@@ -43,7 +43,7 @@ def became(state: State, record_id: str, known: Known | None) -> Answer:
     """What became of an id that no pending record bears."""
     if known is not None:
         return Answer("too_late", known.event, known.at) if known.event else Answer("unknown")
-    key = keys.key_of_made(record_id)
+    key = state.made.key(record_id)
     gone = key is not None and _is_number(state, keys.number_of(key)) and keys.arrival_of(key) < state.numbers.arrival
     return Answer("too_late" if gone else "unknown")
 

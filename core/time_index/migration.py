@@ -59,8 +59,7 @@ class Migration:
             record = read[0]
             state.remove(change, key, record)
             change.goes(record)
-            known = state.ids.get(change, record.id)
-            if known is not None and known.key == key:
+            if state.owns(change, record, key):
                 change.ids[keys.id_key(record.id)] = None
         if change.due:
             state.commit(change)

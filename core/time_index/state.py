@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from .database import Database, scan_prefix
 from .held import HeldBack
 from .ids import Ids
 from .lanes import Lanes
+from .made import TAG_BYTES, MadeIds
 from .numbers import Numbers
 from .outbox import Outbox
 from .recent import Recent
@@ -63,7 +65,8 @@ class State:
             self.numbers.row = first_row()
         self.lanes = Lanes(db)
         self.held = HeldBack(db, self.lanes)
-        self.ids = Ids(db, memory_ms)
+        self.made = MadeIds(db.meta.get(keys.TAG_KEY) or b"")
+        self.ids = Ids(db, memory_ms, self.made)
         self.counters = Counters(db)
         self.outbox = Outbox(db, bridge, self.numbers)
         self.recent = Recent(db, recent_tokens)
@@ -78,7 +81,7 @@ class State:
     def _check_format(self) -> None:
         found = self.db.meta.get(keys.FORMAT_KEY)
         if found is None:
-            self.db.write({}, {}, {keys.FORMAT_KEY: bytes((keys.FORMAT,))})
+            self.db.write({}, {}, {keys.FORMAT_KEY: bytes((keys.FORMAT,)), keys.TAG_KEY: os.urandom(TAG_BYTES)})
             self.db.sync()  # before there is any table: see Watermark
         elif found != bytes((keys.FORMAT,)):
             raise StoreError(
@@ -98,13 +101,12 @@ class State:
         raw = self.db.due.get(key)
         return self.decoded(key, raw) if raw is not None else None
 
-    @staticmethod
-    def decoded(key: bytes, raw: bytes) -> tuple[Record, bool]:
+    def decoded(self, key: bytes, raw: bytes) -> tuple[Record, bool]:
         """The same, from its bytes."""
         record = decode(raw)
         if record.id:
             return record, not record.is_carrier
-        force_setattr(record, "id", keys.made_id(key))
+        force_setattr(record, "id", self.made.of(key))
         return record, False
 
     def next_key(self, change: Change, record: Record, now: int) -> bytes:
@@ -120,13 +122,19 @@ class State:
         change.came(self.lanes.of(key), key)
         return key
 
-    def schedule(self, change: Change, record: Record, raw: bytes, now: int) -> bytes:
-        """Place a record that bears its id, count it as scheduled, and index its id."""
+    def schedule(self, change: Change, record: Record, raw: bytes, now: int, *, index: bool = True) -> bytes:
+        """Place a record that bears its id, count it as scheduled, and index its id, unless that is another record's."""
         key = self.put(change, record, raw, now)
         change.event("scheduled", now, record, record.id)
         change.count(record, 1)
-        self.ids.points(change, record.id, key)
+        if index:
+            self.ids.points(change, record.id, key)
         return key
+
+    def owns(self, change: Change, record: Record, key: bytes) -> bool:
+        """Whether the index of ids leads to this record. Of several that came from level queues under one id, it leads to the last."""
+        known = self.ids.get(change, record.id)
+        return known is not None and known.key == key
 
     def carry(self, change: Change, record: Record, now: int) -> None:
         """Place a dead letter on its way to its destination: nobody's schedule, and counted apart."""
@@ -166,8 +174,7 @@ class State:
         event = self.doomed[key]
         self.remove(change, key, record)
         change.event(event, now, record, record.id)
-        known = self.ids.get(change, record.id)
-        if event == "cancelled" and known is not None and known.key == key:
+        if event == "cancelled" and self.owns(change, record, key):
             self.ids.ended(change, record.id, event, now)
 
     def commit(self, change: Change, *, spend_reserve: bool = True) -> None:

@@ -31,6 +31,12 @@ def open_index(tmp_path: Path) -> Iterator[Callable[[], TimeIndex]]:
 
 
 @pytest.fixture
+def index(open_index: Callable[[], TimeIndex]) -> TimeIndex:
+    """The test's index."""
+    return open_index()
+
+
+@pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a directory of its own, with nothing of ours in the environment."""
     fake_daemon.alone(tmp_path, monkeypatch)

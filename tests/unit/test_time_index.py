@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@pytest.fixture
-def index(open_index: Callable[[], TimeIndex]) -> TimeIndex:
-    return open_index()
-
-
 def test_each_thing_that_happens_is_one_ledger_row_with_the_next_number(index: TimeIndex) -> None:
     give(index, replace(record("four", chosen_id="a", address="x"), dialect="x-delay", source_broker="kafka", source="in"), now=T0 - 10)
     index.settle([Settled(due.key, "delivered", T0 + 7, attempts=3) for due in take(index)], T0 + 7)
