@@ -306,7 +306,7 @@ class Store(Protocol):
         ...
 
     def dead_letters(self, limit: int, after: int = 0) -> Sequence[DeadLetter]:
-        """The shelf, oldest first, from behind number `after`."""
+        """The shelf, oldest first, from behind number `after`: at most `limit`. Less does not mean that there is no more, as in `list`; none does."""
         ...
 
     def retry_dead_letter(self, number: int, now: int) -> bool:

@@ -1,4 +1,4 @@
-"""Pages of pending records. Each page looks at a bounded number of records, whatever the filter."""
+"""Pages of pending records. Each page looks at a bounded number of records and bytes, whatever the filter: deliveries wait meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .lanes import Track
     from .state import State
 
-_EXAMINED = 5_000
+_EXAMINED, _EXAMINED_BYTES = 5_000, 1 << 20
 Place = tuple[bytes, bytes, bytes]
 """Instant and arrival, the due key, and the record's bytes."""
 
@@ -29,13 +29,20 @@ class Listing:
         self._state = state
 
     def page(self, query: Query, limit: int, cursor: str) -> Page:
-        """See `Store.list`. By time, a record stands where it may go out: one that came in late, when it came in."""
+        """See `Store.list`. By time, a record stands where it may go out: one that came in late, when it came in.
+
+        Dead letters on their way to a destination are nobody's schedule any more, and not listed.
+        """
         found: Iterator[tuple[str, Found | None]] = self._by_id(query, cursor) if query.id_prefix else self.by_time(query, cursor)
         items: list[Pending] = []
+        size = 0
         for examined, (place, one) in enumerate(found):
-            if len(items) == limit or examined == _EXAMINED:
+            if len(items) == limit or examined == _EXAMINED or size >= _EXAMINED_BYTES:
                 return Page(tuple(items), place)
-            if one is not None and _fits(query, one):
+            if one is None:
+                continue
+            size += one.record.message.size
+            if not one.record.is_carrier and _fits(query, one):
                 items.append(pending(self._state, one))
         return Page(tuple(items))
 

@@ -17,6 +17,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[Record, str, str, int, int]).decode
 
 
+_PAGE_BYTES = 1 << 20
+"""A page ends behind so many: deliveries wait while they are read."""
+
+
 class Shelf:
     """Dead letters by number."""
 
@@ -52,11 +56,13 @@ class Shelf:
         return [(keys.shelf_key(went[0]), keys.shelf_key(went[1] + 1))] if went else []
 
     def page(self, limit: int, after: int) -> list[DeadLetter]:
-        """At most `limit`, oldest first, from behind number `after`."""
+        """See `Store.dead_letters`."""
         start = keys.shelf_key(min(max(after + 1, 0), keys.NUMBER_LIMIT - 1))
         found: list[DeadLetter] = []
+        size = 0
         for key, value in scan(self._db.meta, start, keys.after(keys.SHELF)):
-            if len(found) == limit:
+            if len(found) == limit or size >= _PAGE_BYTES:
                 break
+            size += len(value)
             found.append(DeadLetter(int.from_bytes(key[1:], "big"), *_decode(value)))
         return found
