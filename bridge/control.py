@@ -10,9 +10,11 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ..adapters.base import NotConnected, Observable, Outcome, Outgoing, Producing, Received, Source
 from ..core.recurrence import upcoming
-from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record, Refuse
+from ..core.store import Answer, DeadLetter, Page, Pending, Put, Query, Record, Refuse
 from . import plugins
 from .delivery.holds import NEVER
 from .ledger.files import HOUR_MS
@@ -207,7 +209,8 @@ class Control:
     def retry_dead_letter(self, number: int) -> bool:
         """Schedule a shelved message again: due now, or, where it was refused as it came, as its headers say under the rules of today.
 
-        Raises NotPossibleError where it would be refused again, or where nothing is delivered to its broker any more.
+        What could not be delivered as a dead letter goes to the `dead_letter` that its route has today. Raises NotPossibleError where it would be refused
+        again, or where nothing leads there any more.
         """
         with self._shelf:  # two who ask for it at once get it once
             done = self._retry(number)
@@ -219,26 +222,35 @@ class Control:
         letter = next(iter(self._store.dead_letters(1, number - 1)), None)
         if letter is None or letter.number != number:
             return False
-        worker = self._intakes.get(letter.record.route)
-        if letter.record.kind != "refused" or (
-            worker is not None and letter.record.address == worker.intake.planner.route.dead_letter != ""
-        ):
+        if not letter.record.is_carrier:
             return self._schedule_again(letter)
+        worker = self._intakes.get(letter.record.route)
         if worker is None:
             raise NotPossibleError(f"its route {letter.record.route!r} is no longer configured")
-        return self._plan_again(worker.intake.planner, letter)
+        if letter.record.kind == "refused":
+            return self._plan_again(worker.intake.planner, letter)
+        if not (address := worker.intake.planner.route.dead_letter):
+            raise NotPossibleError(
+                f"its route {letter.record.route!r} has no `dead_letter` any more, where it was to go: drop it, or configure one"
+            )
+        return self._schedule_again(letter, address)
 
-    def _schedule_again(self, letter: DeadLetter) -> bool:
+    def _schedule_again(self, letter: DeadLetter, address: str = "") -> bool:
         broker = letter.record.lane
         if broker not in self._lanes:
             raise NotPossibleError(f"no route leads to its broker {broker!r} any more: configure one and restart the bridge")
-        return self._store.retry_dead_letter(letter.number, self._clock())
+        return self._store.retry_dead_letter(letter.number, self._clock(), address)
 
     def _plan_again(self, planner: Planner, letter: DeadLetter) -> bool:
-        """Stored first and dropped then: a crash in between leaves it on the shelf as well."""
-        change = planner.plan_again(letter.record, self._clock())
+        """Stored first and dropped then: a crash in between leaves it on the shelf as well.
+
+        What is pending under its id by now stays, and it gets another one.
+        """
+        change = planner.plan_again(letter, self._clock())
         if isinstance(change, Refuse):
             raise NotPossibleError(f"it would be refused again: {change.reason}: {change.detail}")
+        if isinstance(change, Put) and change.record.id and isinstance(self._store.find(change.record.id), Pending):
+            change = Put(replace(change.record, id=""))
         self._store.put([change], self._clock())
         self._store.drop_dead_letter(letter.number, self._clock())
         return True

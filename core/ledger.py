@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 Event = Literal["scheduled", "delivered", "cancelled", "replaced", "expired", "dead_lettered"]
-Kind = Literal["pass_through", "once", "period", "cron", "refused"]
+Kind = Literal["pass_through", "once", "period", "cron", "refused", "dead_letter"]
 
 EVENTS: tuple[Event, ...] = ("scheduled", "delivered", "cancelled", "replaced", "expired", "dead_lettered")
 CLOSING: tuple[Event, ...] = EVENTS[1:]

@@ -42,6 +42,9 @@ class Unsupported(Exception):
     """What was asked is nothing that this kind of store can do; nothing was changed. The text says why."""
 
 
+_CARRIED = ("dead_letter", "refused")
+
+
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """One waiting message with everything that its delivery and its ledger rows need.
 
@@ -66,9 +69,9 @@ class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     def is_carrier(self) -> bool:
         """Whether it is a dead letter on its way to a destination: its ledger rows are written, and it is not pending.
 
-        On the shelf the same kind says that the message was refused as it came, and never scheduled.
+        What was refused as it came, and never scheduled, is on the shelf only; in stores of an earlier state such a letter has the same kind.
         """
-        return self.kind == "refused"
+        return self.kind in _CARRIED
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -309,8 +312,8 @@ class Store(Protocol):
         """The shelf, oldest first, from behind number `after`: at most `limit`. Less does not mean that there is no more, as in `list`; none does."""
         ...
 
-    def retry_dead_letter(self, number: int, now: int) -> bool:
-        """Schedule a shelved message again, due now; False where there is none. It counts as scheduled anew."""
+    def retry_dead_letter(self, number: int, now: int, address: str = "") -> bool:
+        """Schedule a shelved message again, due now, to another address if one is given; False where there is none. It counts as scheduled anew."""
         ...
 
     def drop_dead_letter(self, number: int, now: int) -> bool:

@@ -227,7 +227,7 @@ class Lane:
             self.holds.pause(address)
             return "paused"
         if address != held and (hold := self.holds.addresses.get(address)) is not None and not hold.open(now):
-            return due.error
+            return due.error or hold.error
         if self._stuck and self._crowds(address):
             self.holds.slow(address, now + self.settings.slow_after // 10)
             return "slow: earlier messages are not confirmed yet"

@@ -15,7 +15,7 @@ from ...core.dialects.base import number
 from ...core.message import Message
 from ...core.reasons import Reason, Refusal
 from ...core.schedule import Cancel, Limits, PassThrough, Refused, Request, Schedule
-from ...core.store import Change, Put, Record, Refuse, Withdraw
+from ...core.store import Change, DeadLetter, Put, Record, Refuse, Withdraw
 
 MAX_HOPS = 16
 """How often a message may pass the bridge undelayed with an earlier delivery's headers on it before that is called a loop."""
@@ -25,6 +25,9 @@ DEATH = b"x-delay-death"
 """A digest of `x-death` as it was when a hop was counted: where RabbitMQ has dead-lettered the message since, somebody tries it again on purpose."""
 
 _X_DEATH = b"x-death"
+_NOT_WHOLE = frozenset({Reason.HEADER_DAMAGED, Reason.UNSUPPORTED_BODY, Reason.TOO_LARGE})
+"""Why an adapter keeps less of a message than was sent: see base.Received.defect."""
+
 _CANCEL = (Reason.UNSUPPORTED_IN_LEVEL_QUEUES, "a cancellation: nobody can look for a message in a queue")
 
 
@@ -128,9 +131,17 @@ class Planner:
         address = self.route.dead_letter
         return Refuse(record, reason, detail, carrier(record, address, now, reason, detail) if address else None)
 
-    def plan_again(self, refused: Record, now: int) -> Change:
-        """What a message on the shelf, kept as it came, asks for under the rules of today."""
-        return self.plan(Received(refused.message, refused.address, b""), now)
+    def plan_again(self, refused: DeadLetter, now: int) -> Change:
+        """What a message on the shelf, kept as it came, asks for under the rules of today. It has come back from nowhere: hops begin anew.
+
+        Where its adapter could not carry it, what is on the shelf is not what was sent, and stays refused.
+        """
+        kept = refused.record.message
+        table = fields.without(kept.headers, fields.named(kept.headers, {HOPS, DEATH})) if refused.reason == Reason.LOOP else kept.headers
+        received = Received(replace(kept, headers=table), refused.record.address, b"")
+        if refused.reason in _NOT_WHOLE:
+            return self.refuse(received, now, refused.reason, refused.detail)
+        return self.plan(received, now)
 
 
 def kind_of(schedule: Schedule) -> str:
@@ -155,7 +166,7 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
         message=Message(message.body, kept + fields.table(told), replace(message.properties, expiration=None), message.key),
         schedule=Schedule(due=now, occurrence=record.schedule.occurrence),
         address=address,
-        kind="refused",
+        kind="dead_letter",
         taken=now,
     )
 

@@ -37,7 +37,7 @@ class Unindexed:
         """See `reschedule`."""
         raise self._on_the_broker("listing dead letters")
 
-    def retry_dead_letter(self, number: int, now: int) -> bool:
+    def retry_dead_letter(self, number: int, now: int, address: str = "") -> bool:
         """See `reschedule`."""
         raise self._on_the_broker("retrying a dead letter")
 

@@ -72,7 +72,7 @@ class Control:
             return pending(self._state, found)
         return became(self._state, record_id, found)
 
-    def retry(self, number: int, now: int) -> bool:
+    def retry(self, number: int, now: int, address: str) -> bool:
         """See `Store.retry_dead_letter`. It is scheduled once, under its own id unless a pending record bears that by now."""
         state = self._state
         letter = state.shelf.get(number)
@@ -81,8 +81,8 @@ class Control:
         change = state.change()
         state.shelf.remove(change, letter)
         old = letter.record
-        kind: Kind = "once" if old.kind == "refused" else old.kind
-        record = replace(old, kind=kind, schedule=Schedule(due=now, occurrence=old.schedule.occurrence))
+        kind: Kind = "once" if old.is_carrier else old.kind
+        record = replace(old, kind=kind, address=address or old.address, schedule=Schedule(due=now, occurrence=old.schedule.occurrence))
         if isinstance(locate(state, old.id), Found):
             made = state.made.of(state.next_key(change, record, now))
             record = replace(record, id=made)

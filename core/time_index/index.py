@@ -278,10 +278,10 @@ class TimeIndex:
         with self._entered() as state:
             return state.shelf.page(limit, after)
 
-    def retry_dead_letter(self, number: int, now: int) -> bool:
+    def retry_dead_letter(self, number: int, now: int, address: str = "") -> bool:
         """See `Store.retry_dead_letter`. It is scheduled once, under its own id unless another pending record bears that by now."""
         with self._writing(now):
-            done = self._control.retry(number, now)
+            done = self._control.retry(number, now, address)
         self._sync()
         return done
 

@@ -138,7 +138,7 @@ class State:
 
     def carry(self, change: Change, record: Record, now: int) -> None:
         """Place a dead letter on its way to its destination: nobody's schedule, and counted apart."""
-        carrier = msgspec.structs.replace(record, kind="refused")
+        carrier = msgspec.structs.replace(record, kind="dead_letter")
         self.put(change, carrier, encode(carrier), now)
         change.totals["carriers"] += 1
 

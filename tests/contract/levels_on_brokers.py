@@ -246,8 +246,8 @@ class OnBroker:
     def dead_letters(self, limit: int, after: int = 0) -> Sequence[DeadLetter]:
         return self._store.dead_letters(limit, after)
 
-    def retry_dead_letter(self, number: int, now: int) -> bool:
-        return self._store.retry_dead_letter(number, self._setting.real(now))
+    def retry_dead_letter(self, number: int, now: int, address: str = "") -> bool:
+        return self._store.retry_dead_letter(number, self._setting.real(now), address)
 
     def drop_dead_letter(self, number: int, now: int) -> bool:
         return self._store.drop_dead_letter(number, self._setting.real(now))

@@ -237,7 +237,7 @@ def test_a_dead_letter_goes_to_the_shelf_and_can_be_retried_or_dropped(open_stor
 def test_a_dead_letter_on_its_way_to_its_destination_is_not_pending(store: Store) -> None:
     give(store, record("bad"))
     (due,) = take(store)
-    store.settle([Settled(due.key, "dead_lettered", T0, "no_route", forward=record("bad", address="dead", kind="refused"))], T0)
+    store.settle([Settled(due.key, "dead_lettered", T0, "no_route", forward=record("bad", address="dead", kind="dead_letter"))], T0)
 
     assert store.counts().pending == 0
     assert store.dead_letters(10) == []
@@ -251,7 +251,7 @@ def test_a_dead_letter_on_its_way_to_its_destination_is_not_pending(store: Store
 def test_a_dead_letter_whose_destination_fails_too_goes_to_the_shelf(store: Store) -> None:
     give(store, record("bad"))
     (due,) = take(store)
-    store.settle([Settled(due.key, "dead_lettered", T0, "no_route", forward=record("bad", address="dead", kind="refused"))], T0)
+    store.settle([Settled(due.key, "dead_lettered", T0, "no_route", forward=record("bad", address="dead", kind="dead_letter"))], T0)
     store.settle([Settled(due.key, "dead_lettered", T0, "no_route") for due in take(store)], T0)
 
     assert [letter.record.address for letter in store.dead_letters(10)] == ["dead"]
@@ -278,7 +278,7 @@ def test_a_refused_message_counts_as_scheduled_and_dead_lettered(store: Store) -
     )
 
     assert [letter.reason for letter in store.dead_letters(10)] == ["bad_delay"]
-    assert [(due.record.address, due.record.kind) for due in take(store)] == [("dead", "refused")]
+    assert [(due.record.address, due.record.kind) for due in take(store)] == [("dead", "dead_letter")]
     assert store.counts().events["scheduled"] == store.counts().events["dead_lettered"] == 2
     assert adds_up(store)
 

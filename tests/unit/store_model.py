@@ -29,7 +29,7 @@ class Item:
 
     @property
     def carrier(self) -> bool:
-        return self.record.kind == "refused"
+        return self.record.kind == "dead_letter"
 
     @property
     def place(self) -> tuple[int, int]:
@@ -140,7 +140,7 @@ class Model:
         if change.forward is None:
             self.shelf.append(replace(change.record, id=chosen, kind="refused", schedule=Schedule(due=now)))
         else:
-            self.add(replace(change.forward, id=chosen, kind="refused"), now)
+            self.add(replace(change.forward, id=chosen, kind="dead_letter"), now)
 
     def held(self, lane: str) -> list[Item]:
         return [item for item in self.items if item.record.lane == lane and item.held is not None]
@@ -260,9 +260,7 @@ class Model:
 
     def retry(self, number: int, made: str | None, now: int) -> None:
         old = self.shelf.pop(number)
-        record = replace(
-            old, kind="once" if old.kind == "refused" else old.kind, schedule=Schedule(due=now, occurrence=old.schedule.occurrence)
-        )
+        record = replace(old, kind="once" if old.is_carrier else old.kind, schedule=Schedule(due=now, occurrence=old.schedule.occurrence))
         if made is not None:
             record = replace(record, id=made)
         self.schedule(record, now)

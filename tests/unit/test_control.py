@@ -11,7 +11,7 @@ from contract.stores import T0, record
 from msgspec.structs import replace
 
 from delaybridge.adapters import memory
-from delaybridge.adapters.base import BackOff, NotConnected, Received
+from delaybridge.adapters.base import BackOff, NotConnected, Outgoing, Received, Rejected
 from delaybridge.bridge import control
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
@@ -215,6 +215,93 @@ def test_a_message_that_could_not_be_delivered_is_scheduled_again_at_once(engine
     assert engine.control.retry_dead_letter(1)
     assert not engine.control.retry_dead_letter(2)
     assert engine.store.counts().pending == 1
+
+
+@pytest.mark.parametrize("reason", [Reason.HEADER_DAMAGED, Reason.UNSUPPORTED_BODY, Reason.TOO_LARGE])
+def test_what_an_adapter_could_not_carry_is_never_sent_as_what_is_left_of_it(engine: Engine, reason: Reason) -> None:
+    (worker,) = engine.intakes.values()
+    received = Received(message(b"charge the card"), "orders", b"1", defect=Rejected(reason, "the header table is cut off"))
+    engine.store.put([worker.intake.planner.plan(received, T0)], T0)
+
+    with pytest.raises(NotPossibleError, match=f"{reason}: the header table is cut off"):
+        engine.control.retry_dead_letter(1)
+
+    assert (engine.store.counts().pending, engine.store.counts().shelved) == (0, 1)
+
+
+def _engine(path: Path, *, limits: dict[str, str] | None = None, dead_letter: str = "") -> Engine:
+    """One route of an in-process broker, from `in` to `orders`."""
+    route = {
+        "name": "orders",
+        "from": {"broker": "m", "queue": "in"},
+        "to": {"broker": "m", "address": "orders"},
+        "dead_letter": dead_letter,
+    }
+    config = {"store": {"path": path}, "brokers": {"m": {"type": "memory"}}, "routes": [route], "limits": limits or {}}
+    return Engine(Config.model_validate(config), lambda: T0, Metrics("0.1.0"), lambda *_: None)
+
+
+def test_a_refused_message_that_is_read_again_replaces_no_newer_one_of_its_id(tmp_path: Path) -> None:
+    engine = _engine(tmp_path, limits={"max_delay": "1h"})
+    for body, delay in ((b"old", "2h"), (b"new", "30m")):
+        received = Received(message(body, {"x-delay": delay, "x-delay-id": "order-1"}), "in", body)
+        engine.store.put([engine.intakes["orders"].intake.planner.plan(received, T0)], T0)
+    engine.store.close()
+    engine = _engine(tmp_path)
+
+    assert engine.control.retry_dead_letter(1)
+
+    waiting = engine.store.find("order-1")
+    assert isinstance(waiting, Pending)
+    assert waiting.record.message.body == b"new"
+    assert engine.store.counts().pending == 2
+    engine.store.close()
+
+
+def test_what_came_back_too_often_can_be_read_again_when_the_loop_is_mended(tmp_path: Path) -> None:
+    engine = _engine(tmp_path)
+    came = Received(message(b"", {"x-delay-occurrence": 1, "x-delay-hops": 16}), "in", b"1")
+    engine.store.put([engine.intakes["orders"].intake.planner.plan(came, T0)], T0)
+    assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["loop"]
+
+    assert engine.control.retry_dead_letter(1)
+    engine.store.close()
+
+
+def _with_a_dead_letter_that_was_refused(path: Path) -> None:
+    """By its destination, whose name was mistyped."""
+    engine = _engine(path, dead_letter="daed")
+    engine.store.put([Put(record("a", lane="m"))], T0)
+    lane = engine.lanes["m"].lane
+    wire: list[Outgoing] = []
+    while not engine.store.counts().shelved:
+        lane.tick(T0, wire.extend)
+        lane.confirm([(sent.tag, Rejected(Reason.REJECTED_BY_BROKER, "no")) for sent in wire])
+        wire.clear()
+        lane.drain(T0)
+    assert [letter.record.address for letter in engine.control.dead_letters(10, 0)] == ["daed"]
+    engine.store.close()
+
+
+def test_a_dead_letter_that_its_destination_refused_goes_to_the_one_of_today(tmp_path: Path) -> None:
+    _with_a_dead_letter_that_was_refused(tmp_path)
+    engine = _engine(tmp_path, dead_letter="dead")
+
+    assert engine.control.retry_dead_letter(1)
+
+    assert [one.record.address for one in engine.store.list(Query(), 10).items] == ["dead"]
+    engine.store.close()
+
+
+def test_a_dead_letter_goes_to_no_other_destination_where_its_route_names_none_for_them_any_more(tmp_path: Path) -> None:
+    _with_a_dead_letter_that_was_refused(tmp_path)
+    engine = _engine(tmp_path)
+
+    with pytest.raises(NotPossibleError, match="has no `dead_letter` any more"):
+        engine.control.retry_dead_letter(1)
+
+    assert engine.store.counts().shelved == 1
+    engine.store.close()
 
 
 def test_a_message_for_a_broker_to_which_no_route_leads_any_more_stays_on_the_shelf(engine: Engine) -> None:

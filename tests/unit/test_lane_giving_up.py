@@ -64,7 +64,7 @@ def test_a_destination_that_failed_is_tried_with_one_message_of_all_that_wait(be
 
 
 def test_a_dead_letter_whose_own_destination_fails_is_shelved_with_what_was_wrong_with_it(bench: Bench) -> None:
-    kept = replace(record("a", address="orders.dead", kind="refused"), message=message(b"body", {"x-delay": "soon"}))
+    kept = replace(record("a", kind="refused"), message=message(b"body", {"x-delay": "soon"}))
     forward = carrier(kept, "orders.dead", T0, "bad_duration", "'soon' is not a duration")
     bench.store.put([Refuse(kept, "bad_duration", "'soon' is not a duration", forward)], T0)
     _fail(bench, T0)

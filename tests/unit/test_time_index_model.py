@@ -52,7 +52,7 @@ def records(draw: st.DrawFn) -> Record:
     )
 
 
-carriers = st.builds(lambda record: replace(record, id="", kind="refused", address="dead"), records())
+carriers = st.builds(lambda record: replace(record, id="", kind="dead_letter", address="dead"), records())
 changes = st.lists(
     st.builds(Put, records())
     | st.builds(Withdraw, chosen_ids)
