@@ -95,6 +95,8 @@ class Source(Protocol):
     def receive(self, limit: int, timeout: float) -> Batch | None:
         """At most `limit` messages, waiting up to `timeout` seconds for the first; None where there was none. Raises NotConnected.
 
+        With a limit of 0 it only tells whether the connection is there.
+
         Not calling it is back-pressure: the adapter holds at most its prefetch window in memory.
         """
         ...

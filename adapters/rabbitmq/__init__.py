@@ -9,8 +9,8 @@ Messages keep all 13 properties and every header, type by type, byte for byte. W
 
 An empty header table and none at all are the same thing here.
 
-When the broker received a message is known where it stamps it: header `timestamp_in_ms` (RabbitMQ's message timestamp plugin) or
-`x-opt-rabbitmq-received-time` (the interceptor of RabbitMQ 4), an integer. A relative delay then counts from that time.
+When the broker received a message is known where it stamps each one with `timestamp_in_ms`, and the option `stamped` says so: a relative delay then counts
+from that time. A stamp that a producer can write would be believed as well, so this is off by default.
 """
 
 from .entry import adapter

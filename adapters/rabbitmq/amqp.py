@@ -11,6 +11,7 @@ import pika
 import pika.exceptions
 
 from ..base import AdapterError, NotConnected
+from .ingress import CLASSIC
 from .link import FOREIGN, NOT_FOUND, not_connected, placed
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ def consumers(parameters: Sequence[Parameters], queue: str) -> int | None:
 
 
 def declare(parameters: Sequence[Parameters], queue: str) -> None:
-    """Declare a durable queue of the virtual host's default type."""
+    """Declare a durable queue."""
     with channel(parameters) as amqp:
-        amqp.queue_declare(queue, durable=True)
+        amqp.queue_declare(queue, durable=True, arguments=CLASSIC)
 
 
 def bind(parameters: Sequence[Parameters], binding: Binding) -> None:

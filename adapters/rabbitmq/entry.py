@@ -93,6 +93,7 @@ class RabbitAdapter:
             prefetch=options.prefetch,
             timeout=options.connection_timeout,
             gated=gated,
+            stamped=options.stamped,
             hints={NOT_FOUND: UNGATED} if gated else {},
         )
 

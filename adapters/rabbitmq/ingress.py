@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from .management import Queue
 
+CLASSIC = {"x-queue-type": "classic"}
+"""Of an ingress queue on one node. Said, because its virtual host may have another type by default: a stream never gives what came while the bridge was away,
+and a quorum queue drops what it has delivered too often."""
+
 ENOUGH = 1_000_000
 """Redeliveries that no bridge reaches."""
 
@@ -25,6 +29,7 @@ LIMITS = {
 """Each as a policy names it; an argument has `x-` before it."""
 
 
+_ANEW = "its arguments cannot be changed: when it is empty, delete it, and run `delaybridge apply`, without its producers meanwhile"
 REDELIVERIES = "drops a message that it has delivered {} times without an acknowledgement"
 
 
@@ -37,13 +42,16 @@ def losses(queue: Queue) -> Iterator[Finding]:
     """A finding for each thing by which an ingress queue loses messages."""
     if not queue.durable:
         yield Finding(False, f"queue `{queue.name}` is not durable: a restart loses it", "delete it, then run `delaybridge apply`")
+    if queue.auto_delete:
+        yield Finding(
+            False, f"queue `{queue.name}` is deleted, with all that is in it, whenever its last bridge disconnects (`auto_delete`)", _ANEW
+        )
+    if queue.type == "stream":
+        yield Finding(False, f"queue `{queue.name}` is a stream: what comes while no bridge reads it never comes to one", _ANEW)
     for limit, what in LIMITS.items():
         argument, policy = queue.arguments.get(f"x-{limit}"), queue.defined.get(limit)
         if argument is not None:
-            anew = (
-                "its arguments cannot be changed: when it is empty, delete it, and run `delaybridge apply`, without its producers meanwhile"
-            )
-            yield Finding(False, f"queue `{queue.name}` {what.format(argument)} (argument `x-{limit}`)", anew)
+            yield Finding(False, f"queue `{queue.name}` {what.format(argument)} (argument `x-{limit}`)", _ANEW)
         elif policy is not None:
             fix = f"take `{limit}` out of policy {policies(queue)}, or see that it does not match this queue"
             yield Finding(False, f"queue `{queue.name}` {what.format(policy)} (`{limit}` in policy {policies(queue)})", fix)
@@ -52,8 +60,8 @@ def losses(queue: Queue) -> Iterator[Finding]:
 
 def _redeliveries(queue: Queue) -> Iterator[Finding]:
     """A bridge that is killed again and again, or cannot store, has the same messages redelivered each time."""
-    limit = queue.delivery_limit
-    if isinstance(limit, int) and 0 <= limit < ENOUGH:
+    limit = queue.redeliveries
+    if limit is not None and limit < ENOUGH:
         policy = shlex.join(["^" + re.escape(queue.name) + "$", '{"delivery-limit": -1}'])
         yield Finding(
             False,

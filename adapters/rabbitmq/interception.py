@@ -14,7 +14,7 @@ from ...core.headers import DELAY_NAMES
 from ..base import AdapterError, Finding, NotConnected, Step
 from . import amqp
 from .address import real_of
-from .ingress import losses
+from .ingress import CLASSIC, losses
 from .level_queues import UNLIMITED
 from .link import translated
 from .management import READS, Binding, Call, Management
@@ -66,7 +66,7 @@ class RabbitInterception:
         return [
             Step(
                 f"queue `{queue}` takes in delayed messages",
-                amqp.declare_command(queue),
+                amqp.declare_command(queue, CLASSIC),
                 amqp.consumers(parameters, queue) is not None,
                 (amqp.READS,),
             )
@@ -88,7 +88,7 @@ class RabbitInterception:
 
     def _ingress(self, api: Management, broker: Broker) -> list[Change]:
         """Quorum queues where there is more than one node to hold them."""
-        arguments = {"x-queue-type": "quorum", **UNLIMITED} if broker.nodes > 1 else {}
+        arguments = {"x-queue-type": "quorum", **UNLIMITED} if broker.nodes > 1 else CLASSIC
         return [
             Change(f"queue `{queue}` takes in delayed messages", api.calls.queue(queue, arguments), queue in broker.queues)
             for queue in self._queues
@@ -213,7 +213,14 @@ class RabbitInterception:
             return
         wanted = [("read", queue) for queue in self._queues] + [("write", real_of(exchange)) for exchange in self._gated]
         for kind, name in wanted:
-            if not re.search(allowed[kind], name):
+            try:
+                allows = bool(allowed[kind] and re.search(allowed[kind], name))  # to RabbitMQ, the empty pattern means nothing
+            except re.error:
+                yield Finding(
+                    True, f"the `{kind}` pattern of user `{user}` is none of Python's: whether it matches `{name}` was not looked at"
+                )
+                continue
+            if not allows:
                 yield Finding(False, f"user `{user}` may not {kind} `{name}`", f"rabbitmqctl set_permissions: let `{kind}` match {name}")
 
     def _check_consumers(self) -> Iterator[Finding]:

@@ -43,12 +43,14 @@ class Exchange(msgspec.Struct, frozen=True):
 class Queue(msgspec.Struct, frozen=True):
     """One queue. `messages` and `consumers` are some seconds old, and None where no node has told yet.
 
-    `delivery_limit` is after how many redeliveries RabbitMQ drops a message, or `unlimited`; None where it does not say, as before 4.0.
+    `delivery_limit` is after how many redeliveries RabbitMQ drops a message, or `unlimited`; None where it does not say, as before 4.0: see `redeliveries`.
     `effective_policy_definition` is what its policy and its operator policy say together; a list where that is nothing.
     """
 
     name: str
+    type: str = "classic"
     durable: bool = True
+    auto_delete: bool = False
     exclusive: bool = False
     delivery_limit: int | str | None = None
     arguments: Arguments = {}
@@ -63,6 +65,16 @@ class Queue(msgspec.Struct, frozen=True):
         """What policies say of it."""
         found = self.effective_policy_definition
         return found if isinstance(found, dict) else {}
+
+    @property
+    def redeliveries(self) -> int | None:
+        """After how many redeliveries RabbitMQ drops a message; None where it never does. Of argument and policy the lower one counts."""
+        said = (
+            [self.delivery_limit]
+            if self.delivery_limit is not None
+            else [self.arguments.get("x-delivery-limit"), self.defined.get("delivery-limit")]
+        )
+        return min((limit for limit in said if isinstance(limit, int) and limit >= 0), default=None)
 
 
 class Binding(msgspec.Struct, frozen=True):

@@ -26,7 +26,8 @@ class RabbitMQ(BaseModel):
 
     `url` is one amqp(s) URL or a list of them, tried in order; `username` and `password` (or `password_file`) go before those in the URL;
     `external` logs in by the client certificate. `prefetch` messages are held in memory at most: lower it where they are large.
-    `management_url` is needed by `plan`, `apply` and `doctor` only.
+    `management_url` is needed by `plan`, `apply` and `doctor` only. `stamped` says that RabbitMQ writes `timestamp_in_ms` onto each message, over what a
+    producer wrote there: a delay counts from then.
     """
 
     model_config = _STRICT
@@ -42,6 +43,7 @@ class RabbitMQ(BaseModel):
     connection_timeout: Seconds = Field(default=10, gt=0)
     blocked_connection_timeout: Seconds = Field(default=60, gt=0)
     prefetch: int = Field(default=2000, ge=1, le=9000)
+    stamped: bool = False
     management_url: SecretStr | None = None
 
     @field_validator("url", mode="after")

@@ -37,6 +37,10 @@ def probe(parameters: Sequence[Parameters], exchange: str, queue: str) -> Findin
             amqp.basic_publish(exchange, name if exchange else queue, b"delaybridge doctor", properties, mandatory=True)
         except pika.exceptions.UnroutableError:
             return Finding(False, f"a probe through {through} reached no queue", "run `delaybridge apply`")
+        except pika.exceptions.NackError:
+            return Finding(
+                False, f"a probe through {through} was refused (basic.nack): queue `{queue}` takes no more", "see whether it is full"
+            )
         for method, _, _ in amqp.consume(name, auto_ack=True, inactivity_timeout=PATIENCE):
             late = (time.monotonic() - sent) * 1000 - DELAY
             amqp.cancel()

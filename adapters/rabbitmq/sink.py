@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 import structlog
 from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels
 
-from ...core.fields import fields
+from ...core.fields import named, value_of
+from ...core.headers import DUE, ID, OCCURRENCE
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Rejected
 from .address import Target, parse
@@ -40,11 +41,13 @@ if TYPE_CHECKING:
     from pika.channel import Channel
     from pika.connection import Parameters
 
+    from ...core.fields import Value
     from ..base import Confirm, Outcome, Outgoing
     from .wire import Event, Wire
 
 log = structlog.get_logger()
 
+_DELIVERY = frozenset((ID, OCCURRENCE, DUE))
 _WRITE = 65536  # bytes handed to the socket at once
 _IDLE_ABOVE = 200  # channels, before idle ones are closed
 
@@ -202,13 +205,17 @@ def _refusal(reason: ChannelClosedByBroker) -> AdapterError:
 
 
 def _same(message: _Prepared, returned: Returned) -> bool:
-    """Whether this is what came back. A broker may add headers on the way, and takes `BCC` off."""
+    """Whether this is what came back. On the way RabbitMQ takes `BCC` off, its interceptors write headers, and RabbitMQ 4 drops names that stand twice.
+
+    So of the headers only those count that tell deliveries apart.
+    """
     if message.routing_key != returned.routing_key or message.body != returned.body:
         return False
-    if message.properties == returned.properties:
-        return True
-    ours, theirs = ({(f.name, f.tag, f.payload) for f in fields(decode(raw)[1])} for raw in (message.properties, returned.properties))
-    return all(field in theirs or field[0] == b"BCC" for field in ours)
+    return message.properties == returned.properties or _delivery(message.properties) == _delivery(returned.properties)
+
+
+def _delivery(properties: bytes) -> dict[bytes, Value]:
+    return {field.name: value_of(field) for field in named(decode(properties)[1], _DELIVERY)}
 
 
 class _Publisher:

@@ -16,6 +16,7 @@ from ...core.reasons import Reason
 from ..base import Batch, NotConnected, Received, Rejected
 from .address import exchange_address, real_of
 from .foreign import key_of
+from .ingress import CLASSIC
 from .link import ACCESS_REFUSED, NOT_FOUND, Link
 from .wire import Delivery, ack_frame, decode, encode
 
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from .wire import Event, Wire
 
 _BATCH_BYTES = 16 << 20  # a batch that has this much is not made longer
-_STAMPS = frozenset((b"timestamp_in_ms", b"x-opt-rabbitmq-received-time"))
+_STAMP = b"timestamp_in_ms"
 _COUNTERS = frozenset((b"x-delivery-count", b"x-acquired-count"))
-_ADDED = (*_STAMPS, *_COUNTERS)
+_ADDED = (_STAMP, *_COUNTERS)
 
 
 UNGATED = "no gate leads to it, and nothing is delayed. Run `delaybridge apply`"
@@ -107,7 +108,8 @@ class _Subscriber:
         if isinstance(subscription, Tap):
             channel.queue_declare("", exclusive=True, auto_delete=True, callback=partial(self._bind, subscription))
         elif passive or isinstance(subscription, Ingress):
-            channel.queue_declare(subscription.queue, passive=passive, durable=not passive, callback=self._declared)
+            arguments = None if passive else CLASSIC
+            channel.queue_declare(subscription.queue, passive=passive, durable=not passive, arguments=arguments, callback=self._declared)
         else:
             self._prepare(subscription)
 
@@ -136,7 +138,12 @@ class _Subscriber:
             self._link.fail(reason)
 
     def _cancelled(self, _: Any) -> None:
-        self._link.fail(NotConnected(f"RabbitMQ cancelled the consumer: queue `{self._subscription[0]}` is gone"))
+        self._link.fail(
+            NotConnected(
+                f"RabbitMQ cancelled the consumer of queue `{self._subscription[0]}`: the queue is gone, or, from RabbitMQ 4.3 on, a message "
+                "was not acknowledged within its consumer timeout"
+            )
+        )
 
     def heard(self, events: list[Event]) -> None:
         """See Session."""
@@ -200,7 +207,8 @@ class _Given(NamedTuple):
 class RabbitSource:
     """Consumes one queue. At most `prefetch` messages are unacknowledged, here and in the bridge together.
 
-    `hints` say what to do where RabbitMQ refuses the queue with one of these codes.
+    `stamped` says that RabbitMQ writes onto each message when it received it, over what a producer may have written there. `hints` say what to do where
+    RabbitMQ refuses the queue with one of these codes.
     """
 
     def __init__(
@@ -211,12 +219,14 @@ class RabbitSource:
         prefetch: int,
         timeout: float,
         gated: Collection[str] = (),
+        stamped: bool = False,
         hints: Mapping[int, str] | None = None,
     ) -> None:
         self._parameters = parameters
         self._subscription = subscription
         self._prefetch = prefetch
         self._timeout = timeout
+        self._stamped = stamped
         self._hints = hints or {}
         self._gated = {name.encode(): real_of(name).encode() for name in gated}
         self._link: Link | None = None
@@ -279,7 +289,8 @@ class RabbitSource:
         if own is not headers or not headers:  # an empty table is gone after a counter was put into it and taken off again
             identity = encode(properties, own)
         headers = uncounted if delivery.redelivered else headers
-        return Received(Message(delivery.body, headers, properties, key), address, _token(delivery, identity), delivery.redelivered, sent)
+        message, token = Message(delivery.body, headers, properties, key), _token(delivery, identity)
+        return Received(message, address, token, delivery.redelivered, sent if self._stamped else None)
 
     def _address(self, delivery: Delivery) -> str:
         """By the default exchange a message came to the ingress itself, which is no destination."""
@@ -288,13 +299,13 @@ class RabbitSource:
 
 
 def _broker_headers(table: bytes) -> tuple[int | None, list[Field]]:
-    """When the broker received the message (epoch ms), where a plug-in or interceptor stamped it, and the counters that a redelivery adds."""
+    """When the broker received the message (epoch ms), as its interceptor or plug-in stamps it, and the counters that a redelivery adds."""
     stamp: int | None = None
     counters: list[Field] = []
     if not any(name in table for name in _ADDED):  # most tables need no walk
         return stamp, counters
     for field in fields(table):
-        if field.name in _STAMPS:
+        if field.name == _STAMP:
             value = value_of(field)
             stamp = value if type(value) is int else stamp
         elif field.name in _COUNTERS:

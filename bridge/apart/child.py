@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from ...adapters.base import Gathering, NotConnected
+from ...adapters.base import Blockable, Gathering, NotConnected
 from .. import logs, plugins, tuning
 from . import frames
 from .frames import Kind, failure, frame
@@ -75,11 +75,16 @@ class _Publishing:
     def __init__(self, bridge: _Bridge, sink: Sink) -> None:
         self._bridge = bridge
         self._sink = sink
+        self._blockable = sink if isinstance(sink, Blockable) else None
         self._connected = False
+        self._blocked = ""
 
     def serve(self) -> None:
         """For as long as the bridge lives."""
         while True:
+            if self._blockable is not None and (why := self._blockable.blocked if self._connected else "") != self._blocked:
+                self._blocked = why
+                self._bridge.say(Kind.BLOCKED, why)
             if self._connected and not self._bridge.speaks(LOOK):
                 self._publish([])
                 continue

@@ -32,6 +32,7 @@ class Kind(IntEnum):
     CONFIRMED = 15
     FAILED = 16
     CLOSED = 17
+    BLOCKED = 18
 
 
 class Setup(NamedTuple):

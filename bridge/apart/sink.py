@@ -27,6 +27,7 @@ class _Session:
         self._open: set[bytes] = set()
         self._lock = threading.Lock()
         self._reason: Exception | None = None
+        self.blocked = ""
         self._thread = threading.Thread(target=self._hear, name="answers", daemon=True)
         self._thread.start()
 
@@ -63,6 +64,8 @@ class _Session:
             self._tell([(tag, None) for tag in frames.tags(content)])
         elif kind == Kind.FAILED:
             self._tell(failures(content))
+        elif kind == Kind.BLOCKED:
+            self.blocked = frames.text(content)
         else:
             self._reason = NotConnected(frames.text(content))
 
@@ -102,6 +105,12 @@ class ApartSink:
         if self._session is None:
             raise NotConnected("the sink is closed")
         self._session.publish(messages)
+
+    @property
+    def blocked(self) -> str:
+        """See base.Blockable. Some moments behind."""
+        session = self._session
+        return "" if session is None else session.blocked
 
     def close(self) -> None:
         """See base.Sink."""

@@ -234,6 +234,8 @@ class Passage:
         room = WINDOW - self._taken.unfinished
         if room > 0:
             self._take(min(AT_ONCE, room), min(patience, self._wait(self._clock())))
+        else:
+            self._source.receive(0, 0)  # where the connection is gone, what is held here comes again
         return room > 0
 
     def _wait(self, now: int) -> float:

@@ -124,6 +124,13 @@ def test_a_batch_holds_no_more_than_was_asked_for(stage: Stage) -> None:
     assert max(len(batch.messages) for batch in batches) <= 7
 
 
+def test_asked_for_nothing_a_source_gives_nothing(stage: Stage) -> None:
+    stage.send(*numbered(3))
+    source = stage.source()
+    assert source.receive(0, 0.5) is None
+    assert bodies(received(source, 3)) == ["0", "1", "2"]
+
+
 def test_nothing_to_receive_is_none_after_the_timeout(stage: Stage) -> None:
     source = stage.source()
     began = time.monotonic()

@@ -50,6 +50,14 @@ def test_a_binding_that_came_back_takes_no_undelayed_message_from_other_consumer
         }
 
 
+def test_check_finds_a_gate_behind_which_nothing_is_bound(stage: Stage) -> None:
+    stage.declare("topic")
+    stage.gate().apply()
+    assert any(f"nothing is bound to `{stage.exchange}.real`" in problem for problem in problems(stage.gate().check()))
+    stage.queue("1", f"{stage.exchange}.real", [("#", {})])
+    assert problems(stage.gate().check()) == [f"queue `{stage.ingress}` has no consumers"]
+
+
 def test_an_older_gate_that_misses_a_header_is_found_and_brought_up_to_date(stage: Stage) -> None:
     stage.build("topic")
     stage.gate().apply()
@@ -108,6 +116,15 @@ def test_check_looks_at_the_permissions_of_the_user_who_publishes_though_another
     with stage.user("", write="^nothing$") as (url, _):
         found = problems(gated(url, stage.management_url, stage.ingress, stage.exchange).check())
     assert f"user `{stage.exchange}-user` may not write `{stage.exchange}.real`" in found
+
+
+@pytest.mark.parametrize(("write", "told"), [("", "may not write"), ("(?<x>orders)", "none of Python's")])
+def test_patterns_are_read_as_rabbitmq_reads_them_or_not_at_all(stage: Stage, write: str, told: str) -> None:
+    stage.build("fanout")
+    stage.gate().apply()
+    with stage.user("administrator", write=write) as (url, management_url):
+        found = [finding.what for finding in gated(url, management_url, stage.ingress, stage.exchange).check()]
+    assert any(told in what and f"`{stage.exchange}.real`" in what for what in found)
 
 
 def test_check_finds_by_what_an_ingress_queue_loses_messages(stage: Stage) -> None:

@@ -17,8 +17,9 @@ from brokers.common import free_port, wait_until
 from delaybridge.adapters import memory, rabbitmq
 from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing, Received, Rejected
 from delaybridge.bridge.apart import frames, process
+from delaybridge.bridge.apart import sink as sink_module
 from delaybridge.bridge.apart import source as source_module
-from delaybridge.bridge.apart.child import _Reading
+from delaybridge.bridge.apart.child import _Publishing, _Reading
 from delaybridge.bridge.apart.frames import Kind, Setup, failure, failures, frame
 from delaybridge.bridge.apart.sink import ApartSink
 from delaybridge.bridge.apart.source import ApartSource
@@ -145,6 +146,44 @@ def test_a_source_that_may_gather_is_told_so_in_its_process() -> None:
     source.receive(1, 0)
 
     assert told == [False, True]
+
+
+def test_why_a_broker_takes_no_messages_is_told_from_its_process_and_that_it_does_again() -> None:
+    """As RabbitMQ under an alarm: /readyz and `status` tell it."""
+    whys = iter(["alarm: memory", "alarm: memory", ""])
+    said: list[bytes] = []
+
+    class Alarmed:
+        blocked = ""
+
+        def connect(self, _: object) -> None:
+            pass
+
+        def publish(self, _: object) -> None:
+            self.blocked = next(whys)
+
+    class Ended(Exception):
+        pass
+
+    alarmed: Any = Alarmed()
+
+    def speaks(_: float) -> bool:
+        if said[1:] and not alarmed.blocked:
+            raise Ended
+        return False
+
+    bridge: Any = SimpleNamespace(
+        read=lambda: (Kind.CONNECT, memoryview(b"")), speaks=speaks, say=lambda kind, content=None: said.append(frame(kind, content))
+    )
+    with pytest.raises(Ended):
+        _Publishing(bridge, alarmed).serve()
+
+    heard = sink_module._Session.__new__(sink_module._Session)
+    states = []
+    for data in said[1:]:
+        heard._heard(data[0], memoryview(data)[1:])
+        states.append(heard.blocked)
+    assert states == ["alarm: memory", ""]
 
 
 def test_a_process_that_does_nothing_any_more_is_given_up(source: ApartSource, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delaybridge.adapters.base import Batch, Level, Received
+from delaybridge.adapters.base import Batch, Level, NotConnected, Received
 from delaybridge.adapters.memory import Memory, MemoryAdapter, MemoryBroker, adapter, broker
 from delaybridge.bridge.level_queues.envelope import Envelope, pack
 from delaybridge.bridge.level_queues.passage import AT_ONCE, MOMENT, PATIENCE, PINNED, WINDOW, Passage
@@ -66,14 +66,18 @@ class Source:
         self.batches: list[list[Message]] = []
         self.acks: list[tuple[int, ...] | None] = []
         self.waits: list[float] = []
+        self.gone = False
         self._some = some
 
     def connect(self) -> None:
         pass
 
     def receive(self, limit: int, timeout: float) -> Batch | None:
-        del limit
+        if self.gone:
+            raise NotConnected("the broker went away")
         self.waits.append(timeout)
+        if not limit:
+            return None
         if not self.batches:
             return None
         received = [Received(each, "", b"") for each in self.batches.pop(0)]
@@ -167,6 +171,19 @@ def test_a_level_takes_no_more_when_its_window_is_full_of_what_is_stuck_and_goes
     traffic.now += MOMENT
     assert traffic.flows()
     assert (traffic.onward.landed, traffic.waiting) == (AT_ONCE - 1, 0)
+
+
+def test_a_level_whose_window_is_full_notices_that_its_connection_is_gone() -> None:
+    """The broker gives again what it holds, and it would deliver both."""
+    bench = Bench()
+    for _ in range(WINDOW // AT_ONCE):
+        bench.gets(*[STUCK] * AT_ONCE)
+    assert not bench.passage.step(0)
+
+    bench.source.gone = True
+
+    with pytest.raises(NotConnected):
+        bench.passage.step(0)
 
 
 def test_a_batch_that_is_passed_on_within_a_moment_is_acknowledged_in_one_go() -> None:

@@ -258,6 +258,28 @@ def test_a_queue_that_drops_what_was_redelivered_is_found(limit: int | str | Non
     assert all("set_policy NAME '^orders\\.in$' '{\"delivery-limit\": -1}'" in finding.fix for finding in found)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "policy", "limit"),
+    [({"x-delivery-limit": 3}, {}, 3), ({}, {"delivery-limit": 4}, 4), ({"x-delivery-limit": 9}, {"delivery-limit": 5}, 5), ({}, {}, None)],
+)
+def test_before_rabbitmq_4_a_queue_drops_what_was_redelivered_as_its_argument_or_policy_says(
+    arguments: dict[str, Any], policy: dict[str, Any], limit: int | None
+) -> None:
+    found = list(losses(Queue("in", arguments=arguments, effective_policy_definition=policy)))
+    assert [finding.what for finding in found] == [
+        f"queue `in` drops a message that it has delivered {limit} times without an acknowledgement"
+    ] * (limit is not None)
+
+
+@pytest.mark.parametrize(
+    ("queue", "what"), [(Queue("in", auto_delete=True), "whenever its last bridge"), (Queue("in", type="stream"), "is a stream")]
+)
+def test_a_queue_that_does_not_wait_for_a_bridge_is_found(queue: Queue, what: str) -> None:
+    (finding,) = losses(queue)
+    assert not finding.ok
+    assert what in finding.what
+
+
 @pytest.mark.parametrize("limit", ["message-ttl", "expires", "max-length", "max-length-bytes"])
 def test_a_queue_that_drops_what_no_bridge_has_taken_is_found_and_who_says_so(limit: str) -> None:
     (by_argument,) = losses(Queue("in", arguments={f"x-{limit}": 5}))

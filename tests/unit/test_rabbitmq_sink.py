@@ -14,7 +14,7 @@ from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Outco
 from delaybridge.adapters.rabbitmq.sink import _IDLE_ABOVE, _Publisher
 from delaybridge.adapters.rabbitmq.wire import Confirmed, Returned, encode
 from delaybridge.core import fields
-from delaybridge.core.message import NO_PROPERTIES, Properties, message
+from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,6 +178,16 @@ def test_of_equal_bodies_the_one_with_the_returned_headers_is_unroutable(stage: 
 def test_headers_that_the_broker_added_or_took_do_not_hide_a_returned_message(stage: Stage) -> None:
     stage.publish("a", address="/exchanges/x.real/k", BCC="list", own=1)
     stage.session.heard([returned("a", fields.table([("stamp", 5), ("own", 1)])), Confirmed(1, 1, False, True)])
+    assert stage.outcomes == {"a": "unroutable"}
+
+
+def test_headers_that_the_broker_wrote_over_or_dropped_do_not_hide_a_returned_message(stage: Stage) -> None:
+    """As interceptors of RabbitMQ 4 do, and RabbitMQ 4 itself with a name that stands twice."""
+    sent = fields.table([("timestamp_in_ms", 1), ("twice", "a"), ("twice", "b"), ("x-delay-id", "1"), ("x-delay-due", 7)])
+    back = fields.table([("timestamp_in_ms", 2), ("twice", "a"), ("x-delay-due", 7), ("x-delay-id", "1")])
+    stage.session.submit([Outgoing(b"a", "/exchanges/x/k", Message(b"a", sent))])
+    stage.run()
+    stage.session.heard([returned("a", back), Confirmed(1, 1, False, True)])
     assert stage.outcomes == {"a": "unroutable"}
 
 

@@ -16,13 +16,19 @@ PROPERTIES = Properties(content_type=b"t", delivery_mode=2, message_id=b"1")
 
 
 def received(
-    table: bytes = b"", *, properties: Properties = PROPERTIES, redelivered: bool = False, key: bytes = b"k", body: bytes = b"b"
+    table: bytes = b"",
+    *,
+    properties: Properties = PROPERTIES,
+    redelivered: bool = False,
+    key: bytes = b"k",
+    body: bytes = b"b",
+    stamped: bool = False,
 ) -> Received:
-    return read(Delivery(1, redelivered, b"x", key, encode(properties, table), body))
+    return read(Delivery(1, redelivered, b"x", key, encode(properties, table), body), stamped=stamped)
 
 
-def read(delivery: Delivery) -> Received:
-    return RabbitSource(list, Ingress("q", create=True), prefetch=1, timeout=1, gated=["gated"])._received(delivery)
+def read(delivery: Delivery, *, stamped: bool = False) -> Received:
+    return RabbitSource(list, Ingress("q", create=True), prefetch=1, timeout=1, gated=["gated"], stamped=stamped)._received(delivery)
 
 
 def test_body_headers_and_properties_are_those_of_the_delivery() -> None:
@@ -62,7 +68,14 @@ def test_a_counter_that_the_producer_sent_stays() -> None:
 
 
 def test_a_name_within_a_value_is_no_stamp() -> None:
-    assert received(fields.entry("a", "timestamp_in_ms")).sent is None
+    assert received(fields.entry("a", "timestamp_in_ms"), stamped=True).sent is None
+
+
+def test_a_stamp_that_a_producer_may_have_written_is_no_time() -> None:
+    """A consumer that sends a message again, with the headers that it got, would get it early."""
+    table = fields.entry("timestamp_in_ms", 1_700_000_000_123)
+    assert received(table).sent is None
+    assert received(table, stamped=True).sent == 1_700_000_000_123
 
 
 @pytest.mark.parametrize("table", [fields.entry("timestamp_in_ms", 5) + b"\x01", b"\x10x-delivery-countS\xff\xff\xff\xff"])
