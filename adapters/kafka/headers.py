@@ -44,11 +44,11 @@ def tail(message: Message) -> bytes:
     seen: set[bytes] = set()
     sent = _sent(message.properties)
     try:
-        count = _headers(message.headers, out, seen, stamped=sent is not None)
+        count = _headers(message.headers, out, seen, stamped=sent is not None, empty=not message.body)
     except (MalformedTableError, IndexError, struct.error) as error:
         raise Rejected(Reason.HEADER_DAMAGED, str(error)) from error
     count += _added(message.properties, sent, out, seen)
-    body = None if TOMBSTONE in seen and not message.body else message.body
+    body = None if TOMBSTONE in seen else message.body
     return b"".join((*_sized(message.key), *_sized(body), varint(count), *out))
 
 
@@ -56,8 +56,11 @@ def _sized(data: bytes | None) -> tuple[bytes, ...]:
     return (_NULL,) if data is None else (varint(len(data)), data)
 
 
-def _headers(table: bytes, out: list[bytes], seen: set[bytes], *, stamped: bool) -> int:
-    """Write a table's headers, less those that are replaced; how many they are. A hot loop: `fields` would cost as much again."""
+def _headers(table: bytes, out: list[bytes], seen: set[bytes], *, stamped: bool, empty: bool) -> int:
+    """Write a table's headers, less those that are replaced; how many they are. A hot loop: `fields` would cost as much again.
+
+    Of an `empty` message a header says that it is a tombstone.
+    """
     at, size, count = 0, len(table), 0
     value: bytes | None
     while at < size:
@@ -82,7 +85,7 @@ def _headers(table: bytes, out: list[bytes], seen: set[bytes], *, stamped: bool)
             raise MalformedTableError("the header table is cut off")
         if name in _WATCHED:
             seen.add(name)
-            if (stamped and name == TIMESTAMP) or (name == TOMBSTONE and value == b"true"):
+            if (stamped and name == TIMESTAMP) or (empty and name == TOMBSTONE and value == b"true"):
                 continue
             if name == TOMBSTONE:
                 seen.discard(TOMBSTONE)

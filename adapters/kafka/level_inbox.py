@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka import OffsetAndMetadata
 
+from ..base import NotConnected
 from .finished import Finished
 from .level_waiting import LevelRecord, LevelWaiting
 from .records import offset_of
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from kafka import TopicPartition
 
-    from ..base import Level, NotConnected, Received
+    from ..base import Level, Received
 
 
 def wall_clock() -> int:
@@ -40,12 +41,18 @@ class LevelInbox:
     # The inbox.
 
     def put(self, fetched: Mapping[TopicPartition, Sequence[Received]], reached: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """What was fetched, of partitions that were opened, and how far they are read. What has gone to another bridge meanwhile is left to it."""
+        """What was fetched, of partitions that were opened, and how far they are read. What has gone to another bridge meanwhile is left to it.
+
+        Where a log begins anew, as after the loss of its end, what comes would look like what was there before: nothing more is taken then.
+        """
         with self._lock:
             ours = reached()
             for partition, records in fetched.items():
                 finished = self._finished.get(partition)
                 if finished is not None and partition in ours:
+                    if records and finished.has_passed(offset_of(records[0].token)):
+                        self.fail(NotConnected(f"{partition.topic}-{partition.partition} has lost records, or was made anew"))
+                        return
                     self._waiting.put(partition, [each for each in records if finished.admit(offset_of(each.token))])
                     self._changed[partition.topic].notify_all()
             for partition, offset in ours.items():
@@ -164,15 +171,15 @@ class LevelInbox:
         with self._lock:
             self._uncommitted |= {each for each in positions if each in self._finished}
 
-    def holds(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether a record of one of these is given out and not finished."""
+    def held(self, partitions: Iterable[TopicPartition]) -> int:
+        """How many records of these are given out and not finished."""
         with self._lock:
-            return any(self._finished[each].out for each in partitions if each in self._finished)
+            return sum(self._finished[each].out for each in partitions if each in self._finished)
 
-    def holds_of(self, topic: str) -> bool:
-        """Whether a record of a topic is given out and not finished."""
+    def held_of(self, topic: str) -> int:
+        """The same of a topic."""
         with self._lock:
-            return self.holds([each for each in self._finished if each.topic == topic])
+            return self.held([each for each in self._finished if each.topic == topic])
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """These are not ours any more."""

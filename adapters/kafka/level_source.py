@@ -19,14 +19,15 @@ from .level_queues import group
 from .level_waiting import FULL
 from .link import Caught
 from .poller import Handover, Poller
+from .records import offset_of
 from .source import nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kafka import OffsetAndMetadata, TopicPartition
 
-    from ..base import Level
+    from ..base import Level, Received
     from .options import Kafka
     from .topics import Topics
 
@@ -37,6 +38,9 @@ _TIMEOUT = 30_000  # ms, in which committed offsets are told: another bridge's t
 
 class LevelPoller(Poller):
     """One connection that serves all levels."""
+
+    STILL = 1.0
+    """What cannot be delivered would hold up all bridges, at each rebalance: its next owner takes it from its level."""
 
     def __init__(self, consumer: Any, inbox: LevelInbox, patience: float, topics: Topics, *, returning: bool) -> None:
         super().__init__(consumer, inbox, patience, topics, returning=returning, progress=inbox)
@@ -60,7 +64,7 @@ class LevelPoller(Poller):
         fetched = self.consumer.poll(timeout_ms=_HURRY if full else _POLL, max_records=FULL)
         self._forgotten()
         self._mind_the_session()
-        self._open(self.level_inbox.unknown(fetched))
+        self._open({each: fetched[each] for each in self.level_inbox.unknown(fetched)})
         self.level_inbox.put(fetched, self._reached)
 
     def _reached(self) -> dict[TopicPartition, int]:
@@ -73,14 +77,18 @@ class LevelPoller(Poller):
         self._each(self.consumer.pause, unwanted - paused)
         self._each(self.consumer.resume, paused - unwanted)
 
-    def _open(self, unknown: set[TopicPartition]) -> None:
+    def _open(self, unknown: Mapping[TopicPartition, Sequence[Received]]) -> None:
+        """Of which partitions the first records have come. What was committed of another log, that had got further, says nothing of this one."""
         if unknown:
             coordinator = self.consumer._coordinator  # noqa: SLF001 - the public way asks for each partition alone
-            committed = coordinator.fetch_committed_offsets(unknown, timeout_ms=_TIMEOUT)
+            committed = coordinator.fetch_committed_offsets(set(unknown), timeout_ms=_TIMEOUT)
             if not self.level_inbox.opened:
                 self._member = self.consumer.group_metadata().member_id
-            for each in unknown:
-                self.level_inbox.open(each, committed.get(each), self.consumer.assignment)
+            for each, records in unknown.items():
+                position = committed.get(each)
+                if position is not None and records and offset_of(records[0].token) < position.offset:
+                    position = None
+                self.level_inbox.open(each, position, self.consumer.assignment)
 
     def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
         return offsets
@@ -115,7 +123,7 @@ class Hub:
         """The connection. Raises NotConnected. A level that is read anew gets what it did not finish: then all connect anew."""
         with self._lock:
             poller = self._poller
-            if poller is not None and topic in poller.left and poller.level_inbox.holds_of(topic):
+            if poller is not None and topic in poller.left and poller.level_inbox.held_of(topic):
                 poller.level_inbox.fail(NotConnected(f"level {topic} is read anew"))
             if poller is not None and poller.level_inbox.failed:
                 self._close(poller)

@@ -103,7 +103,7 @@ class Endpoint(BaseModel):
 
     topic: str | tuple[str, ...]
     group: str = Field(default="delaybridge", min_length=1)
-    instance: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    instance: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,240}$")
 
     @field_validator("topic", mode="after")
     @classmethod

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .topics import Topics
 
 _POLL = 200  # ms; so long, and a pause, may a commit wait
-_HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored
+_HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored: all of the group wait meanwhile
 _CLOSING = 5000  # ms
 _OF = "of topic "  # before its id, in what is committed: anything else is not ours
 _FEW, _SMALL = 500, 256 << 10  # records, bytes: a fetch of less is little; a full one brings more, of the largest records too
@@ -61,6 +61,9 @@ class Handover(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-p
 
 class Poller:
     """One connection: the consumer, the thread that polls it, what it has fetched, and what may be committed."""
+
+    STILL = _HANDOVER
+    """Seconds for which nothing of a revoked partition may come to its end before the rest is left to the next owner."""
 
     def __init__(self, consumer: Any, inbox: Any, patience: float, topics: Topics, *, returning: bool, progress: Any = None) -> None:
         self.consumer = consumer
@@ -264,13 +267,20 @@ class Poller:
     # When partitions go.
 
     async def hand_over(self, revoked: set[TopicPartition]) -> None:
-        """Let what is being stored be stored, commit it, and forget these partitions. kafka-python's thread."""
+        """Let what is being stored be stored, commit it, and forget these partitions. kafka-python's thread.
+
+        `poll` takes that long then, and this process did not stand still.
+        """
         self.inbox.drop(revoked)
-        deadline = time.monotonic() + _HANDOVER
-        while self.progress.holds(revoked) and time.monotonic() < deadline and not self._stopping.is_set():
+        began = moved = time.monotonic()
+        held = self.progress.held(revoked)
+        while held and (now := time.monotonic()) - began < _HANDOVER and now - moved < self.STILL and not self._stopping.is_set():
             await self.consumer._net.sleep(0.01)  # noqa: SLF001 - its loop is not asyncio's
+            if (left := self.progress.held(revoked)) != held:
+                held, moved = left, now
         committed = await self._commit_last()
         self.drop(revoked)
+        self._passed = time.monotonic()
         if not committed:
             self.fail(NotConnected("what was taken of partitions that have gone could not be committed"))
 

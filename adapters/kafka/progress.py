@@ -128,10 +128,10 @@ class Progress:
         with self._lock:
             self._ready = {each: offset for each, offset in offsets.items() if self._taken.get(each) == offset} | self._ready
 
-    def holds(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether a batch is out that is not acknowledged and has records of one of these."""
+    def held(self, partitions: Iterable[TopicPartition]) -> int:
+        """How many batches are out that are not acknowledged and have records of one of these."""
         with self._lock:
-            return any(not batch.acked and not batch.ends.keys().isdisjoint(partitions) for batch in self._open)
+            return sum(not batch.acked and not batch.ends.keys().isdisjoint(partitions) for batch in self._open)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """These are not ours any more."""

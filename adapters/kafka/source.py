@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 from kafka import TopicPartition
 
@@ -30,6 +31,11 @@ class Subscription(NamedTuple):
     pattern: str | None
     group: str
     instance: str | None
+
+    @property
+    def member(self) -> str | None:
+        """The instance, with a digest of what is read: of two members of one name in a group, as two routes of a bridge, each would throw out the other."""
+        return self.instance and f"{self.instance}-{crc32((self.pattern or ','.join(self.topics)).encode()):08x}"
 
 
 class Tap(NamedTuple):
@@ -73,7 +79,7 @@ class KafkaSource:
         options, subscription = self.options, self.subscription
         configs = consuming(options, "tap" if isinstance(subscription, Tap) else "source")
         if isinstance(subscription, Subscription):
-            configs |= {"group_id": subscription.group, "group_instance_id": subscription.instance}
+            configs |= {"group_id": subscription.group, "group_instance_id": subscription.member}
         return configs
 
     def _pattern(self) -> str | None:

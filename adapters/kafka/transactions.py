@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka import TopicPartition, errors
 from kafka.producer.transaction_manager import (
+    AddPartitionsToTxnHandler,
     EndTxnHandler,
     Priority,
     TransactionalRequestResult,
@@ -101,6 +102,17 @@ class Leaders(TxnRequestHandler):  # type: ignore[misc]  # kafka-python has no t
         self.result.done()
 
 
+class Adding(AddPartitionsToTxnHandler):  # type: ignore[misc]  # as above
+    """Asks for the cluster's state where a partition is not there: kafka-python would ask the coordinator again, for ever, and look nowhere else."""
+
+    def handle_response(self, response: Any) -> None:
+        """See TxnRequestHandler."""
+        codes = {code for _, partitions in response.results_by_topic_v3_and_below for _, code in partitions}
+        if errors.UnknownTopicOrPartitionError.errno in codes:
+            self.transaction_manager.look_again()
+        super().handle_response(response)
+
+
 class Moving(Numbers):
     """The state of a transactional producer. One thread begins and ends transactions; the sender's thread carries them out.
 
@@ -151,6 +163,15 @@ class Moving(Numbers):
             self._ask_for_leaders(frozenset(self._partitions_in_transaction))
         super()._complete_transaction()
         self._pending_txn_offset_commits.clear()
+
+    def look_again(self) -> None:
+        """A topic may have gone: whatever waits for it is told so."""
+        self._metadata.request_update()
+
+    def _add_partitions_to_transaction_handler(self) -> Adding:
+        self._pending_partitions_in_transaction.update(self._new_partitions_in_transaction)
+        self._new_partitions_in_transaction.clear()
+        return Adding(self, self._pending_partitions_in_transaction)
 
     def _remember_leader(self, partition: TopicPartition) -> None:
         epoch = self._metadata.leader_epoch_for_partition(partition)
@@ -243,7 +264,11 @@ class MoveDelivery(Delivery):
         """See Sender."""
         numbers = self._transaction_manager
         if numbers.has_in_flight_transactional_request() and not (numbers.has_error() or numbers.is_aborting()):
-            self._client.poll(timeout_ms=min(self._send_producer_data(), self.config["retry_backoff_ms"]))
+            pace = self.config["retry_backoff_ms"]
+            allowed = any(
+                map(numbers.is_send_to_partition_allowed, self._accumulator.waiting())
+            )  # else there is always something to send, and nothing goes
+            self._client.poll(timeout_ms=min(self._send_producer_data(), pace) if allowed else pace)
         else:
             super().run_once()
 

@@ -38,6 +38,8 @@ _MOST = 500
 """Moves in one transaction: what one that is refused may cost the others."""
 
 _PAUSE = 0.05  # s, after which a transaction that came in the middle of a rebalance is tried again
+_REBALANCED = (errors.CommitFailedError, errors.FencedInstanceIdError, ValueError)
+"""The group refuses what the member says, and no destination refuses anything."""
 _CLOSED = "the mover was closed"
 _UNENDED = f"the end of the last transaction was not written everywhere within {ENDING:g} s"
 _OLDEST = (3, 0)
@@ -211,7 +213,10 @@ class Transactor(Publisher):
         session = self._hub.poller
         member = session.member() if session else None
         batch = self._placed(batch)
-        found = [(each, session.out(each.move.finishes) if session and member else None) for each in batch]
+        last = {each.move.finishes: each for each in batch}  # a record that came again meanwhile is moved once
+        found = [
+            (each, session.out(each.move.finishes) if session and member and last[each.move.finishes] is each else None) for each in batch
+        ]
         self._tell((each for each, held in found if held is None), Gone("another bridge has it, or it comes again"))
         ours, finished = [each for each, held in found if held is not None], [held for _, held in found if held is not None]
         if session is None or not ours:
@@ -268,7 +273,7 @@ class Transactor(Publisher):
             if each.number in culprits:
                 self._tell([each], culprits[each.number])
         rest = [each for each in moves if each.number not in culprits]
-        if not culprits and not isinstance(why.__cause__, errors.CommitFailedError | ValueError):
+        if not culprits and not isinstance(why.__cause__, _REBALANCED):
             if len(rest) == 1:
                 self._tell(rest, BackOff(Reason.REFUSED_BY_BROKER, str(why)))
                 return

@@ -163,7 +163,7 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
         told.append((headers.EXPIRATION, expiration.decode(errors="replace")))
     return replace(
         record,
-        message=Message(message.body, kept + fields.table(told), replace(message.properties, expiration=None), message.key),
+        message=Message(message.body, kept + fields.table(told), replace(message.properties, expiration=None, partition=None), message.key),
         schedule=Schedule(due=now, occurrence=record.schedule.occurrence),
         address=address,
         kind="dead_letter",

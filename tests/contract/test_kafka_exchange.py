@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers.common import wait_until
-from brokers.kafka import create_topic
-from kafka import KafkaConsumer, TopicPartition
+from brokers.kafka import create_topic, delete_topic
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from contract.kafka_user import named, receive
 from contract.outcomes import word
@@ -20,6 +20,7 @@ from delaybridge.adapters.exchange import Move
 from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.kafka import transactor as module
 from delaybridge.adapters.kafka.cluster import Cluster
+from delaybridge.adapters.kafka.level_queues import group
 from delaybridge.adapters.kafka.transactions import Aborted, Moving, ended
 from delaybridge.core.message import Message
 
@@ -111,6 +112,49 @@ def world(kafka: Broker) -> Iterator[World]:
 
 def taken(bridge: Bridge, count: int) -> list[Received]:
     return receive(bridge.source, count)  # type: ignore[arg-type]
+
+
+def test_what_waits_in_a_log_that_begins_anew_comes_out_whatever_was_committed_of_the_old_one(world: World) -> None:
+    """As where a topic was deleted and made again, or a leader lost its end."""
+    level = world.levels.levels[0].name
+    consumer = KafkaConsumer(bootstrap_servers=world.url, group_id=group(level), enable_auto_commit=False)
+    partitions = [TopicPartition(level, number) for number in consumer.partitions_for_topic(level)]
+    consumer.assign(partitions)
+    consumer.commit({each: OffsetAndMetadata(100, "", -1) for each in partitions})
+    consumer.close()
+    bridge = world.bridge()
+
+    world.levels.put(*map(str, range(30)))
+
+    assert sorted(map(int, bodies(taken(bridge, 30)))) == list(range(30))
+
+
+def test_a_record_that_comes_again_while_its_move_waits_is_moved_once(world: World) -> None:
+    world.levels.put("a")
+    bridge = world.bridge()
+    (one,) = taken(bridge, 1)
+
+    bridge.mover.move([Move(tag, ((world.destination, Message(tag)),), one.token) for tag in (b"first", b"again")])
+
+    assert sorted(bridge.words(2)) == ["Gone", "confirmed"]
+    assert world.read() == ["again"]
+
+
+def test_a_destination_that_is_deleted_holds_up_no_other(world: World) -> None:
+    gone = named("gone")
+    create_topic(world.url, gone)
+    world.levels.put(*"abcd")
+    bridge = world.bridge()
+    messages = taken(bridge, 4)
+    bridge.move(messages[:1], gone)
+    bridge.move(messages[1:2], world.destination)
+    assert bridge.words(2) == ["confirmed"] * 2
+
+    delete_topic(world.url, gone)
+    bridge.move(messages[2:3], gone)
+    bridge.move(messages[3:], world.destination)
+
+    assert sorted(bridge.words(2, 8)) == ["confirmed", "unroutable"]
 
 
 def test_what_is_moved_arrives_and_does_not_come_again(world: World) -> None:

@@ -84,7 +84,7 @@ def test_a_tombstone_that_was_on_a_broker_without_them_is_one_again(user: User) 
     user.sink().publish([out("1", user.topic, b"", key=b"k", **marked), out("2", user.topic, b"body", key=b"k", **marked)])
     empty, full = user.read(2)
     assert (empty.value, empty.headers) == (None, [])
-    assert full.value == b"body"
+    assert (full.value, full.headers) == (b"body", [("x-delay-tombstone", b"true")])
 
 
 def test_a_record_is_stamped_now_and_bears_its_first_time_once(user: User) -> None:

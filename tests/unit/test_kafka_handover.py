@@ -203,6 +203,41 @@ def test_the_partitions_of_levels_that_stay_are_committed_again_too() -> None:
     assert group.coordinator.asked == [{GOES: 1, STAYS: 1}, {STAYS: 1}]
 
 
+def test_what_of_a_level_cannot_be_delivered_does_not_hold_up_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is the wait for it taken for a standstill of this process, which would end this connection, and then the next one."""
+    group, inbox = Group(), LevelInbox([Level("t", 0)])
+    poller = group.levels(inbox)
+    inbox.open(GOES, None)
+    inbox.put({GOES: [record(GOES, 0)]}, lambda: {GOES: 0})
+    assert len(inbox.leaving("t", 1, 0.0)) == 1
+    monkeypatch.setattr(LevelPoller, "STILL", 0.0)
+    poller._passed = -1e9
+
+    ended(Handover(poller).on_partitions_revoked([GOES]))
+
+    poller._mind_the_session()
+    assert inbox.held([GOES]) == 0
+    assert not inbox.failed
+
+
+def test_a_log_of_levels_that_begins_anew_is_not_taken_for_what_was_finished() -> None:
+    inbox = LevelInbox([Level("t", 0)])
+    inbox.open(STAYS, None)
+    inbox.put({STAYS: [record(STAYS, 7)]}, lambda: {STAYS: 8})
+
+    inbox.put({STAYS: [record(STAYS, 0)]}, lambda: {STAYS: 1})
+
+    with pytest.raises(NotConnected, match="has lost records, or was made anew"):
+        inbox.leaving("t", 2, 0.0)
+
+
+def test_two_routes_of_one_instance_are_two_members_of_their_group() -> None:
+    members = [Subscription(topics, pattern, "g", "pod-0").member for topics, pattern in ((("a",), None), (("a", "b"), None), ((), "^a"))]
+    assert len(set(members)) == 3
+    assert all(member and member.startswith("pod-0-") for member in members)
+    assert Subscription(("a",), None, "g", None).member is None
+
+
 def record(partition: TopicPartition, offset: int) -> Received:
     return Received(Message(b""), "", Origin("t", partition.partition, b"i" * 16, "", False).token(offset, 0), True, 0)
 

@@ -66,12 +66,12 @@ def test_of_a_commit_that_failed_what_was_forgotten_since_is_not_tried_again_als
 def test_a_partition_is_held_by_what_is_given_out_and_not_acknowledged() -> None:
     progress = Progress()
     first, second = progress.give({A: 10}, 1), progress.give({B: 5}, 1)
-    assert progress.holds({A})
-    assert progress.holds({B})
+    assert progress.held({A})
+    assert progress.held({B})
     progress.ack(second)
-    assert not progress.holds({B})
+    assert not progress.held({B})
     progress.ack(first)
-    assert not progress.holds({A, B})
+    assert not progress.held({A, B})
 
 
 def test_nothing_of_a_forgotten_partition_is_committed_whenever_its_acknowledgement_comes() -> None:
@@ -82,7 +82,7 @@ def test_nothing_of_a_forgotten_partition_is_committed_whenever_its_acknowledgem
     assert progress.take() == {B: 5}
     progress.ack(open_)
     assert progress.take() == {B: 6}
-    assert not progress.holds({A})
+    assert not progress.held({A})
 
 
 def test_a_partition_that_comes_back_starts_anew() -> None:
@@ -102,7 +102,7 @@ def test_what_a_transaction_has_committed_is_not_committed_again() -> None:
     progress.ack(first)
     progress.ack(second)
     assert progress.take() == {}
-    assert not progress.holds({A, B})
+    assert not progress.held({A, B})
 
 
 def test_a_batch_is_out_until_it_is_acknowledged_or_a_part_of_it_has_gone() -> None:

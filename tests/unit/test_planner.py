@@ -6,14 +6,14 @@ import pytest
 
 from delaybridge.adapters.base import Received, Rejected
 from delaybridge.adapters.texts import text_of
-from delaybridge.bridge.intake.planner import MAX_HOPS, Planner, Route
+from delaybridge.bridge.intake.planner import MAX_HOPS, Planner, Route, carrier
 from delaybridge.core import fields as tables
 from delaybridge.core import headers
 from delaybridge.core.fields import Value, plain
 from delaybridge.core.message import Message, Properties, message
 from delaybridge.core.reasons import Reason
-from delaybridge.core.schedule import Limits
-from delaybridge.core.store import Put, Refuse, Withdraw
+from delaybridge.core.schedule import Limits, Schedule
+from delaybridge.core.store import Put, Record, Refuse, Withdraw
 
 NOW = 1_750_000_000_000
 
@@ -260,3 +260,13 @@ def test_a_partition_is_kept_for_the_topic_it_was_chosen_for_and_for_no_other() 
     sent = Received(Message(b"", tables.table([("x-delay", 5)]), Properties(partition=3)), "orders", b"token")
     assert _put(Planner(_route(), Limits()).plan(sent, NOW)).record.message.properties.partition == 3
     assert _put(Planner(_route(address="bills"), Limits()).plan(sent, NOW)).record.message.properties.partition is None
+
+
+def test_a_dead_letter_goes_to_the_partition_that_its_key_says() -> None:
+    """The partition that it had is another topic's."""
+    came = Message(b"body", properties=Properties(partition=1), key=b"key-7")
+    kept = Record(message=came, schedule=Schedule(due=NOW), lane="kafka", address="orders", route="r")
+
+    forward = carrier(kept, "orders.dead", NOW, "bad_duration", "")
+
+    assert (forward.message.key, forward.message.properties.partition) == (b"key-7", None)
