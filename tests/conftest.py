@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +25,9 @@ pytest.register_assert_rewrite("contract.outcomes", "contract.taking", "crash.tr
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 """For brokers and Spark: none lives long enough here for Java's second compiler to give back the time that it takes, which is a third of a broker's start."""
 
+AUDITS = re.compile(r"spark/test_\w+\.py$|/test_audit_\w+\.py$")
+"""Files with the fixture `spark`."""
+
 _SAID = 4_000
 """Characters of a broker's output that a failed test shows."""
 
@@ -37,6 +41,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = [((number + 1) / (len(group) + 1), tests) for group in (brokers, spark) for number, tests in enumerate(group)]
     spread = [tests for _, tests in sorted(places, key=lambda place: place[0])]
     items[:] = itertools.chain.from_iterable([*spread, *unit])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each file to one of several processes; all that audit to the same one, as it takes Spark a minute of computing to get going."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - only where there are several
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "audits" if AUDITS.search(file) else file
+
+    return Scheduling(config, log)
 
 
 def required(name: str) -> bool:

@@ -18,7 +18,7 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # a few rows: compiling well takes longer than it saves
-    "spark.sql.codegen.wholeStage": "false",  # as above; test_command.py leaves it on
+    "spark.sql.codegen.wholeStage": "false",  # as above; commands/test_command.py leaves it on
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # as above, for what is not a stage
 }
 CONF = [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]

@@ -20,7 +20,7 @@ from spark.ledgers import T0, Bridge
 
 pytest.importorskip("pyspark")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACKAGED = ("adapters", "bridge", "core", "spark_jobs")
 
 
