@@ -57,6 +57,37 @@ def test_where_results_cannot_be_written_is_told_before_anything_is_counted(
         forecast.forecast(spark, forecast.parse(["--export", asked.write(tmp_path), "--out", str(tmp_path / "file")], QUIET))
 
 
+def test_a_window_that_is_audited_again_gives_the_same_and_leaves_one_result(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    bridge.scheduled("lost", T0)
+    bridge.both("late", T0 + 1, 60_000)
+    bridge.both("doubled", T0 + 2)
+    bridge.delivered("doubled", T0 + 2, 4)
+    bridge.quiet()
+    words = [
+        "--ledger",
+        bridge.write(tmp_path / "ledger"),
+        "--out",
+        str(tmp_path / "out"),
+        "--since",
+        "2025-06-15",
+        "--until",
+        "2025-06-16",
+    ]
+    asked = arguments.parse(words, QUIET)
+
+    first = reconcile.reconcile(spark, asked, lambda _: None)
+    found = pq.read_table(_file(first, "discrepancies"))
+    second = reconcile.reconcile(spark, asked, lambda _: None)
+
+    assert found.column("finding").to_pylist() == ["duplicated", "late", "missing"]
+    assert pq.read_table(_file(second, "discrepancies")) == found
+    assert {name for name in first if first[name] != second[name]} == {"tables"}
+    [window] = (tmp_path / "out").iterdir()
+    kept = sorted(entry.name for entry in window.iterdir() if not entry.name.startswith("."))
+    assert kept == ["report.html", "report.json", Path(second["tables"]["summary"]).parent.name]
+
+
 def test_a_folder_that_was_tried_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     Folder(spark, str(tmp_path / "out")).require_writable()
 
