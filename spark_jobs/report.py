@@ -11,7 +11,7 @@ from .charts import Part, histogram, legend, share_bar
 from .findings import FINDINGS
 from .markup import duration, instant, number, table, text, words
 from .style import STYLE
-from .verdict import all_ended
+from .verdict import all_ended, coverage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ def _sentence(told: dict[str, Any]) -> str:
     if told["verdict"] == "cannot_say":
         wrong = "Nothing is wrong beyond what is tolerated" if any(totals[name] for name in FINDINGS) else "Nothing is wrong"
         return f"{wrong} as far as can be seen, but a part of the window cannot be judged yet."
-    return all_ended(totals)
+    return f"{all_ended(totals)} {coverage(told)}"
 
 
 def _books(totals: Mapping[str, Any]) -> str:
@@ -166,13 +166,8 @@ def _bridges(bridges: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _foot(told: Mapping[str, Any]) -> str:
-    watched = (
-        f"Compared with what arrived at {number(len(told['watched']))} destinations."
-        if told["watched"]
-        else "Nobody observed what arrived."
-    )
     return (
         f'<footer class="quiet small"><p>As of {instant(told["as_of"])} UTC; complete up to {instant(told["complete_until"])}; '
-        f"SLA {duration(told['sla_ms'])}, clock skew {duration(told['skew_ms'])}, grace {duration(told['grace_ms'])}. {watched}</p>"
+        f"SLA {duration(told['sla_ms'])}, clock skew {duration(told['skew_ms'])}, grace {duration(told['grace_ms'])}. {coverage(told)}</p>"
         f"<p>All discrepancies: <code>{text(told['tables']['discrepancies'])}</code></p></footer>"
     )

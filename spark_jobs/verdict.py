@@ -129,6 +129,15 @@ def all_ended(totals: Mapping[str, Any]) -> str:
     return f"All {totals['scheduled']:,} scheduled messages ended once{': ' if ends else ''}{', '.join(ends)}{but}."
 
 
+def coverage(told: Mapping[str, Any]) -> str:
+    """With what the ledgers were compared, in one sentence: a clean audit of which nobody observed anything is their own word."""
+    named = {(row["destination_broker"], row["destination"]) for row in told["destinations"]}
+    seen = len(named & {(one["destination_broker"], one["destination"]) for one in told["watched"]})
+    if not told["watched"]:
+        return "By the ledgers alone: nobody observed what arrived."
+    return f"Compared with what arrived at {seen:,} of {len(named):,} destination{'' if len(named) == 1 else 's'}."
+
+
 def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, Any]) -> list[str]:
     """Why nothing certain can be said of a part of the window; empty where everything can."""
     since, until = audit.question.since, audit.question.until

@@ -46,6 +46,23 @@ def test_empty_bars_between_others_are_folded_into_one_and_those_at_the_ends_are
     assert drawn.count("<svg") == 3
 
 
+@pytest.mark.parametrize(
+    ("watched", "said"),
+    [
+        ([], "By the ledgers alone: nobody observed what arrived."),
+        (["orders"], "Compared with what arrived at 1 of 2 destinations."),
+        (["orders", "bills", "elsewhere"], "Compared with what arrived at 2 of 2 destinations."),
+    ],
+)
+def test_a_clean_report_says_with_what_the_ledgers_were_compared(watched: list[str], said: str) -> None:
+    """Else their own word looks like that of those who saw it arrive."""
+
+    def places(names: list[str]) -> list[dict[str, str]]:
+        return [{"destination_broker": "kafka", "destination": name} for name in names]
+
+    assert verdict.coverage({"watched": places(watched), "destinations": places(["orders", "bills"])}) == said
+
+
 def test_one_among_a_million_can_be_seen_and_the_bar_is_as_long_as_it_should() -> None:
     widths = charts._widths([1_000_000, 1, 0], 0)
 
@@ -159,8 +176,9 @@ def test_a_clean_audit_tells_how_everything_ended_and_calls_nothing_on_time_that
     totals = dict.fromkeys(verdict.NUMBERS, 0) | ended
     totals["scheduled"] = sum(totals[name] for name in CLOSING) - totals["never_scheduled"]
     clean = {"verdict": "clean", "totals": totals, "beyond_tolerance": [], "cannot_say": [], "window": {"since": "a", "until": "b"}}
+    clean |= {"watched": [], "destinations": []}
 
-    assert report._sentence(clean) == told
+    assert report._sentence(clean) == f"{told} By the ledgers alone: nobody observed what arrived."
     assert terminal.headline(clean | {"sla_ms": 5}).plain.startswith(f"Clean: {told}\n")
 
 
