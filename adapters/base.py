@@ -256,6 +256,15 @@ class Gathering(Protocol):
 
 
 @runtime_checkable
+class Addressing(Protocol):
+    """Optional ability of an adapter: to tell an address to which its sink will never send, while the configuration is read."""
+
+    def check_address(self, address: str) -> None:
+        """Raises Rejected(bad_destination). Asks no broker."""
+        ...
+
+
+@runtime_checkable
 class Blockable(Protocol):
     """Optional ability of a sink: to tell that its broker takes nothing from it for now, though the connection stands."""
 

@@ -39,6 +39,10 @@ class ActiveAdapter:
         """See base.Producing. Where a selector may stand in the way, delay headers are written so that it can name them."""
         return self._sink(options, route.address)
 
+    def check_address(self, address: str) -> None:
+        """See base.Addressing."""
+        destination(address)
+
     def tap(self, options: ActiveMQ, address: str) -> ActiveSource:
         """At a topic: copies of what arrives there. At a queue: its messages themselves, taken away from its consumers.
 

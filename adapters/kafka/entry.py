@@ -12,7 +12,7 @@ from .exchange import KafkaExchange
 from .level_log import KafkaLog
 from .level_source import Hub, LevelSource
 from .options import Endpoint, Kafka
-from .sink import KafkaSink
+from .sink import KafkaSink, check_topic
 from .source import KafkaSource, Subscription, Tap
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class KafkaAdapter:
         from .ingress_sink import ProducerSink  # noqa: PLC0415 - only `delaybridge send` needs it
 
         return ProducerSink(options, route)
+
+    def check_address(self, address: str) -> None:
+        """See base.Addressing."""
+        check_topic(address)
 
     def tap(self, options: Kafka, address: str) -> KafkaSource:
         """Copies of what arrives at the topic `address`, read without a group; nothing is taken away."""

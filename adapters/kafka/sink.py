@@ -145,9 +145,9 @@ class Publisher:
         unknown = self._unknown.get(topic)
         if unknown is None:
             try:
-                ensure_valid_topic_name(topic)
-            except (TypeError, ValueError) as error:
-                refused.extend((outgoing.tag, Rejected(Reason.BAD_DESTINATION, f"{topic!r}: {error}")) for outgoing in messages)
+                check_topic(topic)
+            except Rejected as error:
+                refused.extend((outgoing.tag, error) for outgoing in messages)
                 return
             unknown = self._unknown[topic] = _Unknown()
             self._sender.add_topic(topic)
@@ -248,6 +248,14 @@ def _partition(message: Message, partitions: list[int], anywhere: int) -> int:
     if message.key is not None:
         return partitions[int(murmur2(message.key) & 0x7FFFFFFF) % len(partitions)]
     return anywhere
+
+
+def check_topic(topic: str) -> None:
+    """Raises Rejected(bad_destination) for what no topic can be called."""
+    try:
+        ensure_valid_topic_name(topic)
+    except (TypeError, ValueError) as error:
+        raise Rejected(Reason.BAD_DESTINATION, f"{topic!r}: {error}") from error
 
 
 class KafkaSink:

@@ -37,6 +37,10 @@ class RabbitAdapter:
         """See base.Adapter."""
         return RabbitSink(lambda: options.parameters("sink"), timeout=options.connection_timeout, user=options.publisher)
 
+    def check_address(self, address: str) -> None:
+        """See base.Addressing."""
+        parse(address)
+
     def tap(self, options: RabbitMQ, address: str) -> RabbitSource:
         """At an exchange: copies of what arrives there with this key. At a queue: its messages themselves, taken away from its consumers.
 

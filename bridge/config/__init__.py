@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from ...adapters.base import Addressing, Rejected
+from .. import plugins
 from .checks import refuse
 from .environment import Overridden
 from .places import Broker, From, Raw, Route, To
@@ -92,6 +94,20 @@ class Config(Overridden):
             if route.source.broker != route.to.broker and route.to.address is None and not route.allow_to:
                 missing = "give it an `address`, or let producers choose with `allow_to`"
                 refuse(("routes", index, "to"), f"leads to another broker, and nothing says where to on it: {missing}")
+        return self
+
+    @model_validator(mode="after")
+    def _addresses_of_their_brokers(self) -> Self:
+        """What the sink would refuse, one message after the other."""
+        for index, route in enumerate(self.routes):
+            broker = self.brokers.get(route.to.broker)
+            adapter = None if broker is None else plugins.adapter(broker.type)
+            for key, address in ((("to", "address"), route.to.address), (("dead_letter",), route.dead_letter)):
+                if address and isinstance(adapter, Addressing):
+                    try:
+                        adapter.check_address(address)
+                    except Rejected as error:
+                        refuse(("routes", index, *key), error.detail)
         return self
 
     @model_validator(mode="after")

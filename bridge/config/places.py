@@ -88,8 +88,12 @@ class From(Section):
     @model_validator(mode="before")
     @classmethod
     def _by_adapter(cls, data: object) -> object:
-        if not isinstance(data, Raw) or not isinstance(data.value, dict):
-            return data.value if isinstance(data, Raw) else data
+        if not isinstance(data, Raw):  # without brokers nobody can read the rest, and their absence is told
+            return (
+                {"endpoint": None} | {key: data[key] for key in ("broker", "endpoint") if key in data} if isinstance(data, dict) else data
+            )
+        if not isinstance(data.value, dict):
+            return data.value
         rest = dict(data.value)
         try:
             model: type[BaseModel] = plugins.adapter(_broker_type(rest, data.brokers)).endpoint

@@ -183,6 +183,31 @@ def test_a_route_to_another_broker_says_where_its_messages_go_there(file: Path, 
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "address", "why"),
+    [
+        ("rabbitmq, url: 'amqp://h'", "/queue/orders", "is neither /queues/<queue> nor"),
+        ("activemq, url: 'stomp://h:1'", "/queues/orders", "is neither /queue/<name> nor"),
+        ("kafka, bootstrap_servers: 'h:1'", "no topic", "is illegal"),
+    ],
+)
+def test_an_address_to_which_nothing_can_be_sent_is_refused(file: Path, kind: str, address: str, why: str) -> None:
+    """Every message would be dead-lettered, or shelved as a dead letter."""
+    brokers = f"brokers: {{m: {{type: memory}}, b: {{type: {kind}}}}}"
+    for place, key in (
+        (f"to: {{broker: b, address: '{address}'}}", "to.address"),
+        (f"to: {{broker: b, address: x}}, dead_letter: '{address}'", "dead_letter"),
+    ):
+        (told,) = problems(file, f"{brokers}\nroutes: [{{name: r, from: {{broker: m, queue: in}}, {place}}}]")
+        assert told.startswith(f"2: routes[0].{key}: '{address}'")
+        assert why in told
+
+
+def test_where_brokers_is_misspelt_nothing_is_said_of_what_a_route_says_of_its_broker(file: Path) -> None:
+    told = problems(file, "broker: {b: {type: memory}}\nroutes: [{name: r, from: {broker: b, queue: in}, to: {broker: b}}]")
+    assert [problem.partition(": ")[2].partition(":")[0] for problem in told] == ["brokers", "broker"]
+
+
 def test_an_address_that_is_empty_is_none(file: Path) -> None:
     file.write_text(on("type: memory", "{name: r, from: {broker: b, queue: in}, to: {broker: b, address: ''}, dead_letter: ''}"))
     (route,) = load(file).routes
