@@ -222,18 +222,24 @@ class Control:
         letter = next(iter(self._store.dead_letters(1, number - 1)), None)
         if letter is None or letter.number != number:
             return False
-        if not letter.record.is_carrier:
+        record = letter.record
+        if not record.is_carrier:
             return self._schedule_again(letter)
-        worker = self._intakes.get(letter.record.route)
+        worker = self._intakes.get(record.route)
         if worker is None:
-            raise NotPossibleError(f"its route {letter.record.route!r} is no longer configured")
-        if letter.record.kind == "refused":
-            return self._plan_again(worker.intake.planner, letter)
-        if not (address := worker.intake.planner.route.dead_letter):
+            raise NotPossibleError(f"its route {record.route!r} is no longer configured")
+        planner = worker.intake.planner
+        route = planner.route
+        was_on_its_way = (
+            record.kind == "dead_letter" or record.address == route.dead_letter != ""
+        )  # the latter in stores of an earlier state
+        if not was_on_its_way:
+            return self._plan_again(planner, letter)
+        if not route.dead_letter or route.lane != record.lane:
             raise NotPossibleError(
-                f"its route {letter.record.route!r} has no `dead_letter` any more, where it was to go: drop it, or configure one"
+                f"its route {record.route!r} has no `dead_letter` on {record.lane!r} any more: drop it, or configure one"
             )
-        return self._schedule_again(letter, address)
+        return self._schedule_again(letter, route.dead_letter)
 
     def _schedule_again(self, letter: DeadLetter, address: str = "") -> bool:
         broker = letter.record.lane
@@ -244,12 +250,13 @@ class Control:
     def _plan_again(self, planner: Planner, letter: DeadLetter) -> bool:
         """Stored first and dropped then: a crash in between leaves it on the shelf as well.
 
-        What is pending under its id by now stays, and it gets another one.
+        What was taken in later and is pending under its id stays, and it gets another one.
         """
         change = planner.plan_again(letter, self._clock())
         if isinstance(change, Refuse):
             raise NotPossibleError(f"it would be refused again: {change.reason}: {change.detail}")
-        if isinstance(change, Put) and change.record.id and isinstance(self._store.find(change.record.id), Pending):
+        waiting = self._store.find(change.record.id) if isinstance(change, Put) and change.record.id else None
+        if isinstance(change, Put) and isinstance(waiting, Pending) and waiting.record.taken >= letter.record.taken:
             change = Put(replace(change.record, id=""))
         self._store.put([change], self._clock())
         self._store.drop_dead_letter(letter.number, self._clock())

@@ -282,8 +282,8 @@ class LaneWorker(Worker):
                     break
         finally:
             self._sink.close()
-            self.lane.drain(self._clock())
             self.connected = False
+            self.lane.drain(self._clock())
 
     def _tick(self) -> None:
         while not self.stopping.is_set():

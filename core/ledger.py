@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 Event = Literal["scheduled", "delivered", "cancelled", "replaced", "expired", "dead_lettered"]
+# `dead_letter` is what carries one to its destination, and in no row: see Record.is_carrier.
 Kind = Literal["pass_through", "once", "period", "cron", "refused", "dead_letter"]
 
 EVENTS: tuple[Event, ...] = ("scheduled", "delivered", "cancelled", "replaced", "expired", "dead_lettered")

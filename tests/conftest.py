@@ -45,7 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each file to one of several processes; all that audit to the same one, as it takes Spark a minute of computing to get going."""
+    """With `--dist=loadfile`, all that audit go to the same one of several processes: it takes Spark a minute of computing to get going."""
+    if config.getoption("dist") != "loadfile":
+        return None
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - only where there are several
 
     class Scheduling(LoadFileScheduling):

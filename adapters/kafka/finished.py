@@ -62,10 +62,6 @@ class Finished:
         self._open[offset] = False
         return True
 
-    def has_passed(self, offset: int) -> bool:
-        """Whether a record with this offset has come already."""
-        return offset < self._reached
-
     def reach(self, offset: int) -> None:
         """All below has come: what is between the last record and this are markers of transactions, and what was aborted."""
         self._reached = max(self._reached, offset)

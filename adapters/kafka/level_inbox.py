@@ -34,6 +34,7 @@ class LevelInbox:
         self._lock = threading.RLock()
         self._changed = {level.name: threading.Condition(self._lock) for level in levels}
         self._finished: dict[TopicPartition, Finished] = {}
+        self._read: dict[TopicPartition, int] = {}
         self._uncommitted: set[TopicPartition] = set()
         self._out: dict[bytes, LevelRecord] = {}
         self._reason: NotConnected | None = None
@@ -50,7 +51,8 @@ class LevelInbox:
             for partition, records in fetched.items():
                 finished = self._finished.get(partition)
                 if finished is not None and partition in ours:
-                    if records and finished.has_passed(offset_of(records[0].token)):
+                    if records and offset_of(records[0].token) < self._read.get(partition, 0):
+                        self.forget({partition})  # what was finished there says nothing of this log
                         self.fail(NotConnected(f"{partition.topic}-{partition.partition} has lost records, or was made anew"))
                         return
                     self._waiting.put(partition, [each for each in records if finished.admit(offset_of(each.token))])
@@ -58,6 +60,7 @@ class LevelInbox:
             for partition, offset in ours.items():
                 if partition in self._finished:
                     self._finished[partition].reach(offset)
+                    self._read[partition] = offset
 
     def leaving(self, topic: str, limit: int, timeout: float) -> list[LevelRecord]:
         """At most `limit` records that have left their level, waiting for the first. Raises NotConnected."""
@@ -187,5 +190,6 @@ class LevelInbox:
             self._waiting.drop(partitions)  # once more: some may have been fetched since
             for each in partitions:
                 self._finished.pop(each, None)
+                self._read.pop(each, None)
                 self._uncommitted.discard(each)
             self._out = {token: record for token, record in self._out.items() if record.partition in self._finished}

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 _POLL, _HURRY = 200, 20  # ms; so often a paused partition is looked at, and while one is full
 _FETCH = 256 << 10  # bytes of one partition in one answer
+_STILL = 2.0
+"""Seconds, see Poller.still. What cannot be delivered would hold up all bridges at each rebalance: with transactions its next owner takes it from its level."""
 _TIMEOUT = 30_000  # ms, in which committed offsets are told: another bridge's transaction may have to end before
 
 
 class LevelPoller(Poller):
     """One connection that serves all levels."""
 
-    STILL = 1.0
-    """What cannot be delivered would hold up all bridges, at each rebalance: its next owner takes it from its level."""
-
-    def __init__(self, consumer: Any, inbox: LevelInbox, patience: float, topics: Topics, *, returning: bool) -> None:
+    def __init__(self, consumer: Any, inbox: LevelInbox, patience: float, topics: Topics, *, returning: bool, moving: bool = False) -> None:
         super().__init__(consumer, inbox, patience, topics, returning=returning, progress=inbox)
+        self.still = _STILL if moving else self.still
         self.level_inbox = inbox
         self.serving: set[str] = set()
         self.left: set[str] = set()
@@ -78,7 +78,11 @@ class LevelPoller(Poller):
         self._each(self.consumer.resume, paused - unwanted)
 
     def _open(self, unknown: Mapping[TopicPartition, Sequence[Received]]) -> None:
-        """Of which partitions the first records have come. What was committed of another log, that had got further, says nothing of this one."""
+        """Of which partitions the first records have come.
+
+        They may lie before what is committed, where that was another bridge's doing meanwhile. Where the whole log does, it is another one, or has lost
+        its end: all of it is taken for new, which delivers twice rather than never.
+        """
         if unknown:
             coordinator = self.consumer._coordinator  # noqa: SLF001 - the public way asks for each partition alone
             committed = coordinator.fetch_committed_offsets(set(unknown), timeout_ms=_TIMEOUT)
@@ -87,7 +91,8 @@ class LevelPoller(Poller):
             for each, records in unknown.items():
                 position = committed.get(each)
                 if position is not None and records and offset_of(records[0].token) < position.offset:
-                    position = None
+                    end = self.consumer.end_offsets([each], timeout_ms=_TIMEOUT)[each]
+                    position = position if position.offset <= end else None
                 self.level_inbox.open(each, position, self.consumer.assignment)
 
     def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -156,7 +161,12 @@ class Hub:
         consumer, topics = bootstrapped(configs, caught, options, self._suspects)
         topics.require(names, "run `delaybridge apply`")
         poller = LevelPoller(
-            consumer, LevelInbox(self._levels), options.connection_timeout, topics, returning=options.level_instance is not None
+            consumer,
+            LevelInbox(self._levels),
+            options.connection_timeout,
+            topics,
+            returning=options.level_instance is not None,
+            moving=self.moving,
         )
         consumer.subscribe(names, listener=Handover(poller))
         return poller

@@ -62,13 +62,11 @@ class Handover(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-p
 class Poller:
     """One connection: the consumer, the thread that polls it, what it has fetched, and what may be committed."""
 
-    STILL = _HANDOVER
-    """Seconds for which nothing of a revoked partition may come to its end before the rest is left to the next owner."""
-
     def __init__(self, consumer: Any, inbox: Any, patience: float, topics: Topics, *, returning: bool, progress: Any = None) -> None:
         self.consumer = consumer
         self.inbox = inbox
         self.progress = progress or Progress()
+        self.still = _HANDOVER  # s, for which nothing of a revoked partition may come to its end before the rest is left to the next owner
         self.pause = 0.0  # s after a fetch of little: the next one brings what comes meanwhile
         self._topics = topics
         self._returning = returning
@@ -269,18 +267,18 @@ class Poller:
     async def hand_over(self, revoked: set[TopicPartition]) -> None:
         """Let what is being stored be stored, commit it, and forget these partitions. kafka-python's thread.
 
-        `poll` takes that long then, and this process did not stand still.
+        `poll` takes that much longer then, and this process did not stand still meanwhile.
         """
         self.inbox.drop(revoked)
         began = moved = time.monotonic()
         held = self.progress.held(revoked)
-        while held and (now := time.monotonic()) - began < _HANDOVER and now - moved < self.STILL and not self._stopping.is_set():
+        while held and (now := time.monotonic()) - began < _HANDOVER and now - moved < self.still and not self._stopping.is_set():
             await self.consumer._net.sleep(0.01)  # noqa: SLF001 - its loop is not asyncio's
             if (left := self.progress.held(revoked)) != held:
                 held, moved = left, now
         committed = await self._commit_last()
         self.drop(revoked)
-        self._passed = time.monotonic()
+        self._passed += min(time.monotonic() - began, _HANDOVER)
         if not committed:
             self.fail(NotConnected("what was taken of partitions that have gone could not be committed"))
 

@@ -265,10 +265,9 @@ class MoveDelivery(Delivery):
         numbers = self._transaction_manager
         if numbers.has_in_flight_transactional_request() and not (numbers.has_error() or numbers.is_aborting()):
             pace = self.config["retry_backoff_ms"]
-            allowed = any(
-                map(numbers.is_send_to_partition_allowed, self._accumulator.waiting())
-            )  # else there is always something to send, and nothing goes
-            self._client.poll(timeout_ms=min(self._send_producer_data(), pace) if allowed else pace)
+            delay = self._send_producer_data()
+            allowed = any(map(numbers.is_send_to_partition_allowed, self._accumulator.waiting()))  # else it says at once, for ever
+            self._client.poll(timeout_ms=min(delay, pace) if allowed else pace)
         else:
             super().run_once()
 

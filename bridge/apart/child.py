@@ -82,9 +82,7 @@ class _Publishing:
     def serve(self) -> None:
         """For as long as the bridge lives."""
         while True:
-            if self._blockable is not None and (why := self._blockable.blocked if self._connected else "") != self._blocked:
-                self._blocked = why
-                self._bridge.say(Kind.BLOCKED, why)
+            self._tell_blocked()
             if self._connected and not self._bridge.speaks(LOOK):
                 self._publish([])
                 continue
@@ -93,10 +91,17 @@ class _Publishing:
                 self._connect()
             elif kind == Kind.CLOSE:
                 self._connected = False
+                self._tell_blocked()  # before the end: what comes behind that answers the next question
                 self._sink.close()
                 self._bridge.say(Kind.CLOSED)
             else:
                 self._publish(frames.outgoing(content))
+
+    def _tell_blocked(self) -> None:
+        why = self._blockable.blocked if self._connected and self._blockable is not None else ""
+        if why != self._blocked:
+            self._blocked = why
+            self._bridge.say(Kind.BLOCKED, why)
 
     def _connect(self) -> None:
         try:

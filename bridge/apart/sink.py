@@ -66,7 +66,7 @@ class _Session:
             self._tell(failures(content))
         elif kind == Kind.BLOCKED:
             self.blocked = frames.text(content)
-        else:
+        elif kind == Kind.LOST:
             self._reason = NotConnected(frames.text(content))
 
     def _tell(self, outcomes: Sequence[Outcome]) -> None:

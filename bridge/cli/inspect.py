@@ -54,7 +54,7 @@ def top(
 def list_messages(
     broker: Annotated[str | None, typer.Option(help="Only those for this broker.")] = None,
     address: Annotated[str | None, typer.Option(help="Only those for this destination address.")] = None,
-    id_prefix: Annotated[str | None, typer.Option(help="Only ids that producers chose and that begin so; in order of id.")] = None,
+    id_prefix: Annotated[str | None, typer.Option(help="Only ids that begin so, of producers or of series; in order of id.")] = None,
     due_from: Annotated[str | None, typer.Option(help="Due then or later: RFC 3339, epoch ms, or a duration from now.")] = None,
     due_to: Annotated[str | None, typer.Option(help="Due before then, written likewise.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,

@@ -105,6 +105,7 @@ class Lane:
 
     def connected(self, now: int) -> None:
         """The sink is connected, for the first time or again; `tick` comes next."""
+        self._keep_time(now)
         self.holds.connected(now)
 
     def tick(self, now: int, publish: Publish) -> int:

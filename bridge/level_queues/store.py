@@ -19,7 +19,7 @@ from ...adapters.base import NotConnected
 from ...core.reasons import Reason
 from ...core.recurrence import following
 from ...core.schedule import Schedule
-from ...core.store import Answer, Counts, Put, Record, Refuse, Told, Withdraw
+from ...core.store import Answer, Counts, Put, Record, Refuse, StoreFull, Told, Withdraw
 from ..clock import Clock, wall_clock
 from ..intake.planner import carrier
 from .claims import Claims, named
@@ -35,7 +35,7 @@ from .waiting import Waiting
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
     from ...adapters.log import Log
     from ...core.levels import Levels
@@ -249,20 +249,45 @@ class LevelQueues(Unindexed):
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
         """See `core.store.Store.settle`. The broker may forget a message when the following occurrence, or its dead letter, is confirmed."""
         del wait
-        told: list[Told] = []
-        settled: list[tuple[Entry, list[tuple[str, Message]]]] = []
-        for outcome in outcomes:
-            entry = self._waiting.take(outcome.key)
-            if entry is None:
-                continue
-            if self._mover is not None and outcome.event == "delivered" and entry.record.lane == self._moving:
-                self._moved(entry, outcome, now, told)
+        taken = [(entry, outcome) for outcome in outcomes if (entry := self._waiting.take(outcome.key)) is not None]
+        try:
+            self.journal.tell([row for entry, outcome in taken for row in self._rows(entry, outcome, now)], now)
+        except StoreFull:
+            self._waiting.give_back([entry for entry, _ in taken])
+            raise
+        for entry, outcome in taken:
+            self.claims.ended(entry.record, entry.claim, outcome.event, now, self._upcoming(entry, outcome))
+            if self._is_moved(entry, outcome):
+                entry.finish()
             else:
-                settled.append((entry, self._follow_up(entry, outcome, now, told)))
-        self.journal.tell(told, now)
-        for entry, items in settled:
-            self._insist(items, entry.origin, entry.finish)
+                self._insist(self._follow_up(entry, outcome, now), entry.origin, entry.finish)
         return True
+
+    def _is_moved(self, entry: Entry, outcome: Settled) -> bool:
+        """Whether its delivery, what follows it and the end of its stay were one transaction."""
+        return self._mover is not None and outcome.event == "delivered" and entry.record.lane == self._moving
+
+    def _upcoming(self, entry: Entry, outcome: Settled) -> Record | None:
+        if self._is_moved(entry, outcome):
+            return entry.next
+        return None if outcome.next is None else replace(outcome.next, id=outcome.next.id or entry.record.id)
+
+    def _rows(self, entry: Entry, outcome: Settled, now: int) -> Iterator[Told]:
+        record, upcoming = entry.record, self._upcoming(entry, outcome)
+        if not record.is_carrier:
+            lateness = outcome.at - record.schedule.due if outcome.event == "delivered" else None
+            yield Told(outcome.event, outcome.at, record, lateness, outcome.attempts, str(outcome.reason))
+        if upcoming is not None:
+            yield Told("scheduled", now, upcoming)
+
+    def _follow_up(self, entry: Entry, outcome: Settled, now: int) -> list[tuple[str, Message]]:
+        """What is to be confirmed before this record may be forgotten."""
+        items: list[tuple[str, Message]] = []
+        if outcome.event == "dead_lettered" or outcome.forward is not None:
+            items.append(self._dead(entry.record, outcome.forward, now, outcome.reason, outcome.detail))
+        if (upcoming := self._upcoming(entry, outcome)) is not None:
+            items.append(self._following(upcoming, entry.claim, now))
+        return items
 
     # What is finished with its delivery: `moving.Departures`.
 
@@ -282,36 +307,9 @@ class LevelQueues(Unindexed):
         if entry is not None:
             entry.finish()
 
-    def _moved(self, entry: Entry, outcome: Settled, now: int, told: list[Told]) -> None:
-        self._tell(entry.record, outcome, told)
-        if entry.next is not None:
-            told.append(Told("scheduled", now, entry.next))
-        self.claims.ended(entry.record, entry.claim, outcome.event, now, entry.next)
-        entry.finish()
-
-    @staticmethod
-    def _tell(record: Record, outcome: Settled, told: list[Told]) -> None:
-        if not record.is_carrier:
-            lateness = outcome.at - record.schedule.due if outcome.event == "delivered" else None
-            told.append(Told(outcome.event, outcome.at, record, lateness, outcome.attempts, str(outcome.reason)))
-
     def _following(self, record: Record, claim: Claim | None, now: int) -> tuple[str, Message]:
         """The next occurrence, at its level."""
         return self._at_level(Envelope(record, now, order=self._order(now), claim=claim))
-
-    def _follow_up(self, entry: Entry, outcome: Settled, now: int, told: list[Told]) -> list[tuple[str, Message]]:
-        """What is to be confirmed before this record may be forgotten; its ledger rows are added to `told`."""
-        items: list[tuple[str, Message]] = []
-        record, upcoming = entry.record, None
-        self._tell(record, outcome, told)
-        if outcome.event == "dead_lettered" or outcome.forward is not None:
-            items.append(self._dead(record, outcome.forward, now, outcome.reason, outcome.detail))
-        if outcome.next is not None:
-            upcoming = replace(outcome.next, id=outcome.next.id or record.id)
-            told.append(Told("scheduled", now, upcoming))
-            items.append(self._following(upcoming, entry.claim, now))
-        self.claims.ended(record, entry.claim, outcome.event, now, upcoming)
-        return items
 
     # What is cancelled or replaced.
 

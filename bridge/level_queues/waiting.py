@@ -218,6 +218,14 @@ class Waiting:
                 self._lanes[entry.record.lane].gone(entry)
             return entry
 
+    def give_back(self, entries: Sequence[Entry]) -> None:
+        """What was taken is handed out still, unless the broker gives it again."""
+        with self._lock:
+            for entry in entries:
+                if not entry.origin.lost:
+                    entry.gone = False
+                    self._entries[entry.key] = entry
+
     def bearing(self, ids: Container[str]) -> list[Entry]:
         """What bears one of these ids by a claim, and is not handed out."""
         with self._lock:

@@ -258,9 +258,10 @@ class Delivery:
             state.carry(change, replace(outcome.forward, id=outcome.forward.id or record.id), now)
         elif outcome.event == "dead_lettered":
             state.shelf.add(change, record, outcome.reason, outcome.detail, at, outcome.attempts)
-        ours = not named or state.owns(change, record, key)
+        known = state.ids.get(change, record.id) if named else None
+        ours = known is None or known.key in (None, key)  # another record's that waits under this id keeps it
         if key in state.doomed:
-            if named and ours:
+            if known is not None and known.key == key:
                 state.ids.ended(change, record.id, outcome.event, at)
         elif outcome.next is not None:
             following = replace(outcome.next, id=outcome.next.id or record.id)

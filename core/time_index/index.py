@@ -179,8 +179,9 @@ class TimeIndex:
 
     def first_due(self) -> int | None:
         """See `Store.first_due`."""
-        first = self.list(Query(), 1).items
-        return first[0].record.schedule.due if first else None
+        with self._entered():
+            first = next(self._listing.by_time(Query(), ""), None)
+        return first[1].record.schedule.due if first else None
 
     def tell(self, told: Sequence[store.Told], now: int, came: Came | None = None) -> None:
         """Write ledger rows and what came in, for a store that keeps its messages elsewhere.

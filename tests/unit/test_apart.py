@@ -186,6 +186,20 @@ def test_why_a_broker_takes_no_messages_is_told_from_its_process_and_that_it_doe
     assert states == ["alarm: memory", ""]
 
 
+def test_that_a_broker_takes_messages_again_is_told_before_a_client_is_closed() -> None:
+    """What comes behind that is the answer to the next connection."""
+    said: list[Kind] = []
+    kinds = iter([Kind.CONNECT, Kind.CLOSE])
+    sink: Any = SimpleNamespace(connect=lambda _: None, close=lambda: None, blocked="alarm: memory")
+    bridge: Any = SimpleNamespace(
+        read=lambda: (next(kinds), memoryview(b"")), speaks=lambda _: True, say=lambda *frame: said.append(frame[0])
+    )
+    with pytest.raises(StopIteration):
+        _Publishing(bridge, sink).serve()
+
+    assert said == [Kind.CONNECTED, Kind.BLOCKED, Kind.BLOCKED, Kind.CLOSED]
+
+
 def test_a_process_that_does_nothing_any_more_is_given_up(source: ApartSource, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "PATIENCE", 1)
     monkeypatch.setattr(source_module, "PATIENCE", 1)

@@ -258,6 +258,22 @@ def test_a_refused_message_that_is_read_again_replaces_no_newer_one_of_its_id(tm
     engine.store.close()
 
 
+def test_a_refused_message_that_is_read_again_replaces_an_older_one_of_its_id(tmp_path: Path) -> None:
+    engine = _engine(tmp_path, limits={"max_delay": "1h"})
+    for now, (body, delay) in enumerate(((b"old", "30m"), (b"new", "2h")), T0):
+        received = Received(message(body, {"x-delay": delay, "x-delay-id": "order-1"}), "in", body)
+        engine.store.put([engine.intakes["orders"].intake.planner.plan(received, now)], now)
+    engine.store.close()
+    engine = _engine(tmp_path)
+
+    assert engine.control.retry_dead_letter(1)
+
+    waiting = engine.store.find("order-1")
+    assert isinstance(waiting, Pending)
+    assert (waiting.record.message.body, engine.store.counts().pending) == (b"new", 1)
+    engine.store.close()
+
+
 def test_what_came_back_too_often_can_be_read_again_when_the_loop_is_mended(tmp_path: Path) -> None:
     engine = _engine(tmp_path)
     came = Received(message(b"", {"x-delay-occurrence": 1, "x-delay-hops": 16}), "in", b"1")
@@ -297,7 +313,7 @@ def test_a_dead_letter_goes_to_no_other_destination_where_its_route_names_none_f
     _with_a_dead_letter_that_was_refused(tmp_path)
     engine = _engine(tmp_path)
 
-    with pytest.raises(NotPossibleError, match="has no `dead_letter` any more"):
+    with pytest.raises(NotPossibleError, match="has no `dead_letter` on 'm' any more"):
         engine.control.retry_dead_letter(1)
 
     assert engine.store.counts().shelved == 1

@@ -11,6 +11,7 @@ from kafka.future import Future
 from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import Level, NotConnected, Received
+from delaybridge.adapters.kafka import poller as poller_module
 from delaybridge.adapters.kafka.level_inbox import LevelInbox
 from delaybridge.adapters.kafka.level_source import LevelPoller
 from delaybridge.adapters.kafka.poller import Handover, Poller
@@ -60,10 +61,10 @@ class Group:
         progress = self.poller.progress
         progress.ack(progress.give({{"goes": GOES, "stays": STAYS}[name]: end for name, end in ends.items()}, 1))
 
-    def levels(self, inbox: LevelInbox) -> LevelPoller:
+    def levels(self, inbox: LevelInbox, *, moving: bool = False) -> LevelPoller:
         """The same member, of levels."""
         topics: Any = None
-        return LevelPoller(self._consumer, inbox, 1.0, topics, returning=False)
+        return LevelPoller(self._consumer, inbox, 1.0, topics, returning=False, moving=moving)
 
 
 def begun(handing_over: Coroutine[Any, Any, None]) -> Any:
@@ -207,17 +208,29 @@ def test_what_of_a_level_cannot_be_delivered_does_not_hold_up_the_group(monkeypa
     """Nor is the wait for it taken for a standstill of this process, which would end this connection, and then the next one."""
     group, inbox = Group(), LevelInbox([Level("t", 0)])
     poller = group.levels(inbox)
+    assert group.levels(inbox, moving=True).still < poller.still
     inbox.open(GOES, None)
     inbox.put({GOES: [record(GOES, 0)]}, lambda: {GOES: 0})
     assert len(inbox.leaving("t", 1, 0.0)) == 1
-    monkeypatch.setattr(LevelPoller, "STILL", 0.0)
-    poller._passed = -1e9
+    inbox.open(STAYS, None)
+    now = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(poller_module, "time", clock)
+    poller.still, poller._passed = 5.0, now[0]
 
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds * 100
+
+    group._consumer._net = SimpleNamespace(sleep=sleep)
     ended(Handover(poller).on_partitions_revoked([GOES]))
-
-    poller._mind_the_session()
+    assert now[0] >= 1005
     assert inbox.held([GOES]) == 0
+    now[0] += 2
+    poller._mind_the_session()
     assert not inbox.failed
+    now[0] += 7
+    poller._mind_the_session()
+    assert inbox.failed, "a standstill is still one"
 
 
 def test_a_log_of_levels_that_begins_anew_is_not_taken_for_what_was_finished() -> None:
@@ -229,6 +242,25 @@ def test_a_log_of_levels_that_begins_anew_is_not_taken_for_what_was_finished() -
 
     with pytest.raises(NotConnected, match="has lost records, or was made anew"):
         inbox.leaving("t", 2, 0.0)
+    assert inbox.take() == {}, "what the old log's positions say is committed to no other"
+
+
+@pytest.mark.parametrize(("end", "comes"), [(90, 0), (60, 0), (59, 1)])
+def test_what_others_have_finished_meanwhile_does_not_come_again_but_where_the_log_is_another_one(end: int, comes: int) -> None:
+    """A position may be old: it was told when the partition came, and the first record may come hours later."""
+    group, inbox = Group(), LevelInbox([Level("t", 0)])
+    poller = group.levels(inbox)
+    group.coordinator.fetch_committed_offsets = lambda *_, **__: {STAYS: OffsetAndMetadata(60, "", -1)}  # type: ignore[attr-defined]
+    group._consumer.end_offsets = lambda *_, **__: {STAYS: end}
+    group._consumer.assignment = lambda: {STAYS}
+    group._consumer.group_metadata = lambda: SimpleNamespace(member_id="m")
+    first = record(STAYS, 7)
+
+    poller._open({STAYS: [first]})
+    inbox.put({STAYS: [first]}, lambda: {STAYS: 8})
+
+    assert inbox.failed is False
+    assert len(inbox.leaving("t", 5, 0.0)) == comes
 
 
 def test_two_routes_of_one_instance_are_two_members_of_their_group() -> None:

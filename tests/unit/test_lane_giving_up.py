@@ -132,6 +132,16 @@ def test_time_in_which_the_broker_could_not_be_reached_does_not_count(bench: Ben
     assert bench.store.counts().shelved == 3
 
 
+def test_a_clock_that_is_set_back_while_the_broker_is_away_makes_no_time_of_refusing(bench: Bench) -> None:
+    bench.put("order-1", T0 - 3_600_000)
+    _fail(bench, T0 + 200_000)
+    bench.lane.connected(T0)
+
+    _fail(bench, T0)
+
+    assert bench.store.counts().shelved == 0
+
+
 def test_what_was_held_before_a_restart_and_an_outage_is_tried_first(bench: Bench) -> None:
     bench.put("order-1", T0)
     _fail(bench, T0)

@@ -18,7 +18,7 @@ from delaybridge.bridge.level_queues.store import LevelQueues
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.recurrence import following
-from delaybridge.core.store import Came, Held, Put, Query, Refuse, Settled, Unsupported
+from delaybridge.core.store import Came, Held, Put, Query, Refuse, Settled, StoreFull, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +68,29 @@ def test_what_the_bridge_held_in_memory_is_still_there_after_it_was_killed(store
 
     assert bodies(take(again, T0 + 700)) == ["a"]
     assert bodies(take(again, T0 + 3 * MINUTE)) == ["b"]
+    again.close()
+
+
+def test_what_a_full_disk_did_not_let_the_ledger_tell_is_told_later_and_forgotten_by_the_broker_then(
+    store: Stepped, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(store, record("a"))
+    (due,) = take(store)
+
+    def full(*_: object) -> None:
+        raise StoreFull("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.journal, "tell", full)
+        with pytest.raises(StoreFull):
+            store.settle([Settled(due.key, "delivered", T0)], T0)
+    delivered(store, [due], T0)
+
+    assert [row.event for row in store.journal.outbox(10)] == ["scheduled", "delivered"]
+    store.move_on(T0 + SECOND)
+    store.die()
+    again = Stepped(place)
+    assert take(again, T0 + MINUTE) == []
     again.close()
 
 

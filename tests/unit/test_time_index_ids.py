@@ -65,6 +65,17 @@ def test_of_two_messages_under_one_id_the_later_one_is_found_when_the_first_has_
     assert take(index, T0 + HOUR) == []
 
 
+def test_of_two_messages_under_one_id_the_first_is_found_again_when_the_later_one_has_ended(index: TimeIndex) -> None:
+    index.move_in([record("series", chosen_id="job", every=HOUR), record("single", T0 + 1, chosen_id="job")], T0)
+    series, single = take(index, T0 + 1)
+    index.settle([Settled(single.key, "delivered", T0)], T0)
+    onward = replace(series.record, schedule=replace(series.record.schedule, due=T0 + HOUR, occurrence=2))
+    index.settle([Settled(series.key, "delivered", T0, next=onward)], T0)
+
+    assert index.cancel("job", T0 + 1) == Answer("done")
+    assert take(index, T0 + HOUR) == []
+
+
 def test_of_two_messages_under_one_id_the_later_one_is_found_when_the_first_goes_on(index: TimeIndex) -> None:
     first = _two_of_one_id(index, every=60_000)
     onward = replace(first.record, schedule=replace(first.record.schedule, due=T0 + 60_000, occurrence=2))

@@ -51,3 +51,4 @@ def test_a_dead_letter_on_its_way_is_not_listed(index: TimeIndex) -> None:
     assert index.carriers() == 1
     assert _pages(index, Query()) == [0]
     assert _pages(index, Query(id_prefix="order")) == [0]
+    assert index.first_due() == T0, "it is late all the same where its destination takes nothing"
