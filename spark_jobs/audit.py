@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from . import closer, completeness, counts, disagreements, inputs, summary
-from .buckets import arrivals, due_hour, occurrences, within
+from .buckets import PLACE, arrivals, due_hour, occurrences, within
 from .closer import Side
-from .completeness import Block, Complete, Gap, Mark, Reach, Seen
+from .completeness import FOREVER, Block, Complete, Gap, Mark, Reach, Seen
 from .frames import keep, none_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Audit:
     malformed       rows that were set aside, see `inputs.malformed`
     bridges         how far each ledger reaches
     observers       how far what was seen at a destination reaches, where its observer says so
-    gaps            when nobody listened at a destination, where observers say so, as far as whole hours cannot be judged for it
+    gaps            when nobody listened at a destination, where observers say so, or a topic lost what arrived, as far as whole hours cannot be judged for it
     watched         the destinations that were compared with what arrived there
     complete        the hours that can be judged
     unrelated       observations that are no bridge's
@@ -65,10 +65,11 @@ def audit(
     question: Question,
     say: Say = lambda _: None,
     observers: Iterable[Seen] = (),
+    cut: Iterable[Gap] = (),
 ) -> Audit:
     """Everything; `say` hears what is being done.
 
-    `marks` are those of the bridges, by name; `observers` those of who observed.
+    `marks` are those of the bridges, by name; `observers` those of who observed. `cut` tells up to when topics do not hold what arrived.
 
     Raises UnusableInput where nothing can be said.
     """
@@ -79,7 +80,7 @@ def audit(
     malformed = sum(row["rows"] for row in numbers if row["malformed"])
     bridges = _reaches(ledger, numbers, marks, question)
     observers = list(observers)
-    furthest, gaps = completeness.furthest(observers, question), completeness.gaps(observers, question)
+    furthest, gaps = completeness.furthest(observers, question), completeness.gaps(observers, question, _lacking(cut, counted, question))
     spoilt = [ledger.rows] if malformed else []
     sound, aside = _split(ledger, malformed, "ledger")
     ledgers = Side(sound, occurrences(sound.rows, question), counted.where("what = 'due'"))
@@ -118,6 +119,15 @@ def audit(
         observers=furthest,
         gaps=[gap for gap in gaps if completeness.unseen(gap, question)],
     )
+
+
+def _lacking(cut: Iterable[Gap], counted: DataFrame, question: Question) -> list[Gap]:
+    """Those of topics at which something was due by the ledgers before they begin: one to which little comes may hold nothing, and lack nothing."""
+    if not (found := list(cut)):
+        return []
+    due = counted.where("what = 'due'").groupBy(*PLACE).agg(F.min("due_hour")).collect()
+    first = {(broker, address): hour for broker, address, hour in due}
+    return [gap for gap in found if first.get((gap.broker, gap.address), FOREVER) < gap.until_ms + question.skew]
 
 
 def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], question: Question) -> list[Reach]:

@@ -5,7 +5,7 @@ as the bridge's own mark says (`_reach/BRIDGE.json` in the ledger: all rows up t
 bridge that has `ended` reaches to the end of time, unless it has a hole. The audit's answer is complete up to the earliest reach, less the SLA and the grace.
 
 An observer's mark says from when to when it has seen what arrived. The answer is no more complete than that: what it has not seen yet is not lost, nor what
-arrived while nobody listened.
+arrived while nobody listened, nor what a topic does not hold any more (see `retention`).
 
 A backlog is delivered long after the hours in which it is due. What happened later than the earliest reach, less the grace, stands in one input and perhaps
 not yet in the other: such deliveries and arrivals are not compared, nor deliveries that were made while nobody listened. What is taken in after its due time
@@ -80,11 +80,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Nobody listened at a destination until `observer` began, at `until_ms`: since `before` had ended, at `since_ms`; or ever, where both say nothing."""
+    """Nobody listened at a destination until `observer` began, at `until_ms`: since `before` had ended, at `since_ms`; or ever, where both say nothing.
+
+    Without an `observer`: the destination is a topic, which holds what arrived from then on.
+    """
 
     broker: str
     address: str
-    observer: str
+    observer: str | None
     until_ms: int
     before: str | None = None
     since_ms: int = -1
@@ -306,15 +309,15 @@ def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
     return [by_place[place] for place in sorted(by_place)]
 
 
-def gaps(marks: Iterable[Seen], question: Question) -> list[Gap]:
-    """When nobody listened, as far as something that is due in the window may have arrived then, however late.
+def gaps(marks: Iterable[Seen], question: Question, cut: Iterable[Gap] = ()) -> list[Gap]:
+    """When nobody listened, as far as something that is due in the window may have arrived then, however late. With those of topics that were `cut`.
 
     After an observer that is named as `ended` nothing arrived until the next one.
     """
     runs: dict[tuple[str, str], list[Seen]] = {}
     for mark in marks:
         runs.setdefault((mark.broker, mark.address), []).append(mark)
-    found = []
+    found = list(cut)
     for (broker, address), those in sorted(runs.items()):
         reached, before = -1, None
         for run in sorted(those, key=lambda one: one.since_ms):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from . import inputs, marks, outputs, terminal
+from . import inputs, marks, outputs, retention, terminal
 from .arguments import Arguments, parse
 from .audit import audit
 from .command import told_by
@@ -64,7 +64,8 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
     if observed is not None:
         files_once(arguments.observed, inputs.files(spark, observed.rows))
     Folder(spark, arguments.out).require_writable()
-    found = audit(ledger, observed, said, question, say, observers)
+    cut = retention.gaps(spark, arguments.observed, arguments.kafka_options, question)
+    found = audit(ledger, observed, said, question, say, observers, cut)
     say("Adding up")
     told = report(found, arguments.allowed)
     say("Writing")

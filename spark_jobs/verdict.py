@@ -198,6 +198,11 @@ def _behind(one: Seen) -> str:
 
 
 def _unseen(gap: Gap) -> str:
+    if gap.observer is None:
+        return (
+            f"topic {gap.address} of {gap.broker} holds what arrived since {instant(gap.until_ms)} only, its retention has removed older records:"
+            " what was due before that cannot be judged"
+        )
     began = f"observer {gap.observer!r} of {gap.broker} {gap.address} began to listen at {instant(gap.until_ms)}"
     if gap.before is None:
         return f"{began}, and nobody before it: what was due before that cannot be judged"

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.bridge.ledger.observed import ObservedFiles
-from delaybridge.spark_jobs import inputs, reconcile
+from delaybridge.spark_jobs import inputs, reconcile, retention
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.question import HOUR_MS
@@ -113,15 +113,54 @@ def test_of_two_brokers_with_one_address_only_the_one_that_is_named_is_renamed(s
 def test_a_topic_in_which_nothing_is_tells_that_all_is_lost_also_under_another_name(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told = _of_a_topic(spark, tmp_path, monkeypatch, [])
+
+    assert (told["verdict"], told["totals"]["not_observed"], told["totals"]["observed"]) == ("discrepancies", 1, 0)
+
+
+def _of_a_topic(
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, first_records: list[int | None], destination: str = "orders"
+) -> dict[str, Any]:
+    """What is told of a message that is not in a topic, which is empty, and of which partitions lost what was before these records."""
     bridge = Bridge()
-    bridge.both("one", T0 + 1)
+    bridge.both("one", T0 + 1, destination=destination)
     bridge.quiet()
     nothing = spark.createDataFrame([], f"{RECORDS}, timestamp timestamp")
     monkeypatch.setattr(inputs, "topic", lambda *_: nothing)
+    monkeypatch.setattr(retention, "first_records", lambda *_: first_records)
+    return _told(spark, folder, bridge, "--observed", "kafka://b:1/queue", "--alias", "queue=orders", "--all-ended")
 
-    told = _told(spark, tmp_path, bridge, "--observed", "kafka://b:1/queue", "--alias", "queue=orders", "--all-ended")
 
-    assert (told["verdict"], told["totals"]["not_observed"], told["totals"]["observed"]) == ("discrepancies", 1, 0)
+@pytest.mark.parametrize(
+    ("first_records", "since"), [([T0 - HOUR_MS, T0, None], "2025-06-15T15:02:00Z"), ([None, None], "2025-06-15T20:00:00Z")]
+)
+def test_what_a_topic_does_not_hold_any_more_is_not_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_records: list[int | None], since: str
+) -> None:
+    told = _of_a_topic(spark, tmp_path, monkeypatch, first_records)
+
+    assert (told["verdict"], told["totals"]["not_observed"], [row["complete"] for row in told["hours"]]) == ("cannot_say", 0, [False])
+    [reason] = told["cannot_say"]
+    assert reason == (
+        f"topic orders of kafka holds what arrived since {since} only, its retention has removed older records:"
+        " what was due before that cannot be judged"
+    )
+
+
+def test_a_topic_that_lost_only_what_was_before_the_window_lacks_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = _of_a_topic(spark, tmp_path, monkeypatch, [T0 - 121_000])
+
+    assert (told["verdict"], told["totals"]["not_observed"]) == ("discrepancies", 1)
+
+
+def test_a_topic_at_which_nothing_was_due_while_it_lost_what_arrived_spoils_no_hour(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = _of_a_topic(spark, tmp_path, monkeypatch, [None], destination="bills")
+
+    assert (told["verdict"], [row["complete"] for row in told["hours"]]) == ("clean", [True])
 
 
 def test_a_topic_is_given_once_whatever_servers_tell_of_it() -> None:

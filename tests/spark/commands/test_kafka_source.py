@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from brokers.common import Broker
 from brokers.kafka import create_topic
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from delaybridge.spark_jobs.question import HOUR_MS
 from spark.conftest import CONF
 from spark.java import needs_java
 from spark.ledgers import Bridge
@@ -32,9 +34,10 @@ class Topic:
 
     url: str
     name: str
+    partitions: int = 3
 
     def __post_init__(self) -> None:
-        create_topic(self.url, self.name, partitions=3)
+        create_topic(self.url, self.name, partitions=self.partitions)
         self._producer = Producer({"bootstrap.servers": self.url})
 
     @property
@@ -56,6 +59,17 @@ class Topic:
         self.flush()
         self._producer.abort_transaction(30)
         self._producer = whole
+
+    def cut(self, before: int) -> None:
+        """Remove what was published before that, as retention does."""
+        consumer = Consumer({"bootstrap.servers": self.url, "group.id": self.name})
+        try:
+            found = consumer.offsets_for_times([TopicPartition(self.name, number, before) for number in range(self.partitions)], 30)
+        finally:
+            consumer.close()
+        client = AdminClient({"bootstrap.servers": self.url})
+        for done in client.delete_records(found).values():
+            done.result(30)
 
     def flush(self) -> None:
         assert self._producer.flush(30) == 0
@@ -117,6 +131,31 @@ def test_what_a_topic_lacks_has_twice_or_should_not_have_is_named_and_nothing_el
     ] * 2
     assert all(row["place"].startswith(f"{topic.name}/") for row in malformed)
     assert done.returncode == 1
+
+
+@needs_java
+def test_what_retention_removed_from_a_topic_is_not_lost_and_what_it_lacks_since_then_is(kafka: Broker, tmp_path: Path) -> None:
+    topic = Topic(kafka.url, f"cut-{uuid.uuid4().hex[:8]}", partitions=1)
+    bridge, since = Bridge(destination=topic.name), time.time_ns() // 1_000_000 // HOUR_MS * HOUR_MS - 4 * HOUR_MS
+    for minute in (10, 20, 56, 70, 80):
+        bridge.both(f"m-{minute}", since + minute * 60_000)
+        if minute != 70:
+            topic.deliver(f"m-{minute}", since + minute * 60_000, since + minute * 60_000 + 5)
+    topic.flush()
+    inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place, "--all-ended", "--json"]
+    window = ["--since", _instant(since), "--until", _instant(since + 2 * HOUR_MS), "--out", str(tmp_path / "out")]
+
+    whole = json.loads(_audit("reconcile", *inputs, *window).stdout)
+    topic.cut(since + 30 * 60_000)
+    cut = json.loads(_audit("reconcile", *inputs, *window).stdout)
+
+    assert [(told["totals"]["not_observed"], [row["complete"] for row in told["hours"]]) for told in (whole, cut)] == [
+        (1, [True, True]),
+        (1, [False, True]),
+    ]
+    assert (whole["cannot_say"], len(cut["cannot_say"])) == ([], 1)
+    began = _instant(since + 58 * 60_000 + 5).replace("+00:00", "Z")
+    assert cut["cannot_say"][0].startswith(f"topic {topic.name} of kafka holds what arrived since {began} only")
 
 
 @needs_java
