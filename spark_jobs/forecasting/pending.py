@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..columns import UnusableInput, require
+from ..inputs import files
 from ..session import cause
 
 if TYPE_CHECKING:
@@ -39,8 +41,15 @@ class Export:
 
 
 def read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """All exports as one; instants are epoch milliseconds, `file` says where a row stands. Raises UnusableInput where that cannot be."""
-    return reduce(DataFrame.unionByName, [in_milliseconds(_file(spark, path)) for path in paths])
+    """All exports as one; instants are epoch milliseconds, `file` says where a row stands.
+
+    Raises UnusableInput where that cannot be, also for a file that is given twice, by itself or with its folder: nothing would tell its rows from their copies.
+    """
+    frames = [_file(spark, path) for path in paths]
+    times = Counter(file for frame in frames for file in files(spark, frame))
+    if again := [file for file, number in times.items() if number > 1]:
+        raise UnusableInput(f"export {again[0]} is given twice, and would count twice")
+    return reduce(DataFrame.unionByName, map(in_milliseconds, frames))
 
 
 def _file(spark: SparkSession, path: str) -> DataFrame:
@@ -68,9 +77,9 @@ def exports(pending: DataFrame) -> list[Export]:
 
 
 def _each_once(found: Iterable[tuple[str, Sequence[str]]]) -> None:
-    for bridge, files in found:
-        if len(files) > 1:
-            raise UnusableInput(f"bridge {bridge!r} stands in {len(files)} files, and would count twice: {', '.join(sorted(files))}")
+    for bridge, those in found:
+        if len(those) > 1:
+            raise UnusableInput(f"bridge {bridge!r} stands in {len(those)} files, and would count twice: {', '.join(sorted(those))}")
 
 
 def latest(pending: DataFrame) -> DataFrame:

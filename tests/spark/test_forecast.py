@@ -162,6 +162,17 @@ def test_two_bridges_add_up_and_one_bridge_twice_is_refused(spark: SparkSession,
         _told(spark, tmp_path, *paths, str(copy))
 
 
+@pytest.mark.parametrize("again", ["b.parquet", "../exports/b.parquet", "."])
+def test_an_export_that_is_given_twice_by_its_name_or_with_its_folder_is_refused(spark: SparkSession, tmp_path: Path, again: str) -> None:
+    folder, bridge = tmp_path / "exports", Exported()
+    folder.mkdir()
+    bridge.add(Schedule(due=FROM))
+    path = bridge.write(folder)
+
+    with pytest.raises(UnusableInput, match=r"export file:.*/exports/b\.parquet is given twice"):
+        _told(spark, tmp_path, path, str(folder / again))
+
+
 def test_a_repeat_that_comes_every_second_takes_a_row_for_each_minute_and_not_one_for_each_delivery(
     spark: SparkSession, tmp_path: Path
 ) -> None:
