@@ -16,14 +16,14 @@ from rich.console import Console
 
 from ..core.durations import LATEST_INSTANT
 from .arguments import conf_option, instant
-from .command import told_by
+from .command import printed, told_by
 from .forecasting import minutes, occurrences, pending, screen, told
 from .forecasting.minutes import MINUTE_MS
 from .frames import keep
 from .hadoop import Folder
 from .question import HOUR_MS
 from .runs import Run
-from .terminal import show
+from .terminal import shown
 from .verdict import EXIT_CODES
 
 if TYPE_CHECKING:
@@ -97,13 +97,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run with these arguments; returns the exit code."""
     arguments = parse(argv, now=time.time_ns() // 1_000_000)
     report = told_by(lambda spark, say: forecast(spark, arguments, say), kafka=False, conf=arguments.conf)
-    if report is None:
+    if report is None or not printed(_text(report, arguments)):
         return EXIT_CODES["cannot_say"]
-    if arguments.json:
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
-    else:
-        show(Console(highlight=False), screen.screen(report), screen.places(report))
     return 0
+
+
+def _text(report: dict[str, Any], arguments: Arguments) -> str:
+    if arguments.json:
+        return json.dumps(report, indent=2) + "\n"
+    return shown(Console(highlight=False), screen.screen(report), screen.places(report))
 
 
 def forecast(spark: SparkSession, arguments: Arguments, say: Say = lambda _: None) -> dict[str, Any]:

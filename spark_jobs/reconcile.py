@@ -16,7 +16,7 @@ from rich.console import Console
 from . import inputs, marks, outputs, retention, terminal
 from .arguments import Arguments, parse
 from .audit import audit
-from .command import told_by
+from .command import printed, told_by
 from .hadoop import Folder
 from .overlaps import overlaps
 from .uniqueness import destinations_once, files_once
@@ -34,9 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run with these arguments; returns the exit code."""
     arguments = parse(argv, now=time.time_ns() // 1_000_000)
     told = told_by(lambda spark, say: reconcile(spark, arguments, say), kafka=arguments.reads_kafka, conf=arguments.conf)
-    if told is None:
+    if told is None or not printed(_text(told, arguments)):
         return EXIT_CODES["cannot_say"]
-    _show(told, arguments)
     return int(told["exit_code"])
 
 
@@ -72,11 +71,10 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
     return outputs.write(spark, found, told, arguments.out)
 
 
-def _show(told: dict[str, Any], arguments: Arguments) -> None:
+def _text(told: dict[str, Any], arguments: Arguments) -> str:
     if arguments.json:
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
-    else:
-        terminal.show(Console(highlight=False), terminal.screen(told), terminal.places(told))
+        return json.dumps(told, indent=2) + "\n"
+    return terminal.shown(Console(highlight=False), terminal.screen(told), terminal.places(told))
 
 
 if __name__ == "__main__":

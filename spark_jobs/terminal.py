@@ -86,11 +86,14 @@ def places(told: dict[str, Any]) -> list[str]:
     return [f"Report: {told['html']}", f"Tables: {told['tables']['summary'].rsplit('/', 1)[0]}"] if "html" in told else []
 
 
-def show(console: Console, what: Group, lines: Sequence[str]) -> None:
-    """A summary, and below it lines that are not wrapped: a path that is cut in two, as in a mail of cron's, leads nowhere."""
-    console.print(what)
-    for line in lines:
-        console.print(line, soft_wrap=True, markup=False)
+def shown(console: Console, what: Group, lines: Sequence[str]) -> str:
+    """As this console prints it: a summary, and below it lines that are not wrapped: a path that is cut in two, as in a mail of cron's, leads nowhere."""
+    with console.capture() as captured:
+        console.print(what)
+        for line in lines:
+            console.print(line, soft_wrap=True, markup=False)
+        console.quiet = True  # at the end rich writes what is left, which is nothing, and fails where nothing can be written
+    return captured.get()
 
 
 def headline(told: dict[str, Any]) -> Text:

@@ -122,12 +122,22 @@ def test_the_screen_says_how_many_more_were_found_than_it_shows(found: int, said
 
 
 def test_a_path_stands_in_one_line_however_narrow_the_output_is() -> None:
-    told, folder = io.StringIO(), "/var/lib/delaybridge/" + "audits/" * 20
+    folder = "/var/lib/delaybridge/" + "audits/" * 20
     lines = terminal.places({"html": f"{folder}report.html", "tables": {"summary": f"{folder}run-1/summary"}})
 
-    terminal.show(Console(file=told, width=80), Group(), lines)
+    told = terminal.shown(Console(width=80), Group(), lines)
 
-    assert told.getvalue().splitlines() == [f"Report: {folder}report.html", f"Tables: {folder}run-1"]
+    assert told.splitlines() == [f"Report: {folder}report.html", f"Tables: {folder}run-1"]
+
+
+def test_a_summary_is_made_without_a_word_to_the_output() -> None:
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError
+
+    told = terminal.shown(Console(file=Full()), Group("summary"), ["line"])
+
+    assert told == "summary\nline\n"
 
 
 @pytest.mark.parametrize(

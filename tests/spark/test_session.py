@@ -74,6 +74,33 @@ def test_a_fault_of_the_audit_itself_ends_with_cannot_say_and_its_traceback(
     assert capsys.readouterr().err.startswith("cannot say: the audit itself failed\nTraceback")
 
 
+TOLD = """
+import sys
+from contextlib import contextmanager
+from delaybridge.spark_jobs import command, {job}
+
+@contextmanager
+def no_session(**_):
+    yield
+
+command.session = no_session
+{job}.{function} = lambda *_: {{"exit_code": 0}}
+sys.exit({job}.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("closed", "why"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor"), ("| true", "")])
+@pytest.mark.parametrize(("job", "words"), [("reconcile", "--ledger x --json"), ("forecast", "--export x --json")])
+def test_what_cannot_be_printed_is_told_in_a_line_with_exit_code_2(job: str, words: str, closed: str, why: str) -> None:
+    script = TOLD.format(job=job, function=job)
+    shell = f'"$0" -c "$1" {words} {closed}'
+    done = subprocess.run(
+        ["bash", "-c", f"{shell}; exit ${{PIPESTATUS[0]}}", sys.executable, script], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (2, f"cannot say: standard output: {why}\n" if why else "")
+
+
 @pytest.fixture
 def said(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows by each command that goes to Java."""
