@@ -280,12 +280,12 @@ def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Questio
 
 
 def vanished(found: Iterable[Reach], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
-    """Bridges that have a mark, so that they wrote rows, of which none is there: nothing can be relied on. Not those that are named as `ended`.
+    """Bridges that have a mark, so that they wrote rows, of which none is there: nothing can be relied on. Those that are named as `ended` reach to the end.
 
     `--all-ended` does not say that so many rows may be gone.
     """
-    there = {one.bridge for one in found} | question.ended
-    return [Reach(name, 0, 1, mark.sequence, -1, hole=1) for name, mark in sorted(marks.items()) if name not in there]
+    gone = [(name, marks[name].sequence) for name in sorted(marks.keys() - {one.bridge for one in found})]
+    return [Reach(name, 0, 1, last, FOREVER) if name in question.ended else Reach(name, 0, 1, last, -1, hole=1) for name, last in gone]
 
 
 def _unbroken(found: list[Block]) -> tuple[int, int | None]:

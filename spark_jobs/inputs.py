@@ -105,8 +105,7 @@ def observed(
     seen = [_once(from_kafka(topic(spark.read, place, since, options), broker_of(place))) for place in topics]
     parts = [Input(frame.drop("place"), frame).each(lambda rows: renamed(rows, aliases)) for frame in seen]
     for path in paths:
-        if not marks.alone(spark, path):
-            door(spark, path, OBSERVED, "observation")
+        door(spark, path, OBSERVED, "observation")
     if paths:
         of_files = parquet(spark, paths, OBSERVED).each(_arrivals).each(lambda rows: renamed(rows, aliases))
         parts.append(_seen_once(of_files, overlaps) if overlaps else of_files)
@@ -165,7 +164,12 @@ def parquet(spark: SparkSession, paths: Sequence[str], columns: Mapping[str, str
 
 
 def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) -> None:
-    """Raises UnusableInput where no Parquet files are below a path, they have not these columns, or marks tell of them that nobody would read."""
+    """Raises UnusableInput where no Parquet files are below a path, they have not these columns, or marks tell of them that nobody would read.
+
+    Marks without files are let in: nothing arrived, or all that was written is gone.
+    """
+    if marks.alone(spark, path):
+        return
     try:
         frame = _files(spark).parquet(path)
     except (PySparkException, Py4JJavaError) as error:

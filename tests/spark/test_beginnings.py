@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.spark_jobs import inputs, verdict
+from delaybridge.spark_jobs import inputs, reconcile, verdict
+from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import Mark
@@ -91,3 +92,16 @@ def test_where_all_files_of_a_bridge_are_gone_and_its_mark_is_there_nothing_can_
     assert (told["exit_code"], [one["bridge"] for one in told["bridges"]]) == (2, ["north", "south"])
     assert any("bridge 'south' has no row left of 5000" in reason for reason in told["cannot_say"])
     assert not any("'north'" in reason for reason in told["cannot_say"])
+
+
+@pytest.mark.parametrize(("ended", "code", "said"), [([], 2, "has no row left of 5000"), (["--ended", "south"], 0, "")])
+def test_a_ledger_of_which_only_the_mark_is_left_is_read_and_clean_where_its_bridge_is_named_as_ended(
+    spark: SparkSession, tmp_path: Path, ended: list[str], code: int, said: str
+) -> None:
+    (tmp_path / "south" / "_reach").mkdir(parents=True)
+    (tmp_path / "south" / "_reach" / "south.json").write_text(f'{{"bridge": "south", "sequence": 5000, "at_ms": {QUIET}}}')
+    words = ["--ledger", str(tmp_path / "south"), "--out", str(tmp_path / "out"), *ended]
+
+    told = reconcile.reconcile(spark, parse(words, now=QUIET), lambda _: None)
+
+    assert (told["exit_code"], said in " ".join(told["cannot_say"])) == (code, True)

@@ -93,7 +93,7 @@ def test_a_bridge_that_has_a_mark_and_no_row_has_lost_all_unless_it_is_named_as_
 
     assert vanished(there, marks, QUESTION) == [Reach("south", 0, 1, 7, -1, hole=1)]
     assert len(vanished(there, marks, replace(QUESTION, ended=frozenset({"*"})))) == 1
-    assert vanished(there, marks, replace(QUESTION, ended=frozenset({"south"}))) == []
+    assert vanished(there, marks, replace(QUESTION, ended=frozenset({"south"}))) == [Reach("south", 0, 1, 7, FOREVER)]
 
 
 def test_rows_that_stand_twice_make_an_answer_impossible() -> None:
