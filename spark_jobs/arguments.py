@@ -21,6 +21,9 @@ _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": HOUR_MS, "d": 24 * HOUR_MS}
 LONGEST = 36_525 * _UNITS["d"]
 """A hundred years: added to any instant, and waited for, without an overflow."""
 
+MARKED_MS = 120_000
+"""The marks of bridges and observers that run are no older: they are replaced at each flush, and once a minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
@@ -46,7 +49,7 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     parser = _parser()
     given = parser.parse_args(argv)
     as_of = now if given.as_of is None else given.as_of
-    until = as_of // HOUR_MS * HOUR_MS if given.until is None else given.until
+    until = _judged(as_of, given.sla + given.grace) if given.until is None else given.until
     since = max(0, until - 24 * HOUR_MS) if given.since is None else given.since
     if since >= until:
         parser.error("the window is empty: --since must be before --until")
@@ -73,6 +76,11 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
         tuple(given.conf),
         given.json,
     )
+
+
+def _judged(as_of: int, beyond: int) -> int:
+    """The end of the last full hour that can be judged: inputs must reach so far beyond it."""
+    return (as_of - beyond - MARKED_MS) // HOUR_MS * HOUR_MS
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -136,7 +144,8 @@ def _inputs(group: argparse._ArgumentGroup) -> None:
 
 def _window(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--since", type=instant, metavar="INSTANT", help="due from then on [default: 24 h before --until]")
-    group.add_argument("--until", type=instant, metavar="INSTANT", help="and before then [default: the last full hour]")
+    judged = "the last full hour that can be judged, which ends --sla, --grace and 2 min before --as-of"
+    group.add_argument("--until", type=instant, metavar="INSTANT", help=f"and before then [default: {judged}]")
     group.add_argument("--as-of", type=instant, metavar="INSTANT", help="when the inputs were written [default: now]")
 
 

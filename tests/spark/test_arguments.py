@@ -56,6 +56,18 @@ def test_a_window_without_a_begin_is_a_day_but_begins_no_earlier_than_1970() -> 
     assert [(one.since, one.until) for one in windows] == [(0, 10 * HOUR_MS), (24 * HOUR_MS, 48 * HOUR_MS)]
 
 
+@pytest.mark.parametrize(
+    ("after", "words", "hours"),
+    [(245_000, "", 0), (244_999, "", 1), (121_000, "--sla 1s --grace 0s", 0), (120_999, "--sla 1s --grace 0s", 1), (0, "--sla 2h", 3)],
+)
+def test_a_window_without_an_end_ends_with_the_last_hour_that_can_be_judged(after: int, words: str, hours: int) -> None:
+    hour = NOW // HOUR_MS * HOUR_MS
+
+    asked = arguments.parse(["--ledger", "ledger", *words.split()], hour + after).question
+
+    assert (asked.until, asked.since) == (hour - hours * HOUR_MS, hour - (hours + 24) * HOUR_MS)
+
+
 @pytest.mark.parametrize(("found", "scheduled", "covered"), [(57, 10_000, True), (58, 10_000, False), (0, 0, True), (1, 0, False)])
 def test_so_many_percent_are_tolerated_and_not_one_more(found: int, scheduled: int, covered: bool) -> None:
     name, allowed = allowance("late=0.57%")
