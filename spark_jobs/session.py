@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,10 +22,15 @@ from pyspark.sql import SparkSession
 from .columns import UnusableInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-KAFKA_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+KAFKA_SOURCE = "spark-sql-kafka"
+KAFKA_PACKAGE = f"org.apache.spark:{KAFKA_SOURCE}-0-10_2.13:{pyspark.__version__}"
 """The source for topics, of the same version as Spark."""
+
+_PACKAGES = "spark.jars.packages"
+_JARS = (_PACKAGES, "spark.jars", "spark.driver.extraClassPath")
+"""Where a user names jars."""
 
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
@@ -143,13 +149,15 @@ def _settings(*, kafka: bool, conf: Sequence[str]) -> dict[str, str]:
             raise UnusableInput(f"--conf {one}: write it as NAME=VALUE")
         settings[name] = value
     settings |= ALWAYS
-    if (
-        kafka
-        and not submitted
-        and not any(name in settings for name in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
-    ):
-        settings["spark.jars.packages"] = KAFKA_PACKAGE
+    if kafka and not submitted and not _has_kafka(settings):
+        settings[_PACKAGES] = ",".join(filter(None, (settings.get(_PACKAGES), KAFKA_PACKAGE)))
     return settings
+
+
+def _has_kafka(settings: Mapping[str, str]) -> bool:
+    """Whether the source for topics is among the jars that a user names, by its name or as one of `FOLDER/*`. Others do not bring it along."""
+    named = [Path(one) for name in _JARS for one in re.split("[,:]", settings.get(name, ""))]
+    return any(KAFKA_SOURCE in str(path) for one in named if one.name for path in (one, *one.parent.glob(one.name)))
 
 
 def _started(builder: SparkSession.Builder, printed: Path) -> SparkSession:

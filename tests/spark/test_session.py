@@ -16,10 +16,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.spark_jobs import command
-from delaybridge.spark_jobs.session import _settings
+from delaybridge.spark_jobs.session import KAFKA_PACKAGE, _settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -56,6 +57,31 @@ def test_a_file_that_cannot_be_read_is_never_passed_over_whatever_a_cluster_says
     settings = _settings(kafka=False, conf=[f"{name}=true" for name in names])
 
     assert [settings[name] for name in names] == ["false", "false"]
+
+
+def _packages(monkeypatch: pytest.MonkeyPatch, *conf: str) -> str | None:
+    for name in ("SPARK_ENV_LOADED", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    return _settings(kafka=True, conf=conf).get("spark.jars.packages")
+
+
+def test_a_users_own_jars_do_not_displace_the_source_for_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    aws = "org.apache.hadoop:hadoop-aws:3.4.1"
+
+    assert _packages(monkeypatch) == KAFKA_PACKAGE
+    assert _packages(monkeypatch, f"spark.jars.packages={aws}") == f"{aws},{KAFKA_PACKAGE}"
+    assert _packages(monkeypatch, "spark.jars=/x/a.jar") == KAFKA_PACKAGE
+    assert _packages(monkeypatch, "spark.driver.extraClassPath=/x/*") == KAFKA_PACKAGE
+
+
+def test_the_source_for_topics_is_fetched_only_where_the_user_does_not_name_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.1"
+    jar = tmp_path / "spark-sql-kafka-0-10_2.13-4.0.0.jar"
+    jar.touch()
+
+    assert _packages(monkeypatch, f"spark.jars.packages={own}") == own
+    for given in (f"spark.jars=/x/a.jar,{jar}", f"spark.jars=file:{tmp_path}/*.jar", f"spark.driver.extraClassPath=/x/a.jar:{tmp_path}/*"):
+        assert _packages(monkeypatch, given) is None
 
 
 def test_a_fault_of_the_audit_itself_ends_with_cannot_say_and_its_traceback(
