@@ -34,6 +34,7 @@ _JARS = (_PACKAGES, "spark.jars", "spark.driver.extraClassPath")
 
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
 }

@@ -47,9 +47,11 @@ def test_a_job_whose_java_is_killed_cannot_say_and_tells_with_which_exit_code_it
 
 
 def test_instants_are_utc_whatever_is_asked_of_spark() -> None:
-    settings = _settings(kafka=False, conf=["spark.sql.session.timeZone=Asia/Tokyo", "spark.app.name=ours"])
+    asked = ["spark.sql.session.timeZone=Asia/Tokyo", "spark.sql.timestampType=TIMESTAMP_NTZ", "spark.app.name=ours"]
+    settings = _settings(kafka=False, conf=asked)
 
     assert (settings["spark.sql.session.timeZone"], settings["spark.app.name"]) == ("UTC", "ours")
+    assert settings["spark.sql.timestampType"] == "TIMESTAMP_LTZ"
 
 
 def test_a_file_that_cannot_be_read_is_never_passed_over_whatever_a_cluster_says() -> None:
