@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ..core.durations import LATEST_INSTANT
+from ..core.durations import LATEST_INSTANT, parse_duration
 from .findings import FINDINGS
 from .question import HOUR_MS, Question
 from .verdict import Allowance, allowance
@@ -16,9 +15,7 @@ from .verdict import Allowance, allowance
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": HOUR_MS, "d": 24 * HOUR_MS}
-LONGEST = 36_525 * _UNITS["d"]
+LONGEST = 36_525 * 24 * HOUR_MS
 """A hundred years: added to any instant, and waited for, without an overflow."""
 
 MARKED_MS = 120_000
@@ -184,12 +181,13 @@ def instant(text: str) -> int:
 
 
 def duration(text: str) -> int:
-    """Milliseconds of `500ms`, `5s`, `2m`, `1h`, `1d`."""
-    read = _DURATION.fullmatch(text)
-    if read is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write it as 500ms, 5s, 2m, 1h or 1d")
-    if (told := int(read[1]) * _UNITS[read[2]]) > LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is longer than a hundred years")
+    """Milliseconds of `500ms`, `1m30s`, `PT5S`, or of their number."""
+    try:
+        told = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not 0 <= told <= LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is negative, or longer than a hundred years")
     return told
 
 

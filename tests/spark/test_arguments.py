@@ -43,7 +43,23 @@ def test_a_duration_that_no_date_can_bear_is_refused(capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit, match="2"):
         arguments.parse(["--ledger", "ledger", "--sla", "99999999999999d"], NOW)
 
-    assert "'99999999999999d' is longer than a hundred years" in capsys.readouterr().err
+    assert "'99999999999999d' is negative, or longer than a hundred years" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("500ms", 500), ("1m30s", 90_000), ("PT5S", 5_000), ("1d12h", 36 * HOUR_MS), ("250", 250), ("0", 0), ("1w", 168 * HOUR_MS)],
+)
+def test_a_duration_is_written_as_everywhere(text: str, told: int) -> None:
+    assert arguments.parse(["--ledger", "ledger", "--sla", text], NOW).question.sla == told
+
+
+@pytest.mark.parametrize("text", ["-5", "5 s", "soon", "", "1.5s"])
+def test_what_is_no_duration_or_a_negative_one_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        arguments.parse(["--ledger", "ledger", f"--sla={text}"], NOW)
+
+    assert f"argument --sla: {text!r} is " in capsys.readouterr().err
 
 
 def test_an_instant_after_9999_is_told_as_the_end() -> None:
