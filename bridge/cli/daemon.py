@@ -20,11 +20,11 @@ def run(config: ConfigOption = None, check: Annotated[bool, typer.Option("--chec
     from ..signals import held_back
 
     with held_back():
-        from ..config.file import load, origin
+        from ..config.file import checked, load
 
         loaded = load(config)
         if check:
-            typer.echo(f"{origin(loaded)}: ok")
+            typer.echo(checked(loaded))
             return
         from ..config.secrets import secrets
         from ..daemon import run as run_daemon
@@ -54,21 +54,21 @@ def check_config(
 
 
 def _checked(path: Path | None) -> dict[str, Any]:
-    from ..config.file import ConfigError, load, origin
+    from ..config.file import ConfigError, checked, load
     from ..config.secrets import masked
 
     try:
         config = load(path)
     except ConfigError as error:
-        return {"file": path and str(path), "ok": False, "problems": error.problems, "config": None, "origin": ""}
-    return {"file": path and str(path), "ok": True, "problems": [], "config": masked(config), "origin": origin(config)}
+        return {"file": path and str(path), "ok": False, "problems": error.problems, "config": None, "said": ""}
+    return {"file": path and str(path), "ok": True, "problems": [], "config": masked(config), "said": checked(config)}
 
 
 def _print(results: list[dict[str, Any]], output: Output, *, show: bool) -> None:
     from .tables import show_rows
 
     if output is not Output.TABLE:
-        left_out = {"origin"} if show else {"origin", "config"}
+        left_out = {"said"} if show else {"said", "config"}
         shown = [{key: value for key, value in result.items() if key not in left_out} for result in results]
         show_rows(shown, {}, output)
         return
@@ -76,7 +76,7 @@ def _print(results: list[dict[str, Any]], output: Output, *, show: bool) -> None
         for problem in result["problems"]:
             typer.echo(problem, err=True)
         if result["ok"]:
-            typer.echo(f"{result['origin']}: ok")
+            typer.echo(result["said"])
         if show and result["ok"]:
             import yaml
 

@@ -16,7 +16,7 @@ from ...adapters.base import AdapterError, Crowded, Examinable, Finding, Interce
 from ...adapters.scheduler_requests import Manageable
 from ...core.time_index.disk import taken
 from .. import plugins
-from ..config.file import origin
+from ..config.file import BROKERLESS, origin
 from ..level_queues.build import kept, prepared
 from .client import ApiError, UnreachableError
 
@@ -84,6 +84,8 @@ def preparations(config: Config, broker: str, only: str | None = None) -> list[I
 
 def _machine(config: Config) -> Iterator[Finding]:
     yield Finding(True, f"the configuration is valid ({origin(config)})")
+    if config.brokerless:
+        yield Finding(False, f"{config.file}: {BROKERLESS}", "name brokers and routes in it; to try the bridge out, give it no file")
     folder = _there(config.store.path)
     if not folder.is_dir():
         yield Finding(

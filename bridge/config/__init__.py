@@ -32,6 +32,7 @@ class Config(Overridden):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, env_prefix=PREFIX, env_nested_delimiter="__")
     _file: Path | None = PrivateAttr(None)
+    _brokerless: bool = PrivateAttr(False)
 
     bridge: Name = Field(default_factory=socket.gethostname)
     store: Store = Store()
@@ -136,9 +137,15 @@ class Config(Overridden):
         """Whether nothing is configured but what `EMBEDDED` holds."""
         return list(self.brokers) == ["memory"] and [route.name for route in self.routes] == ["default"]
 
-    def read_from(self, file: Path | None) -> Self:
-        """Remember the file, for a reload."""
+    @property
+    def brokerless(self) -> bool:
+        """Whether there is a file that names no broker, and nothing else does, so that the in-process one runs."""
+        return self._brokerless
+
+    def read_from(self, file: Path | None, *, names_brokers: bool = True) -> Self:
+        """Remember the file, for a reload, and whether it names brokers."""
         self._file = file
+        self._brokerless = file is not None and not names_brokers and self.embedded
         return self
 
 

@@ -16,6 +16,7 @@ from .sections import StoreLevels
 from .yaml import Document, Problem, read
 
 DEFAULT_FILE = Path("delaybridge.yaml")
+BROKERLESS = "it names no broker: the bridge runs on the in-process one, which keeps nothing for others"
 _LARGEST = 10 << 20
 """Characters: a device gives without end."""
 _Settings = TypeVar("_Settings", bound=BaseSettings)
@@ -58,7 +59,14 @@ def load(path: Path | None = None) -> Config:
         raise ConfigError(
             [f"{file}: is empty: name brokers and routes in it; to try the bridge out on the in-process broker, give it no file"]
         )
-    return config.read_from(file)
+    return config.read_from(file, names_brokers=bool(document.data.get("brokers")))
+
+
+def checked(config: Config) -> str:
+    """What a check says of a configuration with which nothing is wrong: a file without a broker is allowed, and hardly meant."""
+    if not config.brokerless:
+        return f"{origin(config)}: ok"
+    return f"{origin(config)}: ok, but {BROKERLESS}"
 
 
 def origin(config: Config) -> str:

@@ -15,6 +15,7 @@ from delaybridge.adapters.kafka.entry import KafkaAdapter
 from delaybridge.bridge.cli import doctor
 from delaybridge.bridge.cli.client import UnreachableError
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.config.file import load
 from delaybridge.bridge.config.sections import Ledger
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from delaybridge.adapters.base import Level
     from delaybridge.adapters.kafka import Endpoint, Kafka
 
+MEMORY = "brokers: {memory: {type: memory}}\nroutes: [{name: default, from: {broker: memory, queue: in}, to: {broker: memory}}]"
 STANDS = Finding(False, "out-0 stands still", "end it")
 PROBED = Finding(True, "the probe came back")
 
@@ -97,6 +99,16 @@ def test_each_broker_is_looked_at_where_routes_read_and_write_on_it(asked: Asked
     found = findings(config(tmp_path))
     assert asked.places == {"one:1": (["in"], set(), []), "two:1": (["^x.*"], {"out", "dead"}, [])}
     assert [each.what for each in found if each.fix == STANDS.fix] == ["one: out-0 stands still", "two: out-0 stands still"]
+
+
+@pytest.mark.parametrize(("named", "told"), [("", 1), (MEMORY, 0)])
+def test_a_file_that_names_no_broker_is_found(tmp_path: Path, named: str, told: int) -> None:
+    file = tmp_path / "delaybridge.yaml"
+    file.write_text(f"store: {{path: {tmp_path}}}\n{named}")
+
+    wrong = [each for each in findings(load(file)) if "names no broker" in each.what]
+
+    assert [(each.ok, each.fix.partition(";")[0]) for each in wrong] == [(False, "name brokers and routes in it")] * told
 
 
 def test_levels_are_looked_at_on_their_own_broker(asked: Asked, tmp_path: Path) -> None:
