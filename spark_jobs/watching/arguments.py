@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What was asked for. Times are epoch milliseconds, UTC; durations milliseconds. `alerts` None is standard output."""
+    """What was asked for. Times are epoch milliseconds, UTC; durations milliseconds. `alerts` None is standard output.
+
+    `since_given`: it was asked for, and is not the default.
+    """
 
     ledgers: tuple[str, ...]
     checkpoint: str
@@ -36,6 +39,7 @@ class Arguments:
     alerts_to: str | None = None
     kafka_options: dict[str, str] = field(default_factory=dict)
     conf: tuple[str, ...] = ()
+    since_given: bool = False
 
     @property
     def needs_kafka(self) -> bool:
@@ -68,6 +72,7 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
         alerts_to=given.alerts_to,
         kafka_options=dict(given.kafka_option),
         conf=tuple(given.conf),
+        since_given=given.since is not None,
     )
 
 

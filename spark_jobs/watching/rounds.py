@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
 from .. import marks
+from ..verdict import instant
 from . import alerts, counting, steps, streams
 from .state import State
 from .telling import Teller
@@ -31,6 +33,7 @@ class Rounds:
         self._clock = clock
         self.state = State(spark, arguments.checkpoint)
         self.state.open(arguments.ledgers, arguments.observed, arguments.since)
+        _tell_of_since(arguments, self.state)
         self._arguments = replace(arguments, since=self.state.holds.since)
         self._happened = streams.happened(spark, self._arguments)
         self._failure: Exception | None = None
@@ -83,3 +86,12 @@ class Rounds:
         """The step holds from now on; tell what it tells."""
         if steps.take(self.state, step, now):
             self.teller.tell()
+
+
+def _tell_of_since(arguments: Arguments, state: State) -> None:
+    """A checkpoint goes on from where it began. Who asks for something else waits for alerts that do not come."""
+    if arguments.since_given and arguments.since != state.holds.since:
+        asked, held = instant(arguments.since), instant(state.holds.since)
+        sys.stderr.write(
+            f"--since {asked} is passed over: {state.folder.url} is a watch since {held}; for another one give a new --checkpoint\n"
+        )

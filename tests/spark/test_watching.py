@@ -13,10 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import FOREVER, Beginning, Mark, Reach
 from delaybridge.spark_jobs.watching import alerts, bridges, occurrences, steps
-from delaybridge.spark_jobs.watching.arguments import Arguments
+from delaybridge.spark_jobs.watching.arguments import Arguments, parse
 from delaybridge.spark_jobs.watching.bridges import Island
+from delaybridge.spark_jobs.watching.rounds import Rounds
 from delaybridge.spark_jobs.watching.state import State
-from spark.ledgers import T0
+from spark.ledgers import T0, Bridge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -258,3 +259,20 @@ def test_an_alias_may_name_the_broker_at_which_it_holds() -> None:
     place = "kafka://broker:9092/orders?broker=kafka"
     watched = Arguments(ledgers=("l",), checkpoint="c", since=0, observed=(place,), aliases={"kafka:orders": "bills", "rabbit:orders": "x"})
     assert watched.watched == {("kafka", "bills")}
+
+
+def test_a_since_with_which_a_checkpoint_does_not_begin_is_told_to_be_passed_over(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bridge, checkpoint = Bridge(), tmp_path / "checkpoint"
+    bridge.both("m", T0)
+    ledger = bridge.write(tmp_path / "ledger")
+
+    def said(*words: str) -> str:
+        Rounds(spark, parse(["--ledger", ledger, "--checkpoint", str(checkpoint), *words], T0), lambda: T0)
+        return capsys.readouterr().err
+
+    assert [said("--since", "2025-06-01"), said("--since", "2025-06-01"), said()] == ["", "", ""]
+    assert said("--since", "2025-06-02") == (
+        f"--since 2025-06-02T00:00:00Z is passed over: file:{checkpoint} is a watch since 2025-06-01T00:00:00Z; for another one give a new --checkpoint\n"
+    )
