@@ -18,6 +18,12 @@ class _Loader:
         self._loader = loader
         self._patch = patch
 
+    def __getattr__(self, name: str) -> Any:
+        """All else that it can do: who looks for the module only (pkgutil.get_data) asks for that."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
     def create_module(self, spec: Any) -> Any:
         return self._loader.create_module(spec)
 

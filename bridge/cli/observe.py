@@ -16,6 +16,7 @@ from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, Url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType
 
     from ...adapters.base import Batch, Source
     from ..clock import Clock
@@ -68,8 +69,11 @@ def observe(
         _ask(name, address, known.copied)
     if to is not None:
         _make(to)
-    arrivals = _through_daemon(config, url, token_file, name, address, count) if known.embedded else _directly(loaded, name, address, count)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if known.embedded:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        arrivals = _through_daemon(config, url, token_file, name, address, count)
+    else:
+        arrivals = _directly(loaded, name, address, count, _signalled())
     if to is None:
         _print((each for look in _until_interrupted(arrivals) for each in look.deliveries), output)
     else:
@@ -138,7 +142,24 @@ def _through_daemon(
         raise typer.BadParameter(f"{error}. {there}: name that one", param_hint="--config") from error
 
 
-def _directly(config: Config, broker: str, address: str, count: int | None) -> Iterator[Look]:
+def _signalled() -> Callable[[], bool]:
+    """Whether a signal has asked for the end: what is taken is written and acknowledged first, or it goes back, and is observed twice.
+
+    A second signal ends at once.
+    """
+    heard: list[int] = []
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if heard:
+            signal.default_int_handler(number, frame)
+        heard.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, hear)
+    return lambda: bool(heard)
+
+
+def _directly(config: Config, broker: str, address: str, count: int | None, ended: Callable[[], bool]) -> Iterator[Look]:
     """A lost connection ends it: what was missed cannot be known."""
     import time
 
@@ -156,20 +177,28 @@ def _directly(config: Config, broker: str, address: str, count: int | None) -> I
         _announce(broker, address)
         # Half of the prefetch: Artemis counts it in bytes, and what was acknowledged last may still be on its way to the broker.
         room = max(1, min(_AT_ONCE, getattr(section.options, "prefetch", _AT_ONCE)) // 2)
-        yield from _looks(tap, address, room, wall_clock, time.monotonic, count)
+        yield from _looks(tap, address, room, wall_clock, time.monotonic, count, ended)
     finally:
         tap.close()
 
 
-def _looks(tap: Source, address: str, room: int, clock: Clock, elapsed: Callable[[], float], count: int | None = None) -> Iterator[Look]:
-    """One after the other, without end, or until `count` messages. Whoever asks for the next one has taken all of the last one: that is acknowledged.
+def _looks(
+    tap: Source,
+    address: str,
+    room: int,
+    clock: Clock,
+    elapsed: Callable[[], float],
+    count: int | None = None,
+    ended: Callable[[], bool] = lambda: False,
+) -> Iterator[Look]:
+    """One after the other, until `count` messages, or until it has `ended`. Whoever asks for the next one has taken all of the last one: that is acknowledged.
 
     In a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`.
     """
     from ..ledger.observed import Look
 
     left = count or sys.maxsize
-    while left:
+    while left and not ended():
         began = clock()
         taken, full = _look(tap, min(room, left), clock, elapsed, left)
         deliveries = [delivery for batch, at in taken for delivery in _told(batch, address, at)]

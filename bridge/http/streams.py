@@ -111,10 +111,19 @@ class Pumped(Response):
 
         try:
             await to_thread.run_sync(self._pump, emit, limiter=self._streams.limiter)
-        except _GoneError:
-            if not self._endless:
+        except Exception as error:  # noqa: BLE001 - see `_breaks_off`
+            if self._breaks_off(error, started=started):
                 return
         await take(b"", False)
+
+
+    def _breaks_off(self, error: Exception, *, started: bool) -> bool:
+        """Whether the client is to see that the body is not whole. Raises what is no end of the client or of the daemon."""
+        if isinstance(error, _GoneError):
+            return not self._endless
+        if started and self._streams.stopping.is_set():  # the store was closed under it
+            return True
+        raise error
 
 
 class Streams:

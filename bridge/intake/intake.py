@@ -151,7 +151,7 @@ class Intake:
             if type(change) is Put:
                 record = change.record
                 due = record.schedule.due
-                delays.append(due - now)
+                delays.append(max(0, due - now))
                 if due < earliest.get(record.lane, due + 1):
                     earliest[record.lane] = due
             elif type(change) is Refuse:

@@ -58,8 +58,8 @@ class Quota:
 class Disk:
     """Watches free space, as told by `free_bytes`.
 
-    `room` turns false below `min_free` bytes and true again a quarter above it. The reserve file holds real blocks; it is given up when free
-    space falls below half the limit or a write finds none, and taken again when there is room for it.
+    `room` turns false below `min_free` bytes and true again a quarter above it. The reserve file holds real blocks; it is given up when a write finds
+    none, and no earlier, for whatever else fills the disk would take them; and taken again when there is room for it.
     """
 
     def __init__(self, reserve: Path, reserve_bytes: int, min_free: int, free_bytes: Callable[[], int]) -> None:
@@ -74,9 +74,7 @@ class Disk:
         """Whether there is room to take in more."""
         free = self.free_bytes()
         self._open = free >= (self._min_free if self._open else self._min_free + self._min_free // 4)
-        if free < self._min_free // 2:
-            self.release()
-        elif self._open and free >= self._min_free + self._reserve_bytes:
+        if self._open and free >= self._min_free + self._reserve_bytes:
             self._restore()
         return self._open
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .lanes import Lane
 
 _MIB = 1 << 20
+_RESERVE = "reserve"
 _SETTLED_AT_ONCE = 50
 """Outcomes in one write: those who only read wait for no longer than that takes."""
 
@@ -60,10 +61,14 @@ class TimeIndex:
         self.path.mkdir(parents=True, exist_ok=True)
         self._failure: StoreError | None = None
         self._closed = False
-        self._db, watermark = opened(self.path / "db")
+        try:
+            self._db, watermark = opened(self.path / "db")
+        except StoreFull:  # what is in the log is written to tables now
+            (self.path / _RESERVE).unlink(missing_ok=True)
+            self._db, watermark = opened(self.path / "db")
         free = free_bytes or (lambda: shutil.disk_usage(self.path).free)
         self._quota = Quota(self.path, max_bytes, free) if max_bytes is not None else None
-        self._disk = Disk(self.path / "reserve", reserve_bytes, min_free_disk, self._quota.free_bytes if self._quota else free)
+        self._disk = Disk(self.path / _RESERVE, reserve_bytes, min_free_disk, self._quota.free_bytes if self._quota else free)
         try:
             with translated():
                 self._state = State(

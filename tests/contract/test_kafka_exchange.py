@@ -12,9 +12,10 @@ from brokers.common import wait_until
 from brokers.kafka import create_topic, delete_topic
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
-from contract.kafka_user import named, receive
+from contract.kafka_user import named
+from contract.kafka_world import World, moving, taken
 from contract.outcomes import word
-from contract.test_kafka_levels import Levels, bodies
+from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.exchange import Move
 from delaybridge.adapters.kafka import adapter
@@ -29,89 +30,12 @@ if TYPE_CHECKING:
 
     from brokers.kafka import Broker
 
-    from delaybridge.adapters.base import Outcome, Received, Source
-    from delaybridge.adapters.kafka.exchange import KafkaExchange, KafkaMover
-
-
-def moving(exchange: KafkaExchange) -> KafkaMover:
-    mover = exchange.mover()
-    assert mover is not None
-    return mover
-
-
-class Bridge:
-    """One exchange on levels that others share."""
-
-    def __init__(self, levels: Levels, name: str = "", **options: str | float) -> None:
-        self.exchange = exchange = adapter.level_exchange(levels.user.options(**options), levels.levels, name)
-        self.outcomes: list[Outcome] = []
-        self.source: Source = exchange.source(levels.levels[0])
-        self.mover = moving(exchange)
-        self.connect()
-
-    def move(self, messages: list[Received], address: str, *more: tuple[str, Message], size: int = 0) -> None:
-        self.mover.move(
-            [
-                Move(one.token, ((address, Message((one.message.body or b"") + b"x" * size, key=one.message.key)), *more), one.token)
-                for one in messages
-            ]
-        )
-
-    def words(self, count: int, timeout: float = 20) -> list[str]:
-        """What became of the next so many."""
-        wait_until(lambda: len(self.outcomes) >= count, f"{count} outcomes", timeout)
-        found = [word(error) for _, error in self.outcomes]
-        self.outcomes.clear()
-        return found
-
-    def connect(self) -> None:
-        self.source.connect()
-        self.mover.connect(self.outcomes.extend)
-
-    def close(self) -> None:
-        self.source.close()
-        self.mover.close()
-
-
-class World:
-    def __init__(self, url: str) -> None:
-        self.levels = Levels(url, 0).apply()
-        self.destination = named("out")
-        create_topic(url, self.destination)
-        self.url = url
-        self._bridges: list[Bridge] = []
-
-    def bridge(self, name: str = "", **options: str | float) -> Bridge:
-        self._bridges.append(Bridge(self.levels, name, **options))
-        return self._bridges[-1]
-
-    def read(self, topic: str = "", timeout: float = 15) -> list[str]:
-        """What a consumer sees that reads what is committed."""
-        consumer = KafkaConsumer(bootstrap_servers=self.url, isolation_level="read_committed")
-        partition = TopicPartition(topic or self.destination, 0)
-        consumer.assign([partition])
-        consumer.seek_to_beginning(partition)
-        found, end, deadline = [], consumer.end_offsets([partition])[partition], time.monotonic() + timeout
-        while consumer.position(partition) < end and time.monotonic() < deadline:
-            found += [one.value.decode() for records in consumer.poll(100).values() for one in records]
-        consumer.close()
-        return found
-
-    def close(self) -> None:
-        for bridge in self._bridges:
-            bridge.close()
-        self.levels.close()
-
 
 @pytest.fixture
 def world(kafka: Broker) -> Iterator[World]:
     made = World(kafka.url)
     yield made
     made.close()
-
-
-def taken(bridge: Bridge, count: int) -> list[Received]:
-    return receive(bridge.source, count)  # type: ignore[arg-type]
 
 
 def test_what_waits_in_a_log_that_begins_anew_comes_out_whatever_was_committed_of_the_old_one(world: World) -> None:

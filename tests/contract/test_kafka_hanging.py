@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from brokers.kafka import Broker
 
-    from contract.test_kafka_exchange import World
+    from contract.kafka_world import World
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from brokers.common import wait_until
 from brokers.kafka import create_topic, delete_topic
 
 from contract.kafka_user import User, named
-from contract.test_kafka_exchange import World, unreachable
+from contract.kafka_world import World
+from contract.test_kafka_exchange import unreachable
 from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, adapter

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import fake_daemon
 import pytest
-from contract.stores import HOUR
+from contract.stores import HOUR, T0
 
+from delaybridge.bridge.config import Config
+from delaybridge.bridge.engine import Engine
+from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
@@ -34,6 +37,14 @@ def open_index(tmp_path: Path) -> Iterator[Callable[[], TimeIndex]]:
 def index(open_index: Callable[[], TimeIndex]) -> TimeIndex:
     """The test's index."""
     return open_index()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """Not started: only its store and its control are at work."""
+    made = Engine(Config.model_validate({"store": {"path": tmp_path}}), lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    yield made
+    made.store.close()
 
 
 @pytest.fixture

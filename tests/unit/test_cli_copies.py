@@ -82,7 +82,7 @@ class Quiet:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __call__(self, _: object, broker: str, __: str, ___: int | None) -> list[Look]:
+    def __call__(self, _: object, broker: str, *__: object) -> list[Look]:
         self.asked.append(broker)
         return []
 
@@ -333,7 +333,7 @@ def test_an_observer_that_stops_after_a_count_takes_as_many_away_as_it_tells(
     monkeypatch: pytest.MonkeyPatch, where: list[str], count: int, left: int
 ) -> None:
     tap = Tap(waiting=12)
-    monkeypatch.setattr(observe, "_directly", lambda _, __, address, most: observe._looks(tap, address, 50, tap.clock, tap.elapsed, most))
+    monkeypatch.setattr(observe, "_directly", lambda *asked: observe._looks(tap, asked[2], 50, tap.clock, tap.elapsed, asked[3]))
 
     told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", str(count), "-o", "ndjson", *where)
 
@@ -353,7 +353,7 @@ def test_an_observer_below_a_file_is_wrong_usage(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("quiet")
 def test_an_observer_that_cannot_write_takes_nothing_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tap = Tap(waiting=12)
-    monkeypatch.setattr(observe, "_directly", lambda _, __, address, most: observe._looks(tap, address, 50, tap.clock, tap.elapsed, most))
+    monkeypatch.setattr(observe, "_directly", lambda *asked: observe._looks(tap, asked[2], 50, tap.clock, tap.elapsed, asked[3]))
     (tmp_path / "date=2026-11-24").write_text("a file")
 
     told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", "12", "--to", ".")

@@ -227,64 +227,6 @@ def test_a_dead_letter_that_nobody_takes_ends_on_the_shelf(tmp_path: Path) -> No
     bench.store.close()
 
 
-def test_a_destination_that_fails_for_too_long_gives_its_overdue_messages_up(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000))
-    for number in range(3):
-        bench.put(str(number), T0)
-    now = T0
-    while bench.store.counts().shelved < 3:
-        bench.tick(now)
-        bench.answer(BackOff(Reason.UNROUTABLE, "no such queue"))
-        now += 1000
-        assert now < T0 + 120_000
-
-    assert now >= T0 + 60_000
-    assert {dead.reason for dead in bench.store.dead_letters(10)} == {"delivery_failed"}
-    bench.store.close()
-
-
-def failing(tmp_path: Path) -> Bench:
-    """Ninety-five messages behind a destination that has begun to fail, and is given up after a minute, ten at a time."""
-    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000, batch=10))
-    for number in range(95):
-        bench.put(f"old-{number}", T0)
-    bench.tick(T0)
-    bench.answer(BackOff(Reason.UNROUTABLE, "no such queue"))
-    bench.tick(T0 + 1)
-    return bench
-
-
-def test_what_a_failing_destination_gives_up_is_all_that_is_old_enough_and_nothing_else(tmp_path: Path) -> None:
-    """With a batch for each retry the backlog of a busy destination would grow for ever."""
-    bench = failing(tmp_path)
-    bench.put("young", T0 + 59_000)
-
-    now = T0 + 70_000
-    bench.tick(now)
-    assert bench.answer(BackOff(Reason.UNROUTABLE, "no such queue")) == ["old-0"]
-    while bench.tick(now) == 0:
-        assert bench.wire == []
-
-    assert bench.store.counts().shelved == 95
-    bench.tick(now + 1000)
-    assert bodies(bench.wire) == ["young"]
-    bench.store.close()
-
-
-def test_what_is_paused_is_not_given_up(tmp_path: Path) -> None:
-    bench = failing(tmp_path)
-    bench.tick(T0 + 70_000)
-    bench.answer(BackOff(Reason.UNROUTABLE, "no such queue"))
-    bench.tick(T0 + 70_000)
-    bench.paused.add("orders")
-
-    while bench.tick(T0 + 70_000) == 0:
-        pass
-
-    assert (bench.store.counts().shelved, bench.store.counts().pending, bench.wire) == (10, 85, [])
-    bench.store.close()
-
-
 def test_a_paused_route_publishes_nothing_and_loses_nothing(bench: Bench) -> None:
     bench.paused.add("orders")
     bench.put("order-1", T0)

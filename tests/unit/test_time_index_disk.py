@@ -12,7 +12,8 @@ import pytest
 from contract.stores import HOUR, T0, adds_up, bodies, delivered, give, record, take
 
 from delaybridge.core.store import Answer, Held, StoreError, StoreFull, StoreLocked, Withdraw
-from delaybridge.core.time_index import TimeIndex, database, disk
+from delaybridge.core.time_index import TimeIndex, database, disk, watermark
+from delaybridge.core.time_index import index as module
 from delaybridge.core.time_index.disk import Disk, Quota
 
 if TYPE_CHECKING:
@@ -121,14 +122,17 @@ def test_intake_stops_below_the_limit_and_begins_again_a_quarter_above_it(tmp_pa
     index.close()
 
 
-def test_the_reserve_holds_real_blocks_and_is_given_up_when_space_runs_out(tmp_path: Path) -> None:
+def test_the_reserve_holds_real_blocks_until_a_write_finds_none(tmp_path: Path) -> None:
+    """Given up earlier, its room would be taken by whatever else fills the disk."""
     free = 10 * MIB
     reserve = tmp_path / "reserve"
     space = Disk(reserve, MIB, 2 * MIB, lambda: free)
     assert reserve.stat().st_blocks * 512 >= MIB
 
-    free = MIB - 1
+    free = 0
     assert not space.room()
+    assert reserve.exists()
+    space.release()
     assert not reserve.exists()
     free = 2 * MIB + MIB // 2
     assert space.room()
@@ -136,6 +140,24 @@ def test_the_reserve_holds_real_blocks_and_is_given_up_when_space_runs_out(tmp_p
     free = 3 * MIB
     assert space.room()
     assert reserve.exists()
+
+
+def test_a_store_that_finds_no_room_to_start_has_that_of_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in RocksDB's log is written to tables then."""
+    opened(tmp_path, reserve_bytes=MIB).close()
+    assert (tmp_path / "reserve").exists()
+    tries: list[bool] = []
+
+    def on_a_full_disk(folder: Path) -> Any:
+        tries.append((tmp_path / "reserve").exists())
+        if tries[-1]:
+            raise StoreFull("No space left on device")
+        return watermark.opened(folder)
+
+    monkeypatch.setattr(module, "opened", on_a_full_disk)
+    opened(tmp_path).close()
+
+    assert tries == [True, False]
 
 
 def test_what_a_store_may_take_is_measured_again_after_a_second_and_is_never_more_than_the_disk_has(tmp_path: Path) -> None:

@@ -1,0 +1,216 @@
+"""What becomes of a message on the shelf when somebody retries it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from contract.stores import T0, record
+from msgspec.structs import replace
+
+from delaybridge.adapters.base import Outgoing, Received, Rejected
+from delaybridge.bridge.config import Config
+from delaybridge.bridge.engine import Engine
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.bridge.views import NotPossibleError
+from delaybridge.core.message import message
+from delaybridge.core.reasons import Reason
+from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from delaybridge.core.fields import Value
+    from delaybridge.core.store import Change
+
+
+def _refused(reason: str, headers: dict[str, Value], address: str = "") -> Refuse:
+    kept = replace(record("a", address=address, kind="refused"), message=message(b"body", headers), route="default")
+    return Refuse(kept, reason, "as it came")
+
+
+def test_a_refused_message_that_would_be_refused_again_stays_on_the_shelf(engine: Engine) -> None:
+    engine.store.put([_refused("bad_duration", {"x-delay": "soon"}, "orders")], T0)
+
+    with pytest.raises(NotPossibleError, match="bad_duration"):
+        engine.control.retry_dead_letter(1)
+
+    assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["bad_duration"]
+    assert engine.store.counts().pending == 0
+
+
+def test_a_refused_message_is_found_by_its_producers_id_and_harms_nothing_that_is_pending_under_it(engine: Engine) -> None:
+    planner = engine.intakes["default"].intake.planner
+    wrong = [Received(message(b"", {"x-delay": "soon", "x-delay-id": id_}), "", b"") for id_ in ("a", "b")]
+
+    engine.store.put([Put(record(chosen_id="a", lane="memory")), *(planner.plan(each, T0) for each in wrong)], T0)
+
+    assert [letter.record.id for letter in engine.control.dead_letters(10, 0)] == ["a", "b"]
+    assert isinstance(engine.control.find("a"), Pending)
+    assert engine.control.find("b") == Answer("too_late", "dead_lettered", T0)
+    assert engine.control.cancel("a") == Answer("done")
+
+
+def test_a_refused_message_is_planned_again_by_the_rules_of_today(engine: Engine) -> None:
+    """The operator has allowed the destination meanwhile, say."""
+    engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
+
+    assert engine.control.retry_dead_letter(1)
+
+    (pending,) = engine.control.messages(Query(), 10, "").items
+    assert (pending.record.address, pending.record.schedule.due) == ("orders", T0 + 90_000)
+    assert engine.control.dead_letters(10, 0) == []
+
+
+def test_two_who_retry_one_dead_letter_at_once_schedule_it_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
+    second = threading.Thread(target=engine.control.retry_dead_letter, args=[1])
+    put = engine.store.put
+
+    def put_while_another_asks(changes: Sequence[Change], now: int) -> list[Answer]:
+        if second.ident is None:
+            second.start()
+            second.join(0.1)
+        return put(changes, now)
+
+    monkeypatch.setattr(engine.store, "put", put_while_another_asks)
+
+    assert engine.control.retry_dead_letter(1)
+    second.join()
+
+    assert engine.store.counts().pending == 1
+
+
+def test_a_message_that_could_not_be_delivered_is_scheduled_again_at_once(engine: Engine) -> None:
+    engine.store.put([Put(record("a", address="orders", lane="memory"))], T0)
+    (due,) = engine.store.due("memory", T0 + 86_400_000, 1, 1 << 20)
+    engine.store.settle([Settled(due.key, "dead_lettered", T0, "too_large")], T0)
+
+    assert engine.control.retry_dead_letter(1)
+    assert not engine.control.retry_dead_letter(2)
+    assert engine.store.counts().pending == 1
+
+
+@pytest.mark.parametrize("reason", [Reason.HEADER_DAMAGED, Reason.UNSUPPORTED_BODY, Reason.TOO_LARGE])
+def test_what_an_adapter_could_not_carry_is_never_sent_as_what_is_left_of_it(engine: Engine, reason: Reason) -> None:
+    (worker,) = engine.intakes.values()
+    received = Received(message(b"charge the card"), "orders", b"1", defect=Rejected(reason, "the header table is cut off"))
+    engine.store.put([worker.intake.planner.plan(received, T0)], T0)
+
+    with pytest.raises(NotPossibleError, match=f"{reason}: the header table is cut off"):
+        engine.control.retry_dead_letter(1)
+
+    assert (engine.store.counts().pending, engine.store.counts().shelved) == (0, 1)
+
+
+def _engine(path: Path, *, limits: dict[str, str] | None = None, dead_letter: str = "") -> Engine:
+    """One route of an in-process broker, from `in` to `orders`."""
+    route = {
+        "name": "orders",
+        "from": {"broker": "m", "queue": "in"},
+        "to": {"broker": "m", "address": "orders"},
+        "dead_letter": dead_letter,
+    }
+    config = {"store": {"path": path}, "brokers": {"m": {"type": "memory"}}, "routes": [route], "limits": limits or {}}
+    return Engine(Config.model_validate(config), lambda: T0, Metrics("0.1.0"), lambda *_: None)
+
+
+def test_a_refused_message_that_is_read_again_replaces_no_newer_one_of_its_id(tmp_path: Path) -> None:
+    engine = _engine(tmp_path, limits={"max_delay": "1h"})
+    for body, delay in ((b"old", "2h"), (b"new", "30m")):
+        received = Received(message(body, {"x-delay": delay, "x-delay-id": "order-1"}), "in", body)
+        engine.store.put([engine.intakes["orders"].intake.planner.plan(received, T0)], T0)
+    engine.store.close()
+    engine = _engine(tmp_path)
+
+    assert engine.control.retry_dead_letter(1)
+
+    waiting = engine.store.find("order-1")
+    assert isinstance(waiting, Pending)
+    assert waiting.record.message.body == b"new"
+    assert engine.store.counts().pending == 2
+    engine.store.close()
+
+
+def test_a_refused_message_that_is_read_again_replaces_an_older_one_of_its_id(tmp_path: Path) -> None:
+    engine = _engine(tmp_path, limits={"max_delay": "1h"})
+    for now, (body, delay) in enumerate(((b"old", "30m"), (b"new", "2h")), T0):
+        received = Received(message(body, {"x-delay": delay, "x-delay-id": "order-1"}), "in", body)
+        engine.store.put([engine.intakes["orders"].intake.planner.plan(received, now)], now)
+    engine.store.close()
+    engine = _engine(tmp_path)
+
+    assert engine.control.retry_dead_letter(1)
+
+    waiting = engine.store.find("order-1")
+    assert isinstance(waiting, Pending)
+    assert (waiting.record.message.body, engine.store.counts().pending) == (b"new", 1)
+    engine.store.close()
+
+
+def test_what_came_back_too_often_can_be_read_again_when_the_loop_is_mended(tmp_path: Path) -> None:
+    engine = _engine(tmp_path)
+    came = Received(message(b"", {"x-delay-occurrence": 1, "x-delay-hops": 16}), "in", b"1")
+    engine.store.put([engine.intakes["orders"].intake.planner.plan(came, T0)], T0)
+    assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["loop"]
+
+    assert engine.control.retry_dead_letter(1)
+    engine.store.close()
+
+
+def _with_a_dead_letter_that_was_refused(path: Path) -> None:
+    """By its destination, whose name was mistyped."""
+    engine = _engine(path, dead_letter="daed")
+    engine.store.put([Put(record("a", lane="m"))], T0)
+    lane = engine.lanes["m"].lane
+    wire: list[Outgoing] = []
+    while not engine.store.counts().shelved:
+        lane.tick(T0, wire.extend)
+        lane.confirm([(sent.tag, Rejected(Reason.REJECTED_BY_BROKER, "no")) for sent in wire])
+        wire.clear()
+        lane.drain(T0)
+    assert [letter.record.address for letter in engine.control.dead_letters(10, 0)] == ["daed"]
+    engine.store.close()
+
+
+def test_a_dead_letter_that_its_destination_refused_goes_to_the_one_of_today(tmp_path: Path) -> None:
+    _with_a_dead_letter_that_was_refused(tmp_path)
+    engine = _engine(tmp_path, dead_letter="dead")
+
+    assert engine.control.retry_dead_letter(1)
+
+    assert [one.record.address for one in engine.store.list(Query(), 10).items] == ["dead"]
+    engine.store.close()
+
+
+def test_a_dead_letter_goes_to_no_other_destination_where_its_route_names_none_for_them_any_more(tmp_path: Path) -> None:
+    _with_a_dead_letter_that_was_refused(tmp_path)
+    engine = _engine(tmp_path)
+
+    with pytest.raises(NotPossibleError, match="has no `dead_letter` on 'm' any more"):
+        engine.control.retry_dead_letter(1)
+
+    assert engine.store.counts().shelved == 1
+    engine.store.close()
+
+
+def test_a_message_for_a_broker_to_which_no_route_leads_any_more_stays_on_the_shelf(engine: Engine) -> None:
+    """Nothing would deliver it; "scheduled again" would be a promise that nobody keeps."""
+    engine.store.put([Put(record("a", address="orders", lane="gone"))], T0)
+    (due,) = engine.store.due("gone", T0, 1, 1 << 20)
+    engine.store.settle([Settled(due.key, "dead_lettered", T0, "too_large")], T0)
+
+    with pytest.raises(NotPossibleError, match="no route leads to its broker 'gone' any more"):
+        engine.control.retry_dead_letter(1)
+
+    assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["too_large"]
+    assert engine.store.counts().pending == 0
+
+
+def test_no_number_of_a_dead_letter_is_too_large_to_be_unknown(engine: Engine) -> None:
+    for number in (10**20, 2**64, 2**64 - 1):
+        assert not engine.control.retry_dead_letter(number)
+        assert not engine.control.drop_dead_letter(number)
+        assert engine.control.dead_letters(10, number) == []
