@@ -14,7 +14,7 @@ from kafka.producer.transaction_manager import TransactionalRequestResult, TxnOf
 from kafka.structs import ConsumerGroupMetadata
 
 from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private
-from contract.test_kafka_exchange import taken
+from contract.kafka_world import taken
 from contract.test_kafka_markers import CHECK, end, left_open, unchecked
 from delaybridge.adapters.base import Finding
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter

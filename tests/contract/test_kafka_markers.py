@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource
 
 from contract.kafka_user import named
-from contract.test_kafka_exchange import World, taken
+from contract.kafka_world import World, taken
 from contract.test_kafka_levels import bodies
 from delaybridge.adapters.kafka.level_queues import group
 

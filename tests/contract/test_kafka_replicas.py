@@ -13,8 +13,8 @@ from brokers.private import running
 from confluent_kafka.admin import AdminClient
 
 from contract.kafka_user import User, named, out, private, slowest_of_others
+from contract.kafka_world import Bridge, World, moving, taken
 from contract.outcomes import word
-from contract.test_kafka_exchange import Bridge, World, moving, taken
 from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.exchange import Move

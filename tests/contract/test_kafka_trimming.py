@@ -13,7 +13,7 @@ from kafka import TopicPartition
 from kafka.admin import ACLOperation, ACLResourcePatternType, OffsetSpec, ResourceType
 
 from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private, receive
-from contract.test_kafka_exchange import Bridge, taken
+from contract.kafka_world import Bridge, taken
 from contract.test_kafka_levels import PARTITIONS, Levels, bodies, come_and_go
 from delaybridge.adapters.base import AdapterError, NotConnected, Trimmable
 from delaybridge.adapters.kafka.level_queues import group
