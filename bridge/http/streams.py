@@ -116,7 +116,6 @@ class Pumped(Response):
                 return
         await take(b"", False)
 
-
     def _breaks_off(self, error: Exception, *, started: bool) -> bool:
         """Whether the client is to see that the body is not whole. Raises what is no end of the client or of the daemon."""
         if isinstance(error, _GoneError):

@@ -72,7 +72,7 @@ class Claims:
 
     def _entry(self, change: Change, chosen: bool, mark: bytes, now: int) -> Claiming | Cancelling | None:
         if isinstance(change, Withdraw):
-            return Cancelling(change.id, now + self._memory)
+            return Cancelling(change.id, now + self._memory, mark)
         if isinstance(change, Put) and (chosen or change.record.schedule.recurrence is not None):
             return Claiming(change.record.id, change.record.schedule.due, mark)
         return None
@@ -94,6 +94,10 @@ class Claims:
         if not register.certain(entry.claim, entry.since):
             with self._lock:
                 self._uncertain.append(entry)
+            return False
+        if register.over(entry.record.id, entry.claim):
+            if self._waiting.take(entry.key) is not None:
+                entry.finish()
             return False
         fate = register.fate(entry.record.id, entry.claim)
         if fate is not None and self._waiting.take(entry.key) is not None:

@@ -8,11 +8,13 @@ It is ended by what comes next about the id: a *cancel* cancels it, another clai
                           and where it stood first
     d mark id             when the running occurrence is due         as above
     f mark id             its fate, where what ended it is gone      as above
-    c mark id             a cancel, and until when it may wait       it has done its work
+    c mark id             a cancel, and until when it may wait,      it has done its work
+                          and where it stood first
 
 A mark tells the lines of one message from those of others with its id: no line is ever written anew with another meaning, so the broker may drop all
 but the last of each key at any time, and what is left says the same. A message that its source gives again claims again under its mark, and where it
-stood first: what was decided about it stands, and of its copies only the last one is delivered.
+stood first: what was decided about it stands, and of its copies only the last one is delivered. A cancellation that is given again stands where it stood first,
+too, and is not made anew once it has done its work: what was sent behind it is not its business.
 """
 
 from __future__ import annotations
@@ -89,9 +91,9 @@ def claiming(id: str, mark: bytes, now: int, due: int, first: int = -1) -> Line:
     return Line(_key(_CLAIM, mark, id), _encode((now, due, first)))
 
 
-def cancelling(id: str, mark: bytes, now: int, until: int) -> Line:  # noqa: A002 - the field's own word
-    """Who bears this id is cancelled; where nobody does, the first that takes it until then. 0: it does not wait."""
-    return Line(_key(_CANCEL, mark, id), _encode((now, until, -1)))
+def cancelling(id: str, mark: bytes, now: int, until: int, first: int = -1) -> Line:  # noqa: A002 - the field's own word
+    """Who bears this id is cancelled; where nobody does, the first that takes it until then. 0: it does not wait. `first` is where it has stood before."""
+    return Line(_key(_CANCEL, mark, id), _encode((now, until, first)))
 
 
 def going_on(id: str, mark: bytes, now: int, due: int) -> Line:  # noqa: A002 - the field's own word
@@ -127,6 +129,7 @@ class Ids:
         self.read = 0
         self._lines: dict[bytes, tuple[bytes, ...]] = {}
         self._ended: OrderedDict[bytes, Ended] = OrderedDict()
+        self._spent: OrderedDict[bytes, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -158,12 +161,24 @@ class Ids:
             gone |= {_CANCEL + word.mark for word in words if word.cancel and [each.mark for each in _targets(words, word)] == [mark]}
             gone |= {each[: 1 + MARK] for each in kept if each[1 : 1 + MARK] == mark}
             self._remember(place, id_, mark, note)
+        for each in gone:
+            if each[:1] == _CANCEL:
+                self._spend(each[1:])
         left = tuple(each for each in kept if each[: 1 + MARK] not in gone)
         if left:
             self._lines[id_] = left
         else:
             self._lines.pop(id_, None)
         return [Line(each[: 1 + MARK] + id_, None) for each in kept if each[: 1 + MARK] in gone - {head}]
+
+    def _spend(self, mark: bytes) -> None:
+        self._spent[mark] = None
+        if len(self._spent) > REMEMBERED:
+            self._spent.popitem(last=False)
+
+    def spent(self, mark: bytes) -> bool:
+        """Whether a cancel with this mark has done its work, as far as is remembered."""
+        return mark in self._spent
 
     def _remember(self, place: int, id_: bytes, mark: bytes, note: bytes) -> None:
         if note:
@@ -190,6 +205,13 @@ class Ids:
             copy = ended is not None and ended.claim.mark == claim.mark and ended.claim.place != claim.place
             return ("replaced", ended.at) if ended is not None and copy else None
         return ("replaced", own.at) if claim.place < own.last else fate_of(words, own)
+
+    def over(self, id: str, claim: Claim) -> bool:  # noqa: A002 - the field's own word
+        """Whether somebody else has ended this very message undelivered, and told the ledger: whoever holds it still had stood still."""
+        ended = self.ended(id)
+        if ended is None or ended.claim != claim or ended.event not in _FATES:
+            return False
+        return all(word.mark != claim.mark for word in self.words(id))
 
     def contested(self, id: bytes) -> bool:  # noqa: A002 - the field's own word
         """Whether more is said of it than that one message bears it."""

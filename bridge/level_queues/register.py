@@ -71,10 +71,11 @@ class Claiming(NamedTuple):
 
 
 class Cancelling(NamedTuple):
-    """Whoever bears this id is cancelled; where nobody does, the first to take it before `until`."""
+    """Whoever bears this id is cancelled; where nobody does, the first to take it before `until`. `mark` as above."""
 
     id: str
     until: int
+    mark: bytes = b""
 
 
 class Register:
@@ -107,16 +108,16 @@ class Register:
 
         A cancel is not waited for: `in_flight` says that it stands, and holds if it came in time.
         """
-        if any(isinstance(entry, Claiming) and entry.mark for entry in entries):
+        if any(entry.mark for entry in entries):
             self._be_sure()
-        marks = [(isinstance(entry, Claiming) and entry.mark) or secrets.token_bytes(MARK) for entry in entries]
+        marks = [entry.mark or secrets.token_bytes(MARK) for entry in entries]
         lines = [self._line(entry, mark, now) for entry, mark in zip(entries, marks, strict=True)]
         places = iter(self._append([line for line in lines if line is not None]))
         claims: list[Claim] = []
         answers: list[Answer] = []
         for entry, mark, line in zip(entries, marks, lines, strict=True):
             if isinstance(entry, Cancelling):
-                answers.append(self._answer(entry, mark, next(places), 0.0))
+                answers.append(Answer("done") if line is None else self._answer(entry, mark, next(places), 0.0))
             else:
                 claims.append(ENDED if line is None else Claim(mark, next(places)))
         return claims, answers
@@ -136,14 +137,14 @@ class Register:
                 raise NotConnected(f"this bridge has not read the log of ids within {PATIENCE:g} s")
 
     def _line(self, entry: Claiming | Cancelling, mark: bytes, now: int) -> Line | None:
-        """None for a message that has come to its end."""
-        if isinstance(entry, Cancelling):
-            return cancelling(entry.id, mark, now, entry.until)
+        """None for a message that has come to its end, and for a cancel that has done its work."""
         with self._changed:
-            ended = self._ids.ended(entry.id)
-            if ended is not None and ended.claim.mark == mark:
-                return None
             before = next((word.place for word in self._ids.words(entry.id) if word.mark == mark), -1)
+            ended, spent = self._ids.ended(entry.id), self._ids.spent(mark)
+        if isinstance(entry, Cancelling):
+            return None if spent else cancelling(entry.id, mark, now, entry.until, before)
+        if ended is not None and ended.claim.mark == mark:
+            return None
         return claiming(entry.id, mark, now, entry.due, before)
 
     def cancel(self, id: str, now: int, patience: float) -> Answer:  # noqa: A002 - the field's own word
@@ -156,6 +157,11 @@ class Register:
         """Why this message must not be delivered, None where it may, as far as this bridge has read."""
         with self._changed:
             return self._ids.fate(id, claim)
+
+    def over(self, id: str, claim: Claim) -> bool:  # noqa: A002 - the field's own word
+        """See Ids.over."""
+        with self._changed:
+            return self._ids.over(id, claim)
 
     def certain(self, claim: Claim, since: float) -> bool:
         """Whether this bridge knows enough to deliver a message that it has had since then (`time.monotonic`).
@@ -203,6 +209,7 @@ class Register:
 
     def _judged(self, id: str, mark: bytes, place: int, sure: int) -> Answer:  # noqa: A002 - the field's own word
         words = self._ids.words(id)
+        place = next((word.place for word in words if word.mark == mark), place)  # where it stood first
         target = next((word for word in reversed(words) if not word.cancel and word.place < place and word.fate is None), None)
         if target is None:
             ended = self._ids.ended(id)

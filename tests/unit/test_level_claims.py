@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from delaybridge.bridge.level_queues.waiting import Entry
+
 
 class Claiming(Stepped):
     """With a thread that reads the log; `events` are the ledger's."""
@@ -42,6 +44,10 @@ class Claiming(Stepped):
         """What may be delivered, once this bridge knows all that was said before."""
         self.read()
         return bodies(take(self, now))
+
+    def waiting_entries(self) -> list[Entry]:
+        """What this bridge has in memory for its last instants."""
+        return list(self._waiting._entries.values())
 
     def read(self) -> None:
         """Until all that stands in the log is read."""
@@ -83,6 +89,18 @@ def test_what_was_cancelled_is_not_handed_out_and_everything_else_is(store: Clai
     assert store.cancel("a", T0) == Answer("done")
     assert store.handed_out(T0 + MINUTE) == ["b", "c"]
     assert store.events == {"scheduled": 3, "cancelled": 1}
+
+
+def test_what_another_bridge_has_cancelled_and_told_of_is_not_delivered_by_one_that_had_stood_still(store: Claiming) -> None:
+    give(store, record("a", T0 + 500, chosen_id="a"))
+    store.move_on(T0 + 100)
+    (entry,) = store.waiting_entries()
+    assert entry.claim is not None
+    store.register.ended("a", entry.claim, "cancelled", T0)
+    wait_until(lambda: store.register.size == 0, "the end to be read")
+
+    assert store.handed_out(T0 + 500) == []
+    assert store.events == {"scheduled": 1}, "the other one has told of it"
 
 
 def test_a_message_that_was_cancelled_ends_where_it_leaves_a_level(store: Claiming) -> None:

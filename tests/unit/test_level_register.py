@@ -118,6 +118,38 @@ def test_claims_and_cancels_of_one_batch_are_taken_in_order(bridges: tuple[Bridg
     assert one.register.fate("a", second) is None
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_a_cancellation_that_is_given_again_cancels_nothing_that_was_sent_behind_it(bridges: tuple[Bridge, Bridge], over: bool) -> None:
+    """As where a bridge is killed in the middle of a batch: its source gives it again to this one or another."""
+    one, other = bridges
+    batch: list[Claiming | Cancelling]
+    batch = [Claiming("a", T0 + HOUR, b"11111111"), Cancelling("a", T0 + HOUR, b"22222222"), Claiming("a", T0 + HOUR, b"33333333")]
+    (old, _), _ = one.register.enter(batch, T0)
+    if over:
+        one.register.ended("a", old, "cancelled", T0)
+        wait_until(lambda: other.register.over("a", old), "the other one to hear of it")
+
+    (old, new), answers = other.register.enter(batch, T0)
+
+    other.knows(new)
+    assert answers == [Answer("done")]
+    assert other.register.fate("a", new) is None
+    assert (old == ENDED) if over else (other.register.fate("a", old) == ("cancelled", T0))
+
+
+def test_whoever_had_stood_still_knows_that_another_one_has_ended_what_it_holds(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    cancelled, sent = one.claim("a"), one.claim("b")
+    assert not one.register.over("a", cancelled)
+    assert other.cancel("a") == Answer("done")
+    other.register.ended("a", cancelled, "cancelled", T0)
+    other.register.ended("b", sent, "delivered", T0)
+
+    wait_until(lambda: one.register.over("a", cancelled), "it to hear of it")
+    one.knows(one.claim("c"))
+    assert not one.register.over("b", sent), "it may come again, as what was delivered may"
+
+
 def test_what_a_source_gives_again_is_the_same_message(bridges: tuple[Bridge, Bridge]) -> None:
     """What was decided about it stands, and only its last copy is delivered."""
     one, other = bridges
