@@ -16,6 +16,7 @@ from kafka.admin import AlterConfigOp, ConfigResource, OffsetSpec
 from tenacity import RetryError, Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
 from ..base import AdapterError
+from .finished import finished_behind
 from .link import Caught, translated
 
 if TYPE_CHECKING:
@@ -53,11 +54,17 @@ class Topic(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Of one partition. `committed` is negative where nothing is."""
+    """Of one partition. `committed` is negative where nothing is; `finished` are so many records behind that, where levels are read."""
 
     begin: int
     committed: int
+    finished: int
     end: int
+
+    @property
+    def waiting(self) -> int:
+        """What is not finished."""
+        return max(0, self.end - max(self.begin, self.committed) - (self.finished if self.begin <= self.committed else 0))
 
 
 class Open(NamedTuple):
@@ -128,9 +135,8 @@ class Cluster:
         return len(_retried(lambda: self._admin.describe_groups([group]))[group].get("members") or ())
 
     def waiting(self, group: str, topic: Topic) -> int:
-        """How many records of a topic the group has not committed; a marker of a transaction counts as one."""
-        places = self._places(group, [topic])
-        return sum(max(0, each.end - max(each.begin, each.committed)) for each in places.values())
+        """How many records of a topic the group has not finished; a marker of a transaction counts as one."""
+        return sum(each.waiting for each in self._places(group, [topic]).values())
 
     def trim(self, group: str, topics: Collection[Topic]) -> bool:
         """Delete what a group has done with: all below what it has committed. False where that is not allowed.
@@ -152,11 +158,15 @@ class Cluster:
         partitions = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
         if not partitions:
             return {}
-        committed = self.committed(group, partitions)
+        committed = self.positions(group, partitions)
         begins, ends = (
             self._admin.list_partition_offsets(dict.fromkeys(partitions, spec)) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         )
-        return {each: _Place(begins[each].offset, committed.get(each, -1), ends[each].offset) for each in partitions}
+        found: dict[TopicPartition, _Place] = {}
+        for each in partitions:
+            offset, text = (committed[each].offset, committed[each].metadata or "") if each in committed else (-1, "")
+            found[each] = _Place(begins[each].offset, offset, finished_behind(text), ends[each].offset)
+        return found
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets that a group has committed in these, where it has any."""

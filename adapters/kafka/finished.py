@@ -96,6 +96,11 @@ class Finished:
         return offset >= self._known and bool(self._bits >> offset - self._known & 1)
 
 
+def finished_behind(text: str) -> int:
+    """How many records behind a committed offset are finished, by the text beside it; what is none of ours says nothing."""
+    return _decoded(text).bit_count()
+
+
 def _encoded(bits: int) -> str:
     if not bits:
         return ""

@@ -248,7 +248,7 @@ def test_a_bridge_is_silent_while_its_ledger_reaches_no_further_and_the_reason_i
 
     silent = bridges.silent(found, T0 + 1_000, 500)
 
-    reached = {"marked": T0 + 900, "dead": T0, "holed": T0, "ended": FOREVER, "no file yet": -1}
+    reached = {"marked": T0 + 900, "dead": T0, "holed": T0, "ended": FOREVER, "no file yet": -1, "removed": FOREVER}
     assert {reach.bridge: reach.reaches_ms for reach in found} == reached
     assert set(silent) == {"dead", "holed", "no file yet"}
     assert bridges.why(silent["no file yet"]) == "its ledger has no row, and by its mark it wrote 7"

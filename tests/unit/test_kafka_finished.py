@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaybridge.adapters.kafka.finished import LIMIT, OUT, SPAN, Finished
+from delaybridge.adapters.kafka.finished import LIMIT, OUT, SPAN, Finished, finished_behind
 
 
 def given_out(offsets: range | list[int], base: int = 0, text: str = "") -> Finished:
@@ -16,6 +16,17 @@ def given_out(offsets: range | list[int], base: int = 0, text: str = "") -> Fini
         if one.admit(offset):
             one.give(offset)
     return one
+
+
+def test_what_is_finished_behind_a_committed_offset_is_counted_by_the_text_beside_it() -> None:
+    finished = Finished()
+    for offset in range(10):
+        finished.admit(offset)
+        finished.give(offset)
+    for offset in (0, 1, 5, 6, 9):
+        finished.finish(offset)
+    assert (finished.base, finished_behind(finished.text())) == (2, 3)
+    assert [finished_behind(text) for text in ("", "of topic AAAA", "AAAA")] == [0, 0, 0]
 
 
 def test_what_finishes_in_order_moves_the_offset_and_needs_no_text() -> None:
