@@ -37,7 +37,8 @@ PREFIX = "delaybridge.level"
 def levels(places: Places, directory: Path, count: int, traffic: Traffic) -> list[Figure]:
     """All figures of one broker. It is empty before, and its level queues are left behind."""
     with places:
-        one, two = (delivered(places, directory / f"bridges-{number}", count, number) for number in (1, 2))
+        # Twice as many for two: while the second one starts, the first one is at work.
+        one, two = (delivered(places, directory / f"bridges-{number}", count * number, number) for number in (1, 2))
         hops = [] if places.takes_to_count else [hopped(places, directory / "hops", count)]
         seen = through(places, directory / "lateness", traffic, stored(FOUR, "lateness"))
     at = f"{places.name}, level queues:"
