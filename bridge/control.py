@@ -230,10 +230,8 @@ class Control:
             raise NotPossibleError(f"its route {record.route!r} is no longer configured")
         planner = worker.intake.planner
         route = planner.route
-        was_on_its_way = (
-            record.kind == "dead_letter" or record.address == route.dead_letter != ""
-        )  # the latter in stores of an earlier state
-        if not was_on_its_way:
+        as_written_before = record.address == route.dead_letter != ""  # by versions that gave carriers no kind of their own
+        if record.kind != "dead_letter" and not as_written_before:
             return self._plan_again(planner, letter)
         if not route.dead_letter or route.lane != record.lane:
             raise NotPossibleError(

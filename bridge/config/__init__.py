@@ -84,7 +84,7 @@ class Config(Overridden):
     @model_validator(mode="after")
     def _routes_without_a_circle(self) -> Self:
         for index, route in enumerate(self.routes):
-            for key, address in ((("to", "address"), route.to.address), (("dead_letter",), route.dead_letter)):
+            for key, address in route.destinations:
                 if route.source.broker == route.to.broker and address == route.source.endpoint.address:
                     refuse(("routes", index, *key), "is what this route reads: what goes there would come back")
         return self
@@ -101,14 +101,14 @@ class Config(Overridden):
     def _addresses_of_their_brokers(self) -> Self:
         """What the sink would refuse, one message after the other."""
         for index, route in enumerate(self.routes):
-            broker = self.brokers.get(route.to.broker)
-            adapter = None if broker is None else plugins.adapter(broker.type)
-            for key, address in ((("to", "address"), route.to.address), (("dead_letter",), route.dead_letter)):
-                if address and isinstance(adapter, Addressing):
-                    try:
-                        adapter.check_address(address)
-                    except Rejected as error:
-                        refuse(("routes", index, *key), error.detail)
+            adapter = plugins.adapter(self.brokers[route.to.broker].type)
+            if not isinstance(adapter, Addressing):
+                continue
+            for key, address in route.destinations:
+                try:
+                    adapter.check_address(address)
+                except Rejected as error:
+                    refuse(("routes", index, *key), error.detail)
         return self
 
     @model_validator(mode="after")

@@ -88,10 +88,10 @@ class From(Section):
     @model_validator(mode="before")
     @classmethod
     def _by_adapter(cls, data: object) -> object:
-        if not isinstance(data, Raw):  # without brokers nobody can read the rest, and their absence is told
-            return (
-                {"endpoint": None} | {key: data[key] for key in ("broker", "endpoint") if key in data} if isinstance(data, dict) else data
-            )
+        if isinstance(data, dict):  # without brokers nobody can read the rest, and their absence is told
+            return {"endpoint": None} | {key: data[key] for key in ("broker", "endpoint") if key in data}
+        if not isinstance(data, Raw):
+            return data
         if not isinstance(data.value, dict):
             return data.value
         rest = dict(data.value)
@@ -127,3 +127,9 @@ class Route(Section):
     to: To
     allow_to: tuple[str, ...] = ()
     dead_letter: Address | None = None
+
+    @property
+    def destinations(self) -> list[tuple[tuple[str, ...], str]]:
+        """The addresses that it names on the broker of `to`, each after the keys where it stands."""
+        named = ((("to", "address"), self.to.address), (("dead_letter",), self.dead_letter))
+        return [(keys, address) for keys, address in named if address is not None]

@@ -136,12 +136,15 @@ class Planner:
 
         Where its adapter could not carry it, what is on the shelf is not what was sent, and stays refused.
         """
-        kept = refused.record.message
-        table = fields.without(kept.headers, fields.named(kept.headers, {HOPS, DEATH})) if refused.reason == Reason.LOOP else kept.headers
-        received = Received(replace(kept, headers=table), refused.record.address, b"")
+        received = Received(refused.record.message, refused.record.address, b"")
         if refused.reason in _NOT_WHOLE:
             return self.refuse(received, now, refused.reason, refused.detail)
-        return self.plan(received, now)
+        return self.plan(_without_hops(received) if refused.reason == Reason.LOOP else received, now)
+
+
+def _without_hops(received: Received) -> Received:
+    table = received.message.headers
+    return replace(received, message=replace(received.message, headers=fields.without(table, fields.named(table, {HOPS, DEATH}))))
 
 
 def kind_of(schedule: Schedule) -> str:

@@ -117,12 +117,17 @@ def _engine(path: Path, *, limits: dict[str, str] | None = None, dead_letter: st
     return Engine(Config.model_validate(config), lambda: T0, Metrics("0.1.0"), lambda *_: None)
 
 
-def test_a_refused_message_that_is_read_again_replaces_no_newer_one_of_its_id(tmp_path: Path) -> None:
-    engine = _engine(tmp_path, limits={"max_delay": "1h"})
-    for body, delay in ((b"old", "2h"), (b"new", "30m")):
+def _take_in_two_of_one_id(path: Path, *, old: str, new: str, apart: int) -> None:
+    """The second `apart` ms after the first, while delays of up to an hour are allowed: what is longer goes to the shelf."""
+    engine = _engine(path, limits={"max_delay": "1h"})
+    for body, delay, now in ((b"old", old, T0), (b"new", new, T0 + apart)):
         received = Received(message(body, {"x-delay": delay, "x-delay-id": "order-1"}), "in", body)
-        engine.store.put([engine.intakes["orders"].intake.planner.plan(received, T0)], T0)
+        engine.store.put([engine.intakes["orders"].intake.planner.plan(received, now)], now)
     engine.store.close()
+
+
+def test_a_refused_message_that_is_read_again_replaces_no_newer_one_of_its_id(tmp_path: Path) -> None:
+    _take_in_two_of_one_id(tmp_path, old="2h", new="30m", apart=0)
     engine = _engine(tmp_path)
 
     assert engine.control.retry_dead_letter(1)
@@ -135,11 +140,7 @@ def test_a_refused_message_that_is_read_again_replaces_no_newer_one_of_its_id(tm
 
 
 def test_a_refused_message_that_is_read_again_replaces_an_older_one_of_its_id(tmp_path: Path) -> None:
-    engine = _engine(tmp_path, limits={"max_delay": "1h"})
-    for now, (body, delay) in enumerate(((b"old", "30m"), (b"new", "2h")), T0):
-        received = Received(message(body, {"x-delay": delay, "x-delay-id": "order-1"}), "in", body)
-        engine.store.put([engine.intakes["orders"].intake.planner.plan(received, now)], now)
-    engine.store.close()
+    _take_in_two_of_one_id(tmp_path, old="30m", new="2h", apart=1)
     engine = _engine(tmp_path)
 
     assert engine.control.retry_dead_letter(1)
