@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from delaybridge.adapters.activemq.sink import ActiveSink
+    from delaybridge.adapters.activemq.source import ActiveSource
 
 
 @pytest.fixture
@@ -260,9 +261,18 @@ def test_batches_that_are_acknowledged_out_of_order_are_forgotten_once_the_earli
 # --- the connection ---
 
 
+def refused(source: ActiveSource) -> str:
+    """What the broker says to one that it does not let in."""
+    with pytest.raises(NotConnected) as caught:
+        source.connect()
+    return str(caught.value)
+
+
 def test_a_wrong_password_and_a_forbidden_queue_are_said_in_plain_words(strict: Stage) -> None:
-    with pytest.raises(NotConnected, match=r"(?i)password is invalid"):
-        strict.source(username="bridge", password="wrong").connect()
+    # ActiveMQ itself now and then closes the connection before it has said why (2 of 4,000 times to a bare socket); the next attempt hears it.
+    refusals = (refused(strict.source(username="bridge", password="wrong")) for _ in range(5))
+    heard = next(each for each in refusals if "closed the connection" not in each)
+    assert "password is invalid" in heard
     strict.source(username="bridge", password="se:cret").connect()
     strict.queue = named("closed")
     with pytest.raises(NotConnected, match=r"(?i)not authorized to read"):
