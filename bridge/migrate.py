@@ -65,7 +65,7 @@ class Moved(msgspec.Struct):
 class Came(msgspec.Struct):
     """What came to the time index. `again` was there already; `strange` is on the shelf, no bridge had put it there.
 
-    `ended` had been cancelled or replaced, and ended here. `left` is what the broker still counts, None where it does not say.
+    `ended` had been cancelled or replaced, and ended here, if it had not before. `left` is what the broker still counts, None where it does not say.
     """
 
     records: int = 0
@@ -266,18 +266,21 @@ class _Keeper:
         came.records += fresh
         came.again += len(records) - fresh
         came.strange += len(strange)
-        came.ended += len(told)
         self._tell(came.records)
 
     def _sort(self, envelope: Envelope, now: int, records: list[Record], told: list[Told]) -> None:
         record, claim = envelope.record, envelope.claim
         fate = None if claim is None else self._ids.fate(record.id, claim)
-        if fate is None:
+        event = None if fate is None else fate[0]
+        if event is None:
             records.append(record)
         else:
-            told.append(Told(fate[0], now, record))
+            self.came.ended += 1
+            if event == "over":
+                return
+            told.append(Told(event, now, record))
         if claim is not None:
-            self._endings += self._ids.ending(record.id, claim, fate[0] if fate else None, now)
+            self._endings += self._ids.ending(record.id, claim, event, now)
 
     def left(self) -> None:
         """The broker has forgotten what came so far: the log of ids may, too."""

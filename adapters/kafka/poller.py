@@ -20,6 +20,7 @@ from kafka import OffsetAndMetadata, TopicPartition
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.structs import MemberState
 
+from ...core.uptime import uptime
 from ..base import NotConnected
 from .commits import REBALANCING, Commits, settled
 from .inbox import size_of
@@ -76,7 +77,7 @@ class Poller:
         self._commits = Commits(consumer.config["group_id"])
         self._met: set[TopicPartition] = set()
         self._member: str | None = None  # who fetched what is here; None while nothing is
-        self._passed = time.monotonic()  # when this thread last came by
+        self._passed = uptime()  # when this thread last came by
         self._session = consumer.config["session_timeout_ms"] / 1000
         self._grouped = consumer.config["group_id"] is not None
         self._stopping = threading.Event()
@@ -167,7 +168,7 @@ class Poller:
         Others may have its partitions, and deliver what it fetches now. kafka-python finds that out with its next
         heartbeat, seconds later. The last one was sent up to a third of the session before.
         """
-        now = time.monotonic()
+        now = uptime()
         gap, self._passed = now - self._passed, now
         if self._holding and gap > self._session * 2 / 3:
             self.fail(NotConnected(f"this process stood still for {gap:.0f} s, and the group may have given its partitions away"))

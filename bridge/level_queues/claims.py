@@ -24,26 +24,25 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from .envelope import Envelope
     from .ids import Claim, Fate
+    from .passage import Finish, Taken
     from .waiting import Entry, Waiting
 
 
-class Withdraws(Protocol):
+class Ends(Protocol):
     """What ends a message that must not be delivered: the store."""
 
-    def __call__(self, entry: Entry, fate: Fate) -> None:
-        """Not in `Waiting` any more."""
+    def __call__(self, record: Record, claim: Claim, fate: Fate, taken: Taken, done: Finish) -> None:
+        """It is not in `Waiting` (any more). Lets the broker forget it: see `passage.Onward`."""
         ...
 
 
 class Claims:
     """Any thread. `memory` is for how long a cancel waits for its message (ms); `wake` tells a lane that something is due again."""
 
-    def __init__(
-        self, log: Log | None, waiting: Waiting, withdraw: Withdraws, wake: Callable[[str, int], None], clock: Clock, memory: int
-    ) -> None:
+    def __init__(self, log: Log | None, waiting: Waiting, end: Ends, wake: Callable[[str, int], None], clock: Clock, memory: int) -> None:
         self.register = None if log is None else Register(log, clock, self._decided, self.release, memory)
         self._waiting = waiting
-        self._withdraw = withdraw
+        self._end = end
         self._wake = wake
         self._memory = memory
         self._lock = threading.Lock()
@@ -95,13 +94,9 @@ class Claims:
             with self._lock:
                 self._uncertain.append(entry)
             return False
-        if register.over(entry.record.id, entry.claim):
-            if self._waiting.take(entry.key) is not None:
-                entry.finish()
-            return False
-        fate = register.fate(entry.record.id, entry.claim)
+        fate = entry.over or register.fate(entry.record.id, entry.claim)
         if fate is not None and self._waiting.take(entry.key) is not None:
-            self._withdraw(entry, fate)
+            self._withdraw(entry, entry.claim, fate)
         return fate is None
 
     def ended(self, record: Record, claim: Claim | None, event: Event, now: int, upcoming: Record | None = None) -> None:
@@ -123,13 +118,20 @@ class Claims:
             self._wake(entry.record.lane, entry.record.schedule.due)
 
     def _decided(self, ids: set[str]) -> None:
-        """Withdraw at once what is in memory: a destination that refuses may keep it there for long."""
+        """Withdraw at once what is in memory: a destination that refuses may keep it there for long.
+
+        What is handed out is asked about once more before it goes. That it is `over` may be forgotten by then, where much else ends.
+        """
         assert self.register is not None
-        for entry in self._waiting.bearing(ids):
-            assert entry.claim is not None
-            fate = self.register.fate(entry.record.id, entry.claim)
+        for entry, claim in self._waiting.bearing(ids):
+            fate = self.register.fate(entry.record.id, claim)
             if fate is not None and self._waiting.withdraw(entry.key) is not None:
-                self._withdraw(entry, fate)
+                self._withdraw(entry, claim, fate)
+            elif fate is not None and fate[0] == "over":
+                entry.over = fate
+
+    def _withdraw(self, entry: Entry, claim: Claim, fate: Fate) -> None:
+        self._end(entry.record, claim, fate, entry.origin, entry.finish)
 
 
 def named(change: Change, source: str, token: bytes | None) -> Change:

@@ -20,23 +20,23 @@ too, and is not made anew once it has done its work: what was sent behind it is 
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import msgspec
 
 from ...adapters.log import Line
+from .endings import UNDELIVERED, Ended, Endings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ...core.ledger import Event
 
-Fate = tuple[Literal["cancelled", "replaced"], int]
-"""What ended a message before it was delivered, and when (epoch ms)."""
+Decision = tuple[Literal["cancelled", "replaced"], int]
+"""What ends a message before it is delivered, and since when (epoch ms)."""
 
-REMEMBERED = 10_000
-"""Endings that are remembered, at most, for whoever asks late."""
+Fate = Decision | tuple[Literal["over"], int]
+"""Why whoever holds a message must not deliver it. `over`: somebody else has seen to its end, and told the ledger."""
 
 _CLAIM, _DUE, _FATE, _CANCEL = b"m", b"d", b"f", b"c"
 MARK = 8
@@ -45,6 +45,7 @@ MARK = 8
 _PLACE = struct.Struct(">q")
 _HEAD = 1 + MARK + _PLACE.size
 _FATES: tuple[Literal["cancelled", "replaced"], ...] = ("cancelled", "replaced")
+"""By the number that stands in a line."""
 
 
 class Claim(msgspec.Struct, array_like=True, frozen=True):
@@ -70,16 +71,7 @@ class Word(NamedTuple):
     at: int
     until: int
     last: int
-    fate: Fate | None = None
-
-
-class Ended(NamedTuple):
-    """How the last message that bore an id ended, and the place in the log of the line that says so. `claim` is what it bore."""
-
-    event: Event
-    at: int
-    place: int
-    claim: Claim
+    fate: Decision | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -106,8 +98,13 @@ def withdrawn(id: str, mark: bytes) -> Line:  # noqa: A002 - the field's own wor
     return Line(_key(_CANCEL, mark, id), None)
 
 
-def _fated(id: str, mark: bytes, fate: Fate) -> Line:  # noqa: A002 - the field's own word
+def _fated(id: str, mark: bytes, fate: Decision) -> Line:  # noqa: A002 - the field's own word
     return Line(_key(_FATE, mark, id), _encode((fate[1], _FATES.index(fate[0]), -1)))
+
+
+def undelivered(line: Line) -> bool:
+    """Whether it says that a message has ended without being delivered."""
+    return line.value is None and line.note.partition(b" ")[0].decode() in UNDELIVERED
 
 
 def parts(line: Line) -> tuple[bytes, bytes]:
@@ -128,8 +125,7 @@ class Ids:
     def __init__(self) -> None:
         self.read = 0
         self._lines: dict[bytes, tuple[bytes, ...]] = {}
-        self._ended: OrderedDict[bytes, Ended] = OrderedDict()
-        self._spent: OrderedDict[bytes, None] = OrderedDict()
+        self._endings = Endings()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -139,6 +135,8 @@ class Ids:
         head, id_ = line.key[: 1 + MARK], line.key[1 + MARK :]
         if line.value is None:
             return self._forget(place, head, id_, line.note)
+        if head[:1] == _CANCEL and self._endings.spent(id_, head[1:]):
+            return [Line(line.key, None)]  # whoever took it in again had not read so far
         kept = tuple(each for each in self._lines.get(id_, ()) if each[: 1 + MARK] != head)
         if head[:1] in (_DUE, _FATE) and all(each[: 1 + MARK] != _CLAIM + head[1:] for each in kept):
             return [Line(line.key, None)]  # its message has ended meanwhile
@@ -147,8 +145,8 @@ class Ids:
 
     def _copied(self, place: int, head: bytes, id_: bytes) -> list[Line]:
         """A message that has ended claims its id again: whoever took it in again had not read so far. The copy is told its fate, for as long as it waits."""
-        ended = self._ended.get(id_)
-        if head[:1] != _CLAIM or ended is None or ended.claim.mark != head[1:]:
+        ended = self._endings.of(id_, head[1:]) if head[:1] == _CLAIM else None
+        if ended is None:
             return []
         fate = _fated(id_.decode(), head[1:], ("replaced", ended.at))
         self.apply(place, fate)
@@ -160,10 +158,12 @@ class Ids:
             words, mark = _words(kept), head[1:]
             gone |= {_CANCEL + word.mark for word in words if word.cancel and [each.mark for each in _targets(words, word)] == [mark]}
             gone |= {each[: 1 + MARK] for each in kept if each[1 : 1 + MARK] == mark}
-            self._remember(place, id_, mark, note)
+            if note:
+                event, at, claimed = note.decode().split(" ")
+                self._endings.message(id_, Ended(cast("Event", event), int(at), place, Claim(mark, int(claimed))))
         for each in gone:
             if each[:1] == _CANCEL:
-                self._spend(each[1:])
+                self._endings.cancel(id_, each[1:])
         left = tuple(each for each in kept if each[: 1 + MARK] not in gone)
         if left:
             self._lines[id_] = left
@@ -171,47 +171,33 @@ class Ids:
             self._lines.pop(id_, None)
         return [Line(each[: 1 + MARK] + id_, None) for each in kept if each[: 1 + MARK] in gone - {head}]
 
-    def _spend(self, mark: bytes) -> None:
-        self._spent[mark] = None
-        if len(self._spent) > REMEMBERED:
-            self._spent.popitem(last=False)
-
-    def spent(self, mark: bytes) -> bool:
-        """Whether a cancel with this mark has done its work, as far as is remembered."""
-        return mark in self._spent
-
-    def _remember(self, place: int, id_: bytes, mark: bytes, note: bytes) -> None:
-        if note:
-            event, at, claimed = note.decode().split(" ")
-            self._ended[id_] = Ended(cast("Event", event), int(at), place, Claim(mark, int(claimed)))
-            self._ended.move_to_end(id_)
-            if len(self._ended) > REMEMBERED:
-                self._ended.popitem(last=False)
-
     def words(self, id: str) -> list[Word]:  # noqa: A002 - the field's own word
         """What is said of an id, in order."""
         return _words(self._lines.get(id.encode(), ()))
 
     def ended(self, id: str) -> Ended | None:  # noqa: A002 - the field's own word
         """How the last that bore it ended, where that is remembered."""
-        return self._ended.get(id.encode())
+        return self._endings.last(id.encode())
+
+    def has_ended(self, id: str, mark: bytes) -> bool:  # noqa: A002 - the field's own word
+        """Whether this very message has come to its end, or this cancel has done its work, as far as is remembered."""
+        return self._endings.of(id.encode(), mark) is not None or self._endings.spent(id.encode(), mark)
 
     def fate(self, id: str, claim: Claim) -> Fate | None:  # noqa: A002 - the field's own word
-        """Why this message must not be delivered, None where it may. Of one that the log does not know (any more) nothing is said: it may."""
+        """Why this message must not be delivered, None where it may. Of one that the log does not know (any more) nothing is said: it may.
+
+        It may also where somebody else has delivered it already, which the broker does not know: its own end may not be complete.
+        """
         words = self.words(id)
         own = next((word for word in words if word.mark == claim.mark), None)
-        if own is None:
-            ended = self.ended(id)
-            copy = ended is not None and ended.claim.mark == claim.mark and ended.claim.place != claim.place
-            return ("replaced", ended.at) if ended is not None and copy else None
-        return ("replaced", own.at) if claim.place < own.last else fate_of(words, own)
-
-    def over(self, id: str, claim: Claim) -> bool:  # noqa: A002 - the field's own word
-        """Whether somebody else has ended this very message undelivered, and told the ledger: whoever holds it still had stood still."""
-        ended = self.ended(id)
-        if ended is None or ended.claim != claim or ended.event not in _FATES:
-            return False
-        return all(word.mark != claim.mark for word in self.words(id))
+        if own is not None:
+            return ("replaced", own.at) if claim.place < own.last else fate_of(words, own)
+        ended = self._endings.of(id.encode(), claim.mark)
+        if ended is None:
+            return None
+        if ended.claim.place != claim.place:
+            return "replaced", ended.at  # of two copies the other one has ended
+        return ("over", ended.at) if ended.event in UNDELIVERED else None
 
     def contested(self, id: bytes) -> bool:  # noqa: A002 - the field's own word
         """Whether more is said of it than that one message bears it."""
@@ -248,7 +234,7 @@ class Ids:
             yield from (Line(each[: 1 + MARK] + id_, None) for each in lines if each[1 : 1 + MARK] in old)
 
 
-def fate_of(words: Sequence[Word], own: Word) -> Fate | None:
+def fate_of(words: Sequence[Word], own: Word) -> Decision | None:
     """What ends a message, of all that is said of its id."""
     if own.fate is not None:
         return own.fate

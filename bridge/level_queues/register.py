@@ -23,8 +23,9 @@ import structlog
 
 from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
+from ...core.uptime import uptime
 from ..workers import Worker
-from .ids import ENDED, MARK, Claim, Ids, cancelling, claiming, fate_of, going_on, parts, withdrawn
+from .ids import ENDED, MARK, Claim, Ids, cancelling, claiming, fate_of, going_on, parts, undelivered, withdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,9 +80,10 @@ class Cancelling(NamedTuple):
 
 
 class Register:
-    """Any thread; what reads and writes the log is `RegisterWorker`. `decided` hears of ids about which more than one word is said.
+    """Any thread; what reads and writes the log is `RegisterWorker`.
 
-    `seen` is called when more is known, or known to be all. Neither must block. An ending counts for `memory` ms for whoever cancels late.
+    `decided` hears of ids about which more than one word is said, and of those of which somebody else has ended a message undelivered. `seen` is called
+    when more is known, or known to be all. Neither must block. An ending counts for `memory` ms for whoever cancels late.
     """
 
     def __init__(
@@ -124,13 +126,13 @@ class Register:
 
     def doubt(self) -> None:
         """What was claimed last comes again soon: the log is looked at before the next claim."""
-        self._doubtful = time.monotonic()
+        self._doubtful = uptime()
 
     def _be_sure(self) -> None:
         """Wait until what this bridge has written is read, and what others wrote before they left its messages to this one."""
 
         def sure() -> bool:
-            return self._ids.read > self._written and self._seen > max(self._doubtful, time.monotonic() - FRESH)
+            return self._ids.read > self._written and self._seen > max(self._doubtful, uptime() - FRESH)
 
         with self._changed:
             if not self._changed.wait_for(sure, PATIENCE):
@@ -140,11 +142,11 @@ class Register:
         """None for a message that has come to its end, and for a cancel that has done its work."""
         with self._changed:
             before = next((word.place for word in self._ids.words(entry.id) if word.mark == mark), -1)
-            ended, spent = self._ids.ended(entry.id), self._ids.spent(mark)
-        if isinstance(entry, Cancelling):
-            return None if spent else cancelling(entry.id, mark, now, entry.until, before)
-        if ended is not None and ended.claim.mark == mark:
+            ended = self._ids.has_ended(entry.id, mark)
+        if ended:
             return None
+        if isinstance(entry, Cancelling):
+            return cancelling(entry.id, mark, now, entry.until, before)
         return claiming(entry.id, mark, now, entry.due, before)
 
     def cancel(self, id: str, now: int, patience: float) -> Answer:  # noqa: A002 - the field's own word
@@ -158,17 +160,12 @@ class Register:
         with self._changed:
             return self._ids.fate(id, claim)
 
-    def over(self, id: str, claim: Claim) -> bool:  # noqa: A002 - the field's own word
-        """See Ids.over."""
-        with self._changed:
-            return self._ids.over(id, claim)
-
     def certain(self, claim: Claim, since: float) -> bool:
-        """Whether this bridge knows enough to deliver a message that it has had since then (`time.monotonic`).
+        """Whether this bridge knows enough to deliver a message that it has had since then (`uptime`).
 
         A log that has been looked at since, and does not reach as far as the claim, is not the one in which that stood: of that nobody knows anything.
         """
-        return time.monotonic() - self._seen <= FRESH and (self._ids.read > claim.place or self._seen > since)
+        return uptime() - self._seen <= FRESH and (self._ids.read > claim.place or self._seen > since)
 
     def ended(self, id: str, claim: Claim, event: Event, now: int) -> None:  # noqa: A002 - the field's own word
         """A message has come to its end. Does not block; written a little later."""
@@ -217,8 +214,8 @@ class Register:
                 return Answer("unknown")
             in_time = ended.event == "cancelled" and ended.place > place
             return Answer("done") if in_time else Answer("too_late", ended.event, ended.at)
-        fate = fate_of([word for word in words if word.mark != mark], target)
-        if fate is not None and fate_of(words, target) == fate:
+        fate = fate_of([word for word in words if word.place < place], target)
+        if fate is not None:
             return Answer("too_late", *fate)
         return Answer("done" if target.until >= sure else "in_flight")
 
@@ -226,7 +223,7 @@ class Register:
 
     def connect(self) -> None:
         """Go on reading where it was, or anew where that is long ago. Raises NotConnected."""
-        place = self._ids.read if time.monotonic() - self._seen < GONE_FOR else 0
+        place = self._ids.read if uptime() - self._seen < GONE_FOR else 0
         found = self._log.connect(place)
         if found != self._ids.read:
             with self._changed:
@@ -237,7 +234,7 @@ class Register:
 
     def look(self, stopping: Callable[[], bool]) -> None:
         """Read all that stands in the log at this moment, and what comes within LOOK; write what is to be written. Raises NotConnected."""
-        asked = time.monotonic()
+        asked = uptime()
         self._end = self._log.end()
         while self._ids.read < self._end and not stopping():
             self._read(LOOK)
@@ -247,7 +244,7 @@ class Register:
                 self._changed.notify_all()
             self._on_seen()
         self.write()
-        while (left := asked + LOOK - time.monotonic()) > 0 and not stopping():
+        while (left := asked + LOOK - uptime()) > 0 and not stopping():
             self._read(left)
 
     def _read(self, timeout: float) -> None:
@@ -266,12 +263,13 @@ class Register:
 
     def _take(self, place: int, line: Line, contested: set[str]) -> None:
         spent, (mark, id_) = self._ids.apply(place, line), parts(line)
-        if line.value is not None or mark in self._own_endings:
+        own = mark in self._own_endings
+        if line.value is not None or own:
             self._outgoing += spent
+        if self._ids.contested(id_) or (undelivered(line) and not own):
+            contested.add(id_.decode())
         if line.value is None:
             self._own_endings.discard(mark)
-        if self._ids.contested(id_):
-            contested.add(id_.decode())
 
     def write(self) -> None:
         """Write what is to be written; what could not be is written later. Raises NotConnected."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
     from ...adapters.log import Log
+    from ...core.ledger import Event
     from ...core.levels import Levels
     from ...core.message import Message
     from ...core.store import Came, Change, Due, Held, Settled
@@ -100,7 +102,7 @@ class LevelQueues(Unindexed):
         self._lanes = lanes
         self._wake = wake
         self._waiting = Waiting()
-        self.claims = Claims(log, self._waiting, self._withdraw, wake, clock, memory)
+        self.claims = Claims(log, self._waiting, self._end, wake, clock, memory)
         self._told_of: set[str] = set()
         self._lock = threading.Lock()
         self._series: WeakValueDictionary[Record, Finish] = WeakValueDictionary()
@@ -322,24 +324,21 @@ class LevelQueues(Unindexed):
             raise unsupported("cancelling")
         return self.claims.register.cancel(id, now, ENDING)
 
-    def _withdraw(self, entry: Entry, fate: Fate) -> None:
-        """See `claims.Withdraws`."""
-        assert entry.claim is not None
-        self._end(entry.record, entry.claim, fate, entry.origin, entry.finish)
-
     def _end(self, record: Record, claim: Claim, fate: Fate, taken: Taken, done: Finish) -> None:
-        """Let the broker forget it; whichever bridge does that tells the ledger."""
-
-        def ended() -> None:
-            now = self._clock()
-            self.journal.tell([Told(fate[0], now, record)], now)
-            self.claims.ended(record, claim, fate[0], now)
-
-        if self._mover is not None:
-            self._mover.submit([MoveItem((), done, lambda: not taken.lost, ended)])
+        """See `claims.Ends`. Whichever bridge lets the broker forget it tells the ledger, where nobody has."""
+        event = fate[0]
+        if event == "over":
+            self._insist((), taken, done)
+        elif self._mover is not None:
+            self._mover.submit([MoveItem((), done, lambda: not taken.lost, partial(self._tell_end, record, claim, event))])
         else:
-            ended()
+            self._tell_end(record, claim, event)
             done()
+
+    def _tell_end(self, record: Record, claim: Claim, event: Event) -> None:
+        now = self._clock()
+        self.journal.tell([Told(event, now, record)], now)
+        self.claims.ended(record, claim, event, now)
 
     def sync(self) -> None:
         """See `core.store.Store.sync`: of the ledger's rows; the messages are the broker's."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from ...core.store import Due, Held, Record
+from ...core.uptime import uptime
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from .ids import Claim
+    from .ids import Claim, Fate
     from .passage import Finish, Taken
 
 _SHARE = 10
@@ -28,7 +28,7 @@ class Entry:
     """One record in memory. `origin` is what it came over; `finish` lets the broker forget it; `gone` says that a heap may.
 
     `next` is the following occurrence that is published together with it. `claim` is where it stands in the log of ids,
-    `since` when it came here (`time.monotonic`).
+    `since` when it came here (`uptime`). `over` is its fate where it was handed out when somebody else ended it.
     """
 
     __slots__ = (
@@ -43,6 +43,7 @@ class Entry:
         "order",
         "origin",
         "out",
+        "over",
         "place",
         "record",
         "since",
@@ -51,7 +52,8 @@ class Entry:
     def __init__(self, record: Record, order: int, number: int, origin: Taken, finish: Finish, claim: Claim | None = None) -> None:
         self.record = record
         self.claim = claim
-        self.since = 0.0 if claim is None else time.monotonic()
+        self.since = 0.0 if claim is None else uptime()
+        self.over: Fate | None = None
         self.next: Record | None = None
         self.origin = origin
         self.finish = finish
@@ -226,10 +228,10 @@ class Waiting:
                     entry.gone = False
                     self._entries[entry.key] = entry
 
-    def bearing(self, ids: Container[str]) -> list[Entry]:
-        """What bears one of these ids by a claim, and is not handed out."""
+    def bearing(self, ids: Container[str]) -> list[tuple[Entry, Claim]]:
+        """What bears one of these ids by a claim, handed out or not."""
         with self._lock:
-            return [entry for entry in self._entries.values() if entry.claim is not None and not entry.out and entry.record.id in ids]
+            return [(entry, entry.claim) for entry in self._entries.values() if entry.claim is not None and entry.record.id in ids]
 
     def withdraw(self, key: bytes) -> Entry | None:
         """As `take`, but None where it is handed out."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaybridge.adapters.kafka.cluster import _Place
 from delaybridge.adapters.kafka.finished import LIMIT, OUT, SPAN, Finished, finished_behind
 
 
@@ -27,6 +29,19 @@ def test_what_is_finished_behind_a_committed_offset_is_counted_by_the_text_besid
         finished.finish(offset)
     assert (finished.base, finished_behind(finished.text())) == (2, 3)
     assert [finished_behind(text) for text in ("", "of topic AAAA", "AAAA")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("place", "waiting"),
+    [
+        (_Place(begin=0, committed=4, finished=3, end=10), 3),
+        (_Place(begin=0, committed=-1, finished=0, end=10), 10),
+        (_Place(begin=6, committed=4, finished=3, end=10), 4),  # what is committed is of records that are gone
+        (_Place(begin=0, committed=10, finished=0, end=10), 0),
+    ],
+)
+def test_what_waits_at_a_level_is_what_is_not_finished(place: _Place, waiting: int) -> None:
+    assert place.waiting == waiting
 
 
 def test_what_finishes_in_order_moves_the_offset_and_needs_no_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,9 @@ from msgspec.structs import replace
 
 from delaybridge.adapters.base import Level
 from delaybridge.adapters.memory import Memory, adapter, broker
+from delaybridge.bridge.level_queues import endings
 from delaybridge.bridge.level_queues import register as module
+from delaybridge.bridge.level_queues.ids import Claim
 from delaybridge.bridge.level_queues.register import RegisterWorker
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.ledger import CLOSING
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from delaybridge.bridge.level_queues.waiting import Entry
+    from delaybridge.core.ledger import Event
+    from delaybridge.core.store import Record
 
 
 class Claiming(Stepped):
@@ -45,9 +50,34 @@ class Claiming(Stepped):
         self.read()
         return bodies(take(self, now))
 
-    def waiting_entries(self) -> list[Entry]:
-        """What this bridge has in memory for its last instants."""
-        return list(self._waiting._entries.values())
+    def holds(self, *records: Record) -> None:
+        """It has these in memory, for their last instants."""
+        give(self, *records)
+        self.move_on(T0 + 100)
+        self.read()
+        assert self.holding == len(records)
+
+    @property
+    def holding(self) -> int:
+        return len(self._waiting._entries)
+
+    def ends_elsewhere(self, event: Event) -> None:
+        """Another bridge ends what this one holds, and tells its ledger."""
+        for entry in list(self._waiting._entries.values()):
+            assert entry.claim is not None
+            for line in self.register._ids.ending(entry.record.id, entry.claim, event, T0):
+                broker(self.name).append("levels.ids", [line])
+            wait_until(partial(self._heard, entry), "this one to hear of it")
+
+    def _heard(self, entry: Entry) -> bool:
+        return entry.over is not None or self._waiting.find(entry.key) is None
+
+    def left(self) -> int:
+        """What the broker still has once this bridge has let go of all."""
+        self.move_on(self.now)
+        for passage in self.passages:
+            passage.close()
+        return sum(len(broker(self.name).queue(address)) for address in self._addresses)
 
     def read(self) -> None:
         """Until all that stands in the log is read."""
@@ -92,15 +122,64 @@ def test_what_was_cancelled_is_not_handed_out_and_everything_else_is(store: Clai
 
 
 def test_what_another_bridge_has_cancelled_and_told_of_is_not_delivered_by_one_that_had_stood_still(store: Claiming) -> None:
-    give(store, record("a", T0 + 500, chosen_id="a"))
-    store.move_on(T0 + 100)
-    (entry,) = store.waiting_entries()
-    assert entry.claim is not None
-    store.register.ended("a", entry.claim, "cancelled", T0)
-    wait_until(lambda: store.register.size == 0, "the end to be read")
+    store.holds(record("a", T0 + 500, chosen_id="a"))
+    store.ends_elsewhere("cancelled")
 
     assert store.handed_out(T0 + 500) == []
     assert store.events == {"scheduled": 1}, "the other one has told of it"
+    assert store.left() == 0
+
+
+def test_nor_is_it_where_its_id_was_used_again_meanwhile(store: Claiming) -> None:
+    store.holds(record("old", T0 + 500, chosen_id="a"))
+    store.ends_elsewhere("replaced")
+    (new,), _ = store.register.enter([module.Claiming("a", T0 + 200)], T0)
+    store.read()
+    store.register.ended("a", new, "delivered", T0 + 200)
+    wait_until(lambda: store.register.size == 0, "the end to be read")
+
+    assert store.handed_out(T0 + 500) == []
+    assert store.left() == 0
+
+
+def test_nor_is_it_where_so_much_else_has_ended_meanwhile_that_this_is_forgotten(store: Claiming, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "REMEMBERED", 1)
+    store.holds(record("a", T0 + 500, chosen_id="a"), record("b", T0 + 500, chosen_id="b"))
+    monkeypatch.setattr(module, "FRESH", -1.0)  # it knows too little to deliver anything
+    assert take(store, T0 + 500) == []
+    store.ends_elsewhere("cancelled")
+    monkeypatch.setattr(module, "FRESH", 1.0)
+    came: list[str] = []
+
+    def let_go() -> bool:
+        came.extend(store.handed_out(T0 + 500))
+        return store.holding == 0
+
+    wait_until(let_go, "it to let go of both")
+    assert came == []
+    assert store.left() == 0
+
+
+def test_what_another_bridge_has_ended_goes_to_no_further_level(store: Claiming) -> None:
+    store.put([Put(record("a", T0 + 3 * HOUR, chosen_id="a"))], T0)
+    store.read()
+    (word,) = store.register._ids.words("a")
+    store.register.ended("a", Claim(word.mark, word.place), "cancelled", T0)
+    wait_until(lambda: store.register.size == 0, "the end to be read")
+
+    store.move_on(T0 + 2 * HOUR)
+
+    assert store.events == {"scheduled": 1}, "the other one has told of it"
+    assert store.left() == 0
+
+
+def test_of_two_cancellations_that_come_together_one_is_enough(store: Claiming) -> None:
+    """A producer that sent its cancellation twice: neither must take the other for the one that counts, and withdraw."""
+    answers = store.put([Put(record("a", T0 + MINUTE, chosen_id="a")), Withdraw("a"), Withdraw("a")], T0)
+    assert [answer.outcome for answer in answers] == ["done", "too_late"]
+    wait_until(lambda: len(store.register._ids.words("a")) == 2, "the second one to be withdrawn")
+    assert store.handed_out(T0 + MINUTE) == []
+    assert store.events == {"scheduled": 1, "cancelled": 1}
 
 
 def test_a_message_that_was_cancelled_ends_where_it_leaves_a_level(store: Claiming) -> None:

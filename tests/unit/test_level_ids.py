@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaybridge.adapters.log import Line
-from delaybridge.bridge.level_queues.ids import REMEMBERED, Claim, Ids, cancelling, claiming, going_on, withdrawn
+from delaybridge.bridge.level_queues.endings import REMEMBERED
+from delaybridge.bridge.level_queues.ids import Claim, Ids, cancelling, claiming, going_on, withdrawn
 
 if TYPE_CHECKING:
     from delaybridge.bridge.level_queues.ids import Fate
@@ -144,6 +145,29 @@ def test_a_message_that_was_taken_in_again_before_its_end_was_written_has_ended(
         assert ids.fate("a", copy) == ("replaced", T0 + 5)
 
 
+def test_a_cancel_that_was_taken_in_again_before_its_end_was_written_cancels_nothing_that_was_sent_behind_it() -> None:
+    log = Log()
+    first = log.claim()
+    mark = log.mark()
+    place = log.append(cancelling("a", mark, T0, T0 + DAY))
+    second = log.claim()
+    log.end(first, "cancelled")
+
+    log.append(cancelling("a", mark, T0, T0 + DAY, place))
+
+    assert log.ids.fate("a", second) is None
+    assert log.compacted().fate("a", second) is None
+
+
+def test_a_cancel_of_another_id_with_the_same_mark_is_another_one() -> None:
+    """A broker that does not tell topics apart gives the same places to those of a topic that was made anew."""
+    log = Log()
+    mark = log.cancel(now=T0)
+    log.append(withdrawn("a", mark))
+    assert log.ids.has_ended("a", mark)
+    assert not log.ids.has_ended("b", mark)
+
+
 def test_ids_do_not_touch_each_other() -> None:
     log = Log()
     one, other = log.claim("a"), log.claim("b")
@@ -193,6 +217,16 @@ def test_a_bounded_number_of_endings_is_remembered() -> None:
         log.append(*log.ids.ending(str(number), Claim(b"12345678", 0), "delivered", T0))
     assert log.ids.ended("4") is None
     assert log.ids.ended("5") is not None
+
+
+def test_what_was_not_delivered_is_not_forgotten_for_many_deliveries() -> None:
+    log = Log()
+    claim = log.claim()
+    log.end(claim, "cancelled")
+    for number in range(REMEMBERED):
+        log.append(*log.ids.ending(str(number), Claim(b"12345678", 0), "delivered", T0))
+    assert log.ids.ended("a") is None
+    assert log.ids.fate("a", claim) == ("over", T0)
 
 
 @dataclass

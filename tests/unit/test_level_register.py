@@ -15,7 +15,7 @@ from delaybridge.adapters.base import BackOff, Level, NotConnected
 from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues import register as module
 from delaybridge.bridge.level_queues.ids import ENDED, Claim
-from delaybridge.bridge.level_queues.register import MARGIN, Cancelling, Claiming, Register, RegisterWorker
+from delaybridge.bridge.level_queues.register import MARGIN, Cancelling, Claiming, Register, RegisterWorker, read_all
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Answer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 T0 = 1_763_700_000_000
 HOUR = 3_600_000
 NEVER = float("inf")
+OVER = ("over", T0)
 
 
 class Bridge:
@@ -127,7 +128,7 @@ def test_a_cancellation_that_is_given_again_cancels_nothing_that_was_sent_behind
     (old, _), _ = one.register.enter(batch, T0)
     if over:
         one.register.ended("a", old, "cancelled", T0)
-        wait_until(lambda: other.register.over("a", old), "the other one to hear of it")
+        wait_until(lambda: other.register.fate("a", old) == OVER, "the other one to hear of it")
 
     (old, new), answers = other.register.enter(batch, T0)
 
@@ -140,14 +141,56 @@ def test_a_cancellation_that_is_given_again_cancels_nothing_that_was_sent_behind
 def test_whoever_had_stood_still_knows_that_another_one_has_ended_what_it_holds(bridges: tuple[Bridge, Bridge]) -> None:
     one, other = bridges
     cancelled, sent = one.claim("a"), one.claim("b")
-    assert not one.register.over("a", cancelled)
+    assert one.register.fate("a", cancelled) is None
     assert other.cancel("a") == Answer("done")
     other.register.ended("a", cancelled, "cancelled", T0)
     other.register.ended("b", sent, "delivered", T0)
 
-    wait_until(lambda: one.register.over("a", cancelled), "it to hear of it")
+    wait_until(lambda: one.register.fate("a", cancelled) == OVER, "it to hear of it")
+    assert "a" in one.decided, "what it holds is looked for at once"
     one.knows(one.claim("c"))
-    assert not one.register.over("b", sent), "it may come again, as what was delivered may"
+    assert one.register.fate("b", sent) is None, "it may come again, as what was delivered may"
+
+
+def test_whoever_had_stood_still_knows_it_also_where_the_id_was_used_again(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    old, new = one.claim(), one.claim()
+    one.knows(new)
+    other.register.ended("a", old, "replaced", T0)
+    other.register.ended("a", new, "delivered", T0)
+    wait_until(lambda: one.register.size == 0, "it to hear of both")
+
+    assert one.register.fate("a", old) == OVER
+    assert one.register.fate("a", new) is None
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_what_has_ended_and_is_given_again_after_its_id_was_used_again_has_ended(bridges: tuple[Bridge, Bridge], cancelled: bool) -> None:
+    one, other = bridges
+    batch: list[Claiming | Cancelling] = [Claiming("a", T0 + HOUR, b"11111111"), Claiming("a", T0 + HOUR, b"33333333")]
+    if cancelled:
+        batch.insert(1, Cancelling("a", T0 + HOUR, b"22222222"))
+    (old, new), _ = one.register.enter(batch, T0)
+    one.knows(new)
+    one.register.ended("a", old, "cancelled" if cancelled else "replaced", T0)
+    one.register.ended("a", new, "delivered", T0)
+    wait_until(lambda: one.register.size + other.register.size == 0, "both to hear of it")
+
+    assert other.register.enter(batch, T0)[0] == [ENDED, ENDED]
+
+
+def test_of_two_cancellations_of_one_millisecond_the_first_is_done_and_the_message_is_cancelled(
+    bridges: tuple[Bridge, Bridge], shared: Callable[[], Log]
+) -> None:
+    one, other = bridges
+    cancel = Cancelling("a", T0 + HOUR)
+    (claim,), answers = one.register.enter([Claiming("a", T0 + HOUR), cancel, cancel], T0)
+    assert answers == [Answer("done"), Answer("too_late", "cancelled", T0)]
+    assert other.cancel() == Answer("too_late", "cancelled", T0)
+
+    wait_until(lambda: len(read_all(shared()).words("a")) == 2, "those that came too late to be withdrawn")
+    other.knows(other.claim("z"))
+    assert other.register.fate("a", claim) == ("cancelled", T0)
 
 
 def test_what_a_source_gives_again_is_the_same_message(bridges: tuple[Bridge, Bridge]) -> None:

@@ -348,3 +348,18 @@ def test_what_moves_to_a_broker_with_a_log_of_ids_can_be_cancelled_there_and_end
     assert bodies(take(index, T0 + HOUR)) == ["b", "c"]
     assert index.counts().events["cancelled"] == 1
     assert len(there.known()) == 0, "nothing is said any more of what has left"
+
+
+def test_what_a_bridge_had_ended_and_told_of_before_it_was_killed_does_not_come_back(index: TimeIndex, there: Place) -> None:
+    give(index, record("a", T0 + HOUR, chosen_id="a"), record("b", T0 + HOUR, chosen_id="b"))
+    out(index, there)
+    (claim,) = (envelope.claim for envelope in map(unpack, messages(there, "1h")) if envelope.record.id == "a")
+    assert there.log is not None
+    assert claim is not None
+    there.log.append(there.known().ending("a", claim, "cancelled", T0 + 5))
+
+    came = back(index, there)
+
+    assert (came.records, came.ended) == (1, 1)
+    assert bodies(take(index, T0 + HOUR)) == ["b"]
+    assert "cancelled" not in {event for event, count in index.counts().events.items() if count}

@@ -1,0 +1,75 @@
+"""Messages and cancels that have come to their end, and left the log of ids: what is known of them still, for whoever comes late."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from ...core.ledger import Event
+    from .ids import Claim
+
+REMEMBERED = 10_000
+"""Of each kind, the latest."""
+
+UNDELIVERED = frozenset(("cancelled", "replaced"))
+"""Endings that somebody else decided, not who delivers: whoever holds such a message still must not."""
+
+Value = TypeVar("Value")
+
+
+class Ended(NamedTuple):
+    """How a message ended, and the place in the log of the line that says so. `claim` is what it bore."""
+
+    event: Event
+    at: int
+    place: int
+    claim: Claim
+
+
+class _Latest(Generic[Value]):
+    """So many values by key; whoever was put longest ago goes first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, Value] = OrderedDict()
+
+    def put(self, key: bytes, value: Value) -> None:
+        self._kept[key] = value
+        self._kept.move_to_end(key)
+        if len(self._kept) > REMEMBERED:
+            self._kept.popitem(last=False)
+
+    def get(self, key: bytes) -> Value | None:
+        return self._kept.get(key)
+
+
+class Endings:
+    """Not safe for several threads. A mark tells a message, or a cancel, from all others with its id."""
+
+    def __init__(self) -> None:
+        self._last: _Latest[Ended] = _Latest()
+        self._by_message: _Latest[Ended] = _Latest()
+        self._undelivered: _Latest[Ended] = _Latest()  # apart, or a second of busy deliveries would make them forgotten
+        self._cancels: _Latest[bool] = _Latest()
+
+    def message(self, id: bytes, ended: Ended) -> None:  # noqa: A002 - the field's own word
+        """A message that bore this id has ended."""
+        self._last.put(id, ended)
+        kept = self._undelivered if ended.event in UNDELIVERED else self._by_message
+        kept.put(ended.claim.mark + id, ended)
+
+    def cancel(self, id: bytes, mark: bytes) -> None:  # noqa: A002 - the field's own word
+        """A cancel of this id has done its work."""
+        self._cancels.put(mark + id, True)
+
+    def last(self, id: bytes) -> Ended | None:  # noqa: A002 - the field's own word
+        """How the last message that bore this id ended."""
+        return self._last.get(id)
+
+    def of(self, id: bytes, mark: bytes) -> Ended | None:  # noqa: A002 - the field's own word
+        """How this message ended."""
+        return self._undelivered.get(mark + id) or self._by_message.get(mark + id)
+
+    def spent(self, id: bytes, mark: bytes) -> bool:  # noqa: A002 - the field's own word
+        """Whether this cancel has done its work."""
+        return self._cancels.get(mark + id) is not None
