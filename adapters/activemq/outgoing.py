@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 LONGEST_HEADER = 10_240
 MOST_HEADERS = 1000
 """ActiveMQ's limits; beyond them it closes the connection."""
+USUAL_PRIORITY = 4
+"""What ActiveMQ gives where nothing is said; saying it would cost one more header, of which it allocates 10 KB for each that it reads."""
 _OTHERS = 15
 """Room for the headers that others put into the frame: where it goes, its receipt or transaction, what shows that a message is scheduled."""
 _LATEST = 2**63 - 1
@@ -133,7 +135,7 @@ def _line(name: bytes, value: bytes) -> bytes:
 
 def _standard(properties: Properties, now: int, *, persistent: bool) -> list[bytes]:
     lines = [b"persistent:true\n" if persistent or properties.delivery_mode != 1 else b"persistent:false\n"]
-    if properties.priority is not None:
+    if properties.priority not in (None, USUAL_PRIORITY):
         lines.append(b"priority:%d\n" % min(9, properties.priority))
     if properties.expiration is not None:
         if not properties.expiration.isdigit():

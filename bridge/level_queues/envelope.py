@@ -1,12 +1,10 @@
 """A waiting record as a message of a level queue.
 
-The body is the whole record, so that nothing depends on what a broker can say; the headers are for people who look into the queue:
+The body is the whole record, so that nothing depends on what a broker can say. Two headers:
 
-    delaybridge-due     when it is due (epoch ms)
-    delaybridge-to      broker and address where it goes then
-    delaybridge-id      its id
-    delaybridge-since   since when it waits at this level (epoch ms); `adapters.base.SINCE`
-    delaybridge-hops    how many levels it has been through
+    delaybridge-since    since when it waits at this level (epoch ms); `adapters.base.SINCE`
+    delaybridge-record   for people who look into the queue: its id, when it is due (epoch ms), how many levels it has been through, broker and
+                         address where it goes then; one line of them, because each header of a message costs brokers and clients time
 """
 
 from __future__ import annotations
@@ -44,15 +42,19 @@ LONGEST_KEY = 255
 """Bytes. A longer key is no header that every broker takes."""
 
 
+LONGEST_LINE = 1_000
+"""Characters. For people it is enough, and ActiveMQ takes no more than 10 KB."""
+
+
 def pack(envelope: Envelope) -> Message:
     """The message. It has the record's key, or a digest of that: what has the same key stays in one partition, and in order."""
     record = envelope.record
     told = (
-        ("delaybridge-due", record.schedule.due),
-        ("delaybridge-to", f"{record.lane} {record.address}"),
-        ("delaybridge-id", record.id),
         ("delaybridge-since", envelope.since),
-        ("delaybridge-hops", envelope.hops),
+        (
+            "delaybridge-record",
+            f"id={record.id} due={record.schedule.due} hops={envelope.hops} to={record.lane} {record.address}"[:LONGEST_LINE],
+        ),
     )
     key = record.message.key
     if key is not None and len(key) > LONGEST_KEY:

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ FOUR, PAIR = "1s 2s 3s 4s", "1s 1d"
 DAY = 86_400_000
 SEED = 2_453
 LATE = 20
+WARM = 15
+"""Seconds of the same traffic before lateness is measured: in its first half minute a broker's Java compiles more than it delivers."""
 PREFIX = "delaybridge.level"
 """Of all level queues. Each part has its own: a part ends before all of its messages are delivered, and the next must not get the rest."""
 
@@ -40,6 +43,7 @@ def levels(places: Places, directory: Path, count: int, traffic: Traffic) -> lis
         # Twice as many for two: while the second one starts, the first one is at work.
         one, two = (delivered(places, directory / f"bridges-{number}", count * number, number) for number in (1, 2))
         hops = [] if places.takes_to_count else [hopped(places, directory / "hops", count)]
+        through(places, directory / "warm", replace(traffic, seconds=WARM), stored(FOUR, "warm"))
         seen = through(places, directory / "lateness", traffic, stored(FOUR, "lateness"))
     at = f"{places.name}, level queues:"
     return [

@@ -23,6 +23,8 @@ SPREAD = (1_000, 2_000)
 """Delays, in milliseconds, of what is sent as fast as the broker takes it."""
 NEVER = Path("/nonexistent")
 """No file stops the producer."""
+JAVA = ("-Xms1g", "-Xmx1g")
+"""As much memory as ActiveMQ's own start script gives it, at once, and the collector that Java chooses."""
 TIMES_AS_FAST, PART_AS_LATE = 4, 0.1
 
 
@@ -71,7 +73,7 @@ def figures(name: str, side: Side, count: int, traffic: Traffic) -> list[Figure]
 @contextmanager
 def broker(*, scheduler: bool) -> Iterator[str]:
     """A private ActiveMQ. Raises Unavailable."""
-    with running(activemq.Native(activemq.libraries(), scheduler=scheduler)) as started:
+    with running(activemq.Native(activemq.libraries(), java=JAVA, scheduler=scheduler)) as started:
         yield started.url
 
 

@@ -27,6 +27,8 @@ from brokers.common import Unavailable, any_port, docker_has, listens
 from brokers.private import GivenBroker, PrivateContainer, PrivateProcess, publish, running, until_stopped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from brokers.common import Ports
 
 VERSION = "6.3.1"  # as in activemq.pom.xml
@@ -34,6 +36,9 @@ JARS = 2  # raise it when the pom names others: then they are fetched anew
 POM = "activemq.pom.xml"
 IMAGE = "apache/activemq-classic:6.1.7"
 DEBIAN = Path("/usr/share/activemq/lib")
+
+SMALL = ("-Xmx384m", "-XX:+UseSerialGC")
+"""Java's options where several brokers share a small machine."""
 
 USAGE = """
     <systemUsage><systemUsage>
@@ -155,21 +160,21 @@ class Given(GivenBroker):
 
 
 class Native(PrivateProcess):
-    """A private process: own ports and data, on the loopback interface only. `libraries` are the broker's jars, of 6.x or of 5.x.
+    """A private process: own ports and data, on the loopback interface only. `libraries` are the broker's jars, of 6.x or of 5.x; `java` Java's options.
 
     `settings` (`xml`, `usage`, `scheduler`, `connectors`, `purge`) go to `configuration`.
     """
 
     name = "ActiveMQ"
 
-    def __init__(self, libraries: Path, *, memory: str = "384m", ports: Ports = any_port, **settings: Any) -> None:
+    def __init__(self, libraries: Path, *, java: Sequence[str] = SMALL, ports: Ports = any_port, **settings: Any) -> None:
         super().__init__()
         self.libraries: Path | None = libraries
         stomp, openwire = ports(61613), ports(61616)
         self.url = f"stomp://127.0.0.1:{stomp}"
         self.openwire_url = f"tcp://127.0.0.1:{openwire}"
         self.provider = f"private process of {libraries}"
-        self._memory = memory
+        self._java = java
         self.configure(**settings)
 
     def configure(self, **settings: Any) -> None:
@@ -181,7 +186,7 @@ class Native(PrivateProcess):
         java, jars = shutil.which("java"), f"{self.libraries}/*:{self.libraries}/optional/*"
         if java is None:
             raise Unavailable("there is no `java` (apt install default-jre-headless)")
-        options = [f"-Xmx{self._memory}", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={self.directory}"]
+        options = [*self._java, f"-Djava.io.tmpdir={self.directory}"]
         homes = [f"-Dactivemq.{each}={self.directory}" for each in ("base", "home", "conf")]
         main = ["org.apache.activemq.console.Main", "start", f"xbean:file:{self.directory}/activemq.xml?validate=false"]
         return [java, *options, *homes, "-cp", jars, *main]

@@ -208,6 +208,10 @@ def test_a_priority_is_at_most_nine(priority: int, written: str) -> None:
     assert goes(message(b"", {}, Properties(priority=priority)))["priority"] == written
 
 
+def test_the_usual_priority_is_not_said() -> None:
+    assert "priority" not in goes(message(b"", {}, Properties(priority=4)))
+
+
 def test_a_reply_goes_to_no_queue_of_the_bridge() -> None:
     got = goes(message(b"", {}, Properties(reply_to=b"/temp-queue/a")))
     assert (got.get("reply-to"), got["x-header-reply-to"]) == (None, "/temp-queue/a")

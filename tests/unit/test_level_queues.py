@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from delaybridge.adapters.base import Batch, NotConnected, Received
 from delaybridge.adapters.memory import Memory, broker
-from delaybridge.bridge.level_queues.envelope import Envelope, pack
+from delaybridge.bridge.level_queues.envelope import LONGEST_LINE, Envelope, pack
 from delaybridge.bridge.level_queues.passage import Batched, Finish
 from delaybridge.bridge.level_queues.store import LevelQueues
 from delaybridge.core.fields import plain
@@ -45,6 +45,14 @@ def depth(store: Stepped, place: Path, level: str) -> int:
     """In the queue, or taken from it and staying."""
     passage = next(passage for passage in store.passages if passage.level.name == f"levels.{level}")
     return len(broker(str(place)).queue(passage.level.name)) + passage.staying
+
+
+def test_whoever_looks_into_a_level_sees_in_one_line_what_waits_there() -> None:
+    one = record("a", T0 + MINUTE, chosen_id="a", address="orders", lane="rabbit")
+    headers = plain(pack(Envelope(one, T0, hops=2)).headers)
+    assert headers == {"delaybridge-since": T0, "delaybridge-record": f"id=a due={T0 + MINUTE} hops=2 to=rabbit orders"}
+    headers = plain(pack(Envelope(replace(one, address="x" * 20_000), T0)).headers)
+    assert len(str(headers["delaybridge-record"])) == LONGEST_LINE
 
 
 def test_a_message_goes_down_the_levels_and_is_never_early(store: Stepped, place: Path) -> None:
