@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from .fetched import PartitionRecords
+from .spreading import Spreading
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
         "isolation_level": "read_committed",
-        "partition_assignment_strategy": (CooperativeStickyAssignor(),),
+        "partition_assignment_strategy": (Spreading(),),
         "fetch_max_bytes": 16 << 20,
         "max_partition_fetch_bytes": 1 << 20,
         "session_timeout_ms": int(options.session_timeout * 1000),

@@ -177,6 +177,23 @@ def test_a_member_without_a_partition_is_well_and_takes_over(user: User) -> None
     assert bodies(receive(other, 1)) == ["1"]
 
 
+def test_of_several_topics_each_is_spread_over_all_members(user: User) -> None:
+    prefix = named("p")
+    for topic in ("a", "b", "c"):
+        create_topic(user.url, f"{prefix}.{topic}", 4)
+    first = user.source(f"^{prefix}\\..*")
+    user.send(b"1", topic=f"{prefix}.a")
+    receive(first, 1)  # it has all of them
+    second = user.source(f"^{prefix}\\..*")
+
+    def shares(source: KafkaSource) -> list[int]:
+        source.receive(1, 0.1)
+        assert source._poller is not None
+        return sorted(Counter(partition.topic for partition in source._poller.consumer.assignment()).values())
+
+    wait_until(lambda: shares(first) == shares(second) == [2, 2, 2], "half of each topic at either", 30)
+
+
 def test_a_pattern_finds_topics_that_appear_later(user: User) -> None:
     prefix = named("p")
     create_topic(user.url, prefix + ".a.delayed")
