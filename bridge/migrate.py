@@ -65,7 +65,7 @@ class Moved(msgspec.Struct):
 class Came(msgspec.Struct):
     """What came to the time index. `again` was there already; `strange` is on the shelf, no bridge had put it there.
 
-    `ended` had been cancelled or replaced, and ended here, if it had not before. `left` is what the broker still counts, None where it does not say.
+    `ended` had been cancelled or replaced, and ended here, or had ended already. `left` is what the broker still counts, None where it does not say.
     """
 
     records: int = 0

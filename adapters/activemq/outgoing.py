@@ -42,7 +42,7 @@ LONGEST_HEADER = 10_240
 MOST_HEADERS = 1000
 """ActiveMQ's limits; beyond them it closes the connection."""
 USUAL_PRIORITY = 4
-"""What ActiveMQ gives where nothing is said; saying it would cost one more header, of which it allocates 10 KB for each that it reads."""
+"""What ActiveMQ gives where nothing is said. Saying it would be one header more, and ActiveMQ allocates 10 KB for each that it reads."""
 _OTHERS = 15
 """Room for the headers that others put into the frame: where it goes, its receipt or transaction, what shows that a message is scheduled."""
 _LATEST = 2**63 - 1

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 
 class Spreading(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-python has no types
-    """Each topic is spread evenly over all that want it; then, that no partition moves that need not.
+    """Spreads each topic evenly over all that want it, and then all topics together. A group that is settled moves nothing.
 
     kafka-python's own moves partitions in the order of their topics' names until all have equally many, so that of two bridges one has one half of the
     levels and one the other: where nearly all messages have the same delay, one of them does nothing. The leader decides alone, and what the members
     tell it is the same, so bridges with either share a group.
 
-    As KIP-429 has it, what has an owner goes to nobody else before that one has let it go, and joined again.
+    As KIP-429 has it, what has an owner goes to nobody else before that one has let it go, and joined again. Whoever was away for longer than its session
+    claims what it has no more: that goes to nobody until `Poller.fail` has ended its membership, too.
     """
 
     def assign(self, cluster: Any, members: Iterable[Any]) -> dict[str, Any]:
@@ -34,9 +35,8 @@ class Spreading(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pytho
             for partition in known[member].partitions:
                 claims[partition].append(member)
         topics = {topic: sorted(cluster.partitions_for_topic(topic) or ()) for topic in wanting}
-        owners = {partition: owners[0] for partition, owners in claims.items() if len(owners) == 1}
         given: dict[str, list[tuple[str, list[int]]]] = {member: [] for member in known}
-        for topic, shares in spread(topics, wanting, owners).items():
+        for topic, shares in spread(topics, wanting, claims).items():
             for member, numbers in shares.items():
                 free = [number for number in numbers if claims.get(TopicPartition(topic, number), [member]) == [member]]
                 if free:
@@ -45,30 +45,28 @@ class Spreading(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pytho
 
 
 def spread(
-    topics: Mapping[str, Sequence[int]], wanting: Mapping[str, Sequence[str]], owners: Mapping[TopicPartition, str]
+    topics: Mapping[str, Sequence[int]], wanting: Mapping[str, Sequence[str]], claims: Mapping[TopicPartition, Sequence[str]]
 ) -> dict[str, dict[str, list[int]]]:
     """For each topic who gets which of its partitions, once those who have others now have let them go.
 
-    Members that want the same topics get as many partitions of each, and of all of them, but for one at most. The same members and owners get the same;
-    and where each has what this gave it, so do they again.
+    `claims` says who has what; what two say they have belongs to neither. Members that want the same topics get as many partitions of each, and of all of
+    them, but for one at most. Where each has what this gave it, it gives the same again.
     """
     total: Counter[str] = Counter()
-    return {topic: _shared(topic, topics[topic], wanting[topic], owners, total) for topic in sorted(topics)}
+    return {topic: _shared(topic, topics[topic], wanting[topic], claims, total) for topic in sorted(topics)}
 
 
 def _shared(
-    topic: str, numbers: Sequence[int], members: Sequence[str], owners: Mapping[TopicPartition, str], total: Counter[str]
+    topic: str, numbers: Sequence[int], members: Sequence[str], claims: Mapping[TopicPartition, Sequence[str]], total: Counter[str]
 ) -> dict[str, list[int]]:
-    owned: dict[str, list[int]] = {member: [] for member in members}
-    for number in numbers:
-        owner = owners.get(TopicPartition(topic, number), "")
-        if owner in owned:
-            owned[owner].append(number)
+    by_number = {number: claims.get(TopicPartition(topic, number), []) for number in numbers}
+    owned = {member: [number for number, claimed in by_number.items() if claimed == [member]] for member in members}
     each, left = divmod(len(numbers), len(members))
     by_need = sorted(members, key=lambda member: (total[member], -len(owned[member]), member))
     shares = {member: owned[member][: each + (place < left)] for place, member in enumerate(by_need)}
     kept = {number for share in shares.values() for number in share}
-    free = iter([number for number in numbers if number not in kept])
+    # What nobody has comes first: whoever is first in need has it at once then, and is first again when the others have let go.
+    free = iter(sorted(by_number.keys() - kept, key=lambda number: (bool(by_number[number]), number)))
     for place, member in enumerate(by_need):
         share = shares[member]
         share += (next(free) for _ in range(each + (place < left) - len(share)))

@@ -94,7 +94,7 @@ class Claims:
             with self._lock:
                 self._uncertain.append(entry)
             return False
-        fate = entry.over or register.fate(entry.record.id, entry.claim)
+        fate = register.fate(entry.record.id, entry.claim)
         if fate is not None and self._waiting.take(entry.key) is not None:
             self._withdraw(entry, entry.claim, fate)
         return fate is None
@@ -118,17 +118,12 @@ class Claims:
             self._wake(entry.record.lane, entry.record.schedule.due)
 
     def _decided(self, ids: set[str]) -> None:
-        """Withdraw at once what is in memory: a destination that refuses may keep it there for long.
-
-        What is handed out is asked about once more before it goes. That it is `over` may be forgotten by then, where much else ends.
-        """
+        """Withdraw at once what is in memory: a destination that refuses may keep it there for long, and what has ended may be forgotten by then."""
         assert self.register is not None
         for entry, claim in self._waiting.bearing(ids):
             fate = self.register.fate(entry.record.id, claim)
             if fate is not None and self._waiting.withdraw(entry.key) is not None:
                 self._withdraw(entry, claim, fate)
-            elif fate is not None and fate[0] == "over":
-                entry.over = fate
 
     def _withdraw(self, entry: Entry, claim: Claim, fate: Fate) -> None:
         self._end(entry.record, claim, fate, entry.origin, entry.finish)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 REMEMBERED = 10_000
 """Of each kind, the latest."""
 
-UNDELIVERED = frozenset(("cancelled", "replaced"))
-"""Endings that somebody else decided, not who delivers: whoever holds such a message still must not."""
+DECIDED = frozenset(("cancelled", "replaced"))
+"""Endings that the log decides, not who delivers: whoever holds such a message still must not deliver it."""
 
 Value = TypeVar("Value")
 
@@ -49,13 +49,13 @@ class Endings:
     def __init__(self) -> None:
         self._last: _Latest[Ended] = _Latest()
         self._by_message: _Latest[Ended] = _Latest()
-        self._undelivered: _Latest[Ended] = _Latest()  # apart, or a second of busy deliveries would make them forgotten
+        self._decided: _Latest[Ended] = _Latest()  # apart, or a second of busy deliveries would make them forgotten
         self._cancels: _Latest[bool] = _Latest()
 
     def message(self, id: bytes, ended: Ended) -> None:  # noqa: A002 - the field's own word
         """A message that bore this id has ended."""
         self._last.put(id, ended)
-        kept = self._undelivered if ended.event in UNDELIVERED else self._by_message
+        kept = self._decided if ended.event in DECIDED else self._by_message
         kept.put(ended.claim.mark + id, ended)
 
     def cancel(self, id: bytes, mark: bytes) -> None:  # noqa: A002 - the field's own word
@@ -68,7 +68,7 @@ class Endings:
 
     def of(self, id: bytes, mark: bytes) -> Ended | None:  # noqa: A002 - the field's own word
         """How this message ended."""
-        return self._undelivered.get(mark + id) or self._by_message.get(mark + id)
+        return self._decided.get(mark + id) or self._by_message.get(mark + id)
 
     def spent(self, id: bytes, mark: bytes) -> bool:  # noqa: A002 - the field's own word
         """Whether this cancel has done its work."""

@@ -41,7 +41,6 @@ _decode = msgspec.msgpack.Decoder(Envelope).decode
 LONGEST_KEY = 255
 """Bytes. A longer key is no header that every broker takes."""
 
-
 LONGEST_LINE = 1_000
 """Characters. For people it is enough, and ActiveMQ takes no more than 10 KB."""
 
@@ -49,13 +48,8 @@ LONGEST_LINE = 1_000
 def pack(envelope: Envelope) -> Message:
     """The message. It has the record's key, or a digest of that: what has the same key stays in one partition, and in order."""
     record = envelope.record
-    told = (
-        ("delaybridge-since", envelope.since),
-        (
-            "delaybridge-record",
-            f"id={record.id} due={record.schedule.due} hops={envelope.hops} to={record.lane} {record.address}"[:LONGEST_LINE],
-        ),
-    )
+    line = f"id={record.id} due={record.schedule.due} hops={envelope.hops} to={record.lane} {record.address}"
+    told = (("delaybridge-since", envelope.since), ("delaybridge-record", line[:LONGEST_LINE]))
     key = record.message.key
     if key is not None and len(key) > LONGEST_KEY:
         key = blake2b(key, digest_size=16).hexdigest().encode()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 import msgspec
 
 from ...adapters.log import Line
-from .endings import UNDELIVERED, Ended, Endings
+from .endings import DECIDED, Ended, Endings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,9 +102,9 @@ def _fated(id: str, mark: bytes, fate: Decision) -> Line:  # noqa: A002 - the fi
     return Line(_key(_FATE, mark, id), _encode((fate[1], _FATES.index(fate[0]), -1)))
 
 
-def undelivered(line: Line) -> bool:
-    """Whether it says that a message has ended without being delivered."""
-    return line.value is None and line.note.partition(b" ")[0].decode() in UNDELIVERED
+def is_decision(line: Line) -> bool:
+    """Whether it says that a message has ended by what the log had decided."""
+    return line.value is None and line.note.partition(b" ")[0].decode() in DECIDED
 
 
 def parts(line: Line) -> tuple[bytes, bytes]:
@@ -186,7 +186,7 @@ class Ids:
     def fate(self, id: str, claim: Claim) -> Fate | None:  # noqa: A002 - the field's own word
         """Why this message must not be delivered, None where it may. Of one that the log does not know (any more) nothing is said: it may.
 
-        It may also where somebody else has delivered it already, which the broker does not know: its own end may not be complete.
+        So may one that somebody has delivered already and the broker gives again: what was to follow, as a dead letter, may not have been confirmed.
         """
         words = self.words(id)
         own = next((word for word in words if word.mark == claim.mark), None)
@@ -197,7 +197,7 @@ class Ids:
             return None
         if ended.claim.place != claim.place:
             return "replaced", ended.at  # of two copies the other one has ended
-        return ("over", ended.at) if ended.event in UNDELIVERED else None
+        return ("over", ended.at) if ended.event in DECIDED else None
 
     def contested(self, id: bytes) -> bool:  # noqa: A002 - the field's own word
         """Whether more is said of it than that one message bears it."""

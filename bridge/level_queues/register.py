@@ -25,7 +25,7 @@ from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
 from ..workers import Worker
-from .ids import ENDED, MARK, Claim, Ids, cancelling, claiming, fate_of, going_on, parts, undelivered, withdrawn
+from .ids import ENDED, MARK, Claim, Ids, cancelling, claiming, fate_of, going_on, is_decision, parts, withdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ AT_ONCE = 2_000
 """Lines that are written together."""
 
 GONE_FOR = 3_600.0
-"""Seconds without a connection after which the log is read anew: what was forgotten in it meanwhile may have left it."""
+"""Seconds without a look, as on a machine that was suspended, after which the log is read anew: what was forgotten in it meanwhile may have left it."""
 
 
 class Claiming(NamedTuple):
@@ -235,6 +235,8 @@ class Register:
     def look(self, stopping: Callable[[], bool]) -> None:
         """Read all that stands in the log at this moment, and what comes within LOOK; write what is to be written. Raises NotConnected."""
         asked = uptime()
+        if float("-inf") < self._seen < asked - GONE_FOR:
+            raise NotConnected("the log of ids was not read for so long that it is read anew")
         self._end = self._log.end()
         while self._ids.read < self._end and not stopping():
             self._read(LOOK)
@@ -266,7 +268,7 @@ class Register:
         own = mark in self._own_endings
         if line.value is not None or own:
             self._outgoing += spent
-        if self._ids.contested(id_) or (undelivered(line) and not own):
+        if self._ids.contested(id_) or (is_decision(line) and not own):
             contested.add(id_.decode())
         if line.value is None:
             self._own_endings.discard(mark)

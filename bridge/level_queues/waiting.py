@@ -17,7 +17,7 @@ from ...core.uptime import uptime
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from .ids import Claim, Fate
+    from .ids import Claim
     from .passage import Finish, Taken
 
 _SHARE = 10
@@ -28,7 +28,7 @@ class Entry:
     """One record in memory. `origin` is what it came over; `finish` lets the broker forget it; `gone` says that a heap may.
 
     `next` is the following occurrence that is published together with it. `claim` is where it stands in the log of ids,
-    `since` when it came here (`uptime`). `over` is its fate where it was handed out when somebody else ended it.
+    `since` when it came here (`uptime`).
     """
 
     __slots__ = (
@@ -43,7 +43,6 @@ class Entry:
         "order",
         "origin",
         "out",
-        "over",
         "place",
         "record",
         "since",
@@ -53,7 +52,6 @@ class Entry:
         self.record = record
         self.claim = claim
         self.since = 0.0 if claim is None else uptime()
-        self.over: Fate | None = None
         self.next: Record | None = None
         self.origin = origin
         self.finish = finish
@@ -229,9 +227,10 @@ class Waiting:
                     self._entries[entry.key] = entry
 
     def bearing(self, ids: Container[str]) -> list[tuple[Entry, Claim]]:
-        """What bears one of these ids by a claim, handed out or not."""
+        """What bears one of these ids by a claim, and is not handed out."""
         with self._lock:
-            return [(entry, entry.claim) for entry in self._entries.values() if entry.claim is not None and entry.record.id in ids]
+            entries = (entry for entry in self._entries.values() if not entry.out and entry.record.id in ids)
+            return [(entry, entry.claim) for entry in entries if entry.claim is not None]
 
     def withdraw(self, key: bytes) -> Entry | None:
         """As `take`, but None where it is handed out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from delaybridge.bridge.level_queues.waiting import Entry
     from delaybridge.core.ledger import Event
     from delaybridge.core.store import Record
 
@@ -67,10 +65,7 @@ class Claiming(Stepped):
             assert entry.claim is not None
             for line in self.register._ids.ending(entry.record.id, entry.claim, event, T0):
                 broker(self.name).append("levels.ids", [line])
-            wait_until(partial(self._heard, entry), "this one to hear of it")
-
-    def _heard(self, entry: Entry) -> bool:
-        return entry.over is not None or self._waiting.find(entry.key) is None
+            self.read()
 
     def left(self) -> int:
         """What the broker still has once this bridge has let go of all."""

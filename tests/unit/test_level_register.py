@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +18,7 @@ from delaybridge.bridge.level_queues.register import MARGIN, Cancelling, Claimin
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Answer
+from delaybridge.core.uptime import uptime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -273,11 +273,23 @@ def test_nothing_is_certain_for_a_bridge_that_has_not_looked_lately(shared: Call
     assert not bridge.register.certain(claim, NEVER)
 
 
+def test_after_a_machine_was_suspended_for_long_the_log_is_read_anew(shared: Callable[[], Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka may have dropped the line that says how something ended."""
+    bridge = Bridge(shared()).start()
+    bridge.knows(bridge.claim())
+    before = bridge.register._ids
+
+    monkeypatch.setattr(module, "uptime", lambda: uptime() + 2 * module.GONE_FOR)
+
+    wait_until(lambda: bridge.register._ids is not before and bridge.register.size == 1, "it to be read anew")
+    bridge.stop()
+
+
 def test_a_claim_of_which_a_log_that_was_made_anew_knows_nothing_keeps_nobody_waiting(bridges: tuple[Bridge, Bridge]) -> None:
     one, _ = bridges
     claim = Claim(b"12345678", 1_000)
     assert not one.register.certain(claim, NEVER)
-    came = time.monotonic()
+    came = uptime()
     wait_until(lambda: one.register.certain(claim, came), "a look at the log")
     assert one.register.fate("a", claim) is None
 
