@@ -215,6 +215,7 @@ def test_what_of_a_level_cannot_be_delivered_does_not_hold_up_the_group(monkeypa
     inbox.open(STAYS, None)
     now = [1000.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(poller_module, "uptime", clock.monotonic)
     monkeypatch.setattr(poller_module, "time", clock)
     poller.still, poller._passed = 5.0, now[0]
 
