@@ -266,18 +266,18 @@ class _Keeper:
         came.records += fresh
         came.again += len(records) - fresh
         came.strange += len(strange)
+        came.ended += len(batch.messages) - len(records) - len(strange)
         self._tell(came.records)
 
     def _sort(self, envelope: Envelope, now: int, records: list[Record], told: list[Told]) -> None:
         record, claim = envelope.record, envelope.claim
         fate = None if claim is None else self._ids.fate(record.id, claim)
         event = None if fate is None else fate[0]
+        if event == "over":
+            return
         if event is None:
             records.append(record)
         else:
-            self.came.ended += 1
-            if event == "over":
-                return
             told.append(Told(event, now, record))
         if claim is not None:
             self._endings += self._ids.ending(record.id, claim, event, now)

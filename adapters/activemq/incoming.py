@@ -43,6 +43,9 @@ TEXTS = {
 }
 """Headers that are properties of the same meaning; the first three have a place of their own in ActiveMQ's messages."""
 
+USUAL_PRIORITY = 4
+"""What a message has where nothing is said."""
+
 _TAKEN = frozenset((
     b"destination", b"destination-type", b"original-destination", b"message-id", b"subscription", b"ack", b"redelivered", b"persistent", b"priority",
     b"expires", b"timestamp", b"content-length", b"amq-msg-type", MESSAGE_ID, *TEXTS,
@@ -127,12 +130,12 @@ def _properties(headers: dict[bytes, bytes], sent: int | None, sized: bool) -> P
     expires = _number(headers.get(b"expires"))
     if expires is not None:
         values["expiration"] = b"%d" % max(1, expires - (sent or expires))
-    priority = headers.get(b"priority", b"4")
+    priority = headers.get(b"priority", b"")
     return Properties(
         **values,
         message_id=headers.get(MESSAGE_ID) or headers.get(b"message-id", b"").rpartition(b",")[2] or None,
         delivery_mode=2 if headers.get(b"persistent") == b"true" else 1,
-        priority=int(priority) if len(priority) == 1 and priority.isdigit() else 4,
+        priority=int(priority) if len(priority) == 1 and priority.isdigit() else USUAL_PRIORITY,
         timestamp_ms=_number(headers.get(TIMESTAMP)) or sent,
         text=not sized or headers.get(b"amq-msg-type") == b"text",
     )

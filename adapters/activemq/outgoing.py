@@ -31,7 +31,7 @@ from ...core.reasons import Reason
 from ..base import SINCE, Rejected
 from ..texts import text_of
 from .frames import escaped
-from .incoming import KEY, MESSAGE_ID, TEXTS, TIMESTAMP, TOMBSTONE
+from .incoming import KEY, MESSAGE_ID, TEXTS, TIMESTAMP, TOMBSTONE, USUAL_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 LONGEST_HEADER = 10_240
 MOST_HEADERS = 1000
 """ActiveMQ's limits; beyond them it closes the connection."""
-USUAL_PRIORITY = 4
-"""What ActiveMQ gives where nothing is said. Saying it would be one header more, and ActiveMQ allocates 10 KB for each that it reads."""
 _OTHERS = 15
 """Room for the headers that others put into the frame: where it goes, its receipt or transaction, what shows that a message is scheduled."""
 _LATEST = 2**63 - 1
@@ -135,7 +133,10 @@ def _line(name: bytes, value: bytes) -> bytes:
 
 def _standard(properties: Properties, now: int, *, persistent: bool) -> list[bytes]:
     lines = [b"persistent:true\n" if persistent or properties.delivery_mode != 1 else b"persistent:false\n"]
-    if properties.priority not in (None, USUAL_PRIORITY):
+    if properties.priority not in (
+        None,
+        USUAL_PRIORITY,
+    ):  # it would be one header more, and ActiveMQ allocates 10 KB for each that it reads
         lines.append(b"priority:%d\n" % min(9, properties.priority))
     if properties.expiration is not None:
         if not properties.expiration.isdigit():

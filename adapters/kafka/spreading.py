@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kafka import TopicPartition
@@ -63,13 +64,12 @@ def _shared(
     owned = {member: [number for number, claimed in by_number.items() if claimed == [member]] for member in members}
     each, left = divmod(len(numbers), len(members))
     by_need = sorted(members, key=lambda member: (total[member], -len(owned[member]), member))
-    shares = {member: owned[member][: each + (place < left)] for place, member in enumerate(by_need)}
+    quotas = {member: each + (place < left) for place, member in enumerate(by_need)}
+    shares = {member: owned[member][:quota] for member, quota in quotas.items()}
     kept = {number for share in shares.values() for number in share}
     # What nobody has comes first: whoever is first in need has it at once then, and is first again when the others have let go.
     free = iter(sorted(by_number.keys() - kept, key=lambda number: (bool(by_number[number]), number)))
-    for place, member in enumerate(by_need):
-        share = shares[member]
-        share += (next(free) for _ in range(each + (place < left) - len(share)))
-        share.sort()
-        total[member] += len(share)
+    for member, quota in quotas.items():
+        shares[member] = sorted((*shares[member], *islice(free, quota - len(shares[member]))))
+        total[member] += quota
     return shares

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from ...core.ledger import Event
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 REMEMBERED = 10_000
 """Of each kind, the latest."""
 
-DECIDED = frozenset(("cancelled", "replaced"))
-"""Endings that the log decides, not who delivers: whoever holds such a message still must not deliver it."""
+DECIDED: tuple[Literal["cancelled", "replaced"], ...] = ("cancelled", "replaced")
+"""Endings that the log decides, not who delivers: whoever holds such a message still must not deliver it. In the log they stand by their number."""
 
 Value = TypeVar("Value")
 

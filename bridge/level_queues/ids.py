@@ -44,8 +44,6 @@ MARK = 8
 
 _PLACE = struct.Struct(">q")
 _HEAD = 1 + MARK + _PLACE.size
-_FATES: tuple[Literal["cancelled", "replaced"], ...] = ("cancelled", "replaced")
-"""By the number that stands in a line."""
 
 
 class Claim(msgspec.Struct, array_like=True, frozen=True):
@@ -99,7 +97,7 @@ def withdrawn(id: str, mark: bytes) -> Line:  # noqa: A002 - the field's own wor
 
 
 def _fated(id: str, mark: bytes, fate: Decision) -> Line:  # noqa: A002 - the field's own word
-    return Line(_key(_FATE, mark, id), _encode((fate[1], _FATES.index(fate[0]), -1)))
+    return Line(_key(_FATE, mark, id), _encode((fate[1], DECIDED.index(fate[0]), -1)))
 
 
 def is_decision(line: Line) -> bool:
@@ -268,5 +266,5 @@ def _words(lines: Sequence[bytes]) -> list[Word]:
             more.append((kind, mark, at, value))
     for kind, mark, at, value in more:
         if mark in found:
-            found[mark] = found[mark]._replace(**({"until": value} if kind == _DUE else {"fate": (_FATES[value], at)}))
+            found[mark] = found[mark]._replace(**({"until": value} if kind == _DUE else {"fate": (DECIDED[value], at)}))
     return sorted(found.values(), key=lambda word: word.place)

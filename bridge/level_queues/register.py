@@ -141,10 +141,9 @@ class Register:
     def _line(self, entry: Claiming | Cancelling, mark: bytes, now: int) -> Line | None:
         """None for a message that has come to its end, and for a cancel that has done its work."""
         with self._changed:
+            if self._ids.has_ended(entry.id, mark):
+                return None
             before = next((word.place for word in self._ids.words(entry.id) if word.mark == mark), -1)
-            ended = self._ids.has_ended(entry.id, mark)
-        if ended:
-            return None
         if isinstance(entry, Cancelling):
             return cancelling(entry.id, mark, now, entry.until, before)
         return claiming(entry.id, mark, now, entry.due, before)

@@ -85,6 +85,11 @@ def bridges(directory: Path, config: dict[str, Any], number: int) -> Iterator[No
         yield
 
 
+def waited(wait: int) -> None:
+    """Until all that was loaded at levels of up to so many milliseconds may leave them, and a second: no bridge is there yet that could tell."""
+    time.sleep(wait / 1000 + 1)
+
+
 def delivered(places: Places, directory: Path, count: int, number: int) -> float:
     """Messages per second, from four levels that were loaded before the bridges start and have all waited for long enough."""
     places.empty(SOURCE, DESTINATION)
@@ -92,7 +97,7 @@ def delivered(places: Places, directory: Path, count: int, number: int) -> float
     waits = parse_levels(FOUR)
     for wait in waits:
         loaded(places, config, wait, count // len(waits), now_ms() + wait)
-    time.sleep(max(waits) / 1000 + 1)
+    waited(max(waits))
     places.depth(DESTINATION)  # where counting is taking, it begins here
     with bridges(directory, config, number):
         return places.speed(lambda: places.depth(DESTINATION), count)
@@ -102,7 +107,8 @@ def hopped(places: Places, directory: Path, count: int) -> float:
     """Messages per second that go from the first level to the second."""
     places.empty(SOURCE, DESTINATION)
     config = made(places, PAIR, "hops")
-    loaded(places, config, 1_000, count, now_ms() + 30 * DAY)
-    time.sleep(2)
+    first = min(parse_levels(PAIR))
+    loaded(places, config, first, count, now_ms() + 30 * DAY)
+    waited(first)
     with bridges(directory, config, 1):
         return places.speed(lambda: places.depth(f"{PREFIX}.hops.1d"), count)

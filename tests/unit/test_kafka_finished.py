@@ -21,10 +21,7 @@ def given_out(offsets: range | list[int], base: int = 0, text: str = "") -> Fini
 
 
 def test_what_is_finished_behind_a_committed_offset_is_counted_by_the_text_beside_it() -> None:
-    finished = Finished()
-    for offset in range(10):
-        finished.admit(offset)
-        finished.give(offset)
+    finished = given_out(range(10))
     for offset in (0, 1, 5, 6, 9):
         finished.finish(offset)
     assert (finished.base, finished_behind(finished.text())) == (2, 3)
