@@ -133,10 +133,8 @@ def _line(name: bytes, value: bytes) -> bytes:
 
 def _standard(properties: Properties, now: int, *, persistent: bool) -> list[bytes]:
     lines = [b"persistent:true\n" if persistent or properties.delivery_mode != 1 else b"persistent:false\n"]
-    if properties.priority not in (
-        None,
-        USUAL_PRIORITY,
-    ):  # it would be one header more, and ActiveMQ allocates 10 KB for each that it reads
+    # The usual one would be a header more, and ActiveMQ allocates 10 KB for each that it reads.
+    if properties.priority not in (None, USUAL_PRIORITY):
         lines.append(b"priority:%d\n" % min(9, properties.priority))
     if properties.expiration is not None:
         if not properties.expiration.isdigit():
