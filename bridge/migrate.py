@@ -2,12 +2,14 @@
 
 A record keeps its id, its occurrence, its due time and the time at which it was taken in, and the ledger tells nothing of it: the schedule goes on. Each batch
 is durable at its new place before it is forgotten at its old one, so a move that was interrupted is simply begun again. Towards the time index
-nothing is doubled by that, because ids tell what is there already; towards level queues at most the one batch that was under way.
+nothing is doubled by that, because ids tell what is there already; towards level queues at most the one batch that was under way, and of that nothing
+whose id the log of ids there knows.
 """
 
 from __future__ import annotations
 
 import contextlib
+import struct
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -24,8 +26,8 @@ from ..core.time_index.made import is_made
 from .intake.planner import carrier
 from .level_queues.build import dead_letters, ids, levelled, queues
 from .level_queues.envelope import Envelope, pack, unpack
-from .level_queues.ids import Ids
-from .level_queues.register import Claiming, claims, read_all
+from .level_queues.ids import ENDED, Ids
+from .level_queues.register import Claiming, claims, mark_of, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +103,7 @@ class Place(NamedTuple):
         found = [self.log is not None and _claims(each) for each in records]
         if self.log is None or not any(found):
             return [None] * len(records)
-        entries = [Claiming(each.id, each.schedule.due) for each, wanted in zip(records, found, strict=True) if wanted]
+        entries = [Claiming(each.id, each.schedule.due, _mark(each)) for each, wanted in zip(records, found, strict=True) if wanted]
         left = iter(claims(self.log, known, entries, now))
         return [next(left) if wanted else None for wanted in found]
 
@@ -125,6 +127,11 @@ class Place(NamedTuple):
 def _claims(record: Record) -> bool:
     """Whether a producer chose its id, or it is a series; see level_queues/claims.py."""
     return not record.is_carrier and (record.schedule.recurrence is not None or not is_made(record.id))
+
+
+def _mark(record: Record) -> bytes:
+    """The same for this record whenever it is moved, and another one for whatever is sent under its id for the same instant later."""
+    return mark_of(record.id, struct.pack(">qq", record.schedule.due, record.taken))
 
 
 def place(config: Config, broker: str, prefix: str) -> Place:
@@ -178,7 +185,9 @@ def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) ->
             now = clock()
             found, cursor = index.leaving(OUT, cursor, now)
             claimed = there.claimed([due.record for due in found], known, now)
-            outlet.publish([there.at_level(due.record, claim, now) for due, claim in zip(found, claimed, strict=True)])
+            outlet.publish(
+                [there.at_level(due.record, claim, now) for due, claim in zip(found, claimed, strict=True) if claim is not ENDED]
+            )
             index.move_out([due.key for due in found])
             moved.records += len(found)
             tell(moved.records)

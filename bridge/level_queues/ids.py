@@ -47,10 +47,14 @@ _HEAD = 1 + MARK + _PLACE.size
 
 
 class Claim(msgspec.Struct, array_like=True, frozen=True):
-    """What a waiting message bears: its mark, and the place of its claim in the log."""
+    """What a waiting message bears: its mark, and the place of its claim in the log.
+
+    `moved`: it came from another store, which tells the ledger nothing; so neither does a copy that was left behind when that was interrupted.
+    """
 
     mark: bytes
     place: int
+    moved: bool = False
 
 
 ENDED = Claim(b"", -1)
@@ -189,12 +193,12 @@ class Ids:
         words = self.words(id)
         own = next((word for word in words if word.mark == claim.mark), None)
         if own is not None:
-            return ("replaced", own.at) if claim.place < own.last else fate_of(words, own)
+            return _copy(claim, own.at) if claim.place < own.last else fate_of(words, own)
         ended = self._endings.of(id.encode(), claim.mark)
         if ended is None:
             return None
         if ended.claim.place != claim.place:
-            return "replaced", ended.at  # of two copies the other one has ended
+            return _copy(claim, ended.at)  # the other one has ended
         return ("over", ended.at) if ended.event in DECIDED else None
 
     def contested(self, id: bytes) -> bool:  # noqa: A002 - the field's own word
@@ -230,6 +234,11 @@ class Ids:
                 if word.until < (now if word.cancel else now - most) and not (word.cancel and _targets(words, word))
             }
             yield from (Line(each[: 1 + MARK] + id_, None) for each in lines if each[1 : 1 + MARK] in old)
+
+
+def _copy(claim: Claim, at: int) -> Fate:
+    """What becomes of one of two copies."""
+    return ("over", at) if claim.moved else ("replaced", at)
 
 
 def fate_of(words: Sequence[Word], own: Word) -> Decision | None:

@@ -303,14 +303,15 @@ class Register:
 
 
 def claims(shared: Log, known: Ids, entries: Sequence[Claiming], now: int) -> list[Claim]:
-    """Claims of messages that come from elsewhere, without a bridge. Those that are `known` already are not made again. Raises AdapterError."""
-    marks = [mark_of(entry.id, entry.due.to_bytes(8, "big")) for entry in entries]
-    before = [
-        next((word.last for word in known.words(entry.id) if word.mark == mark), None) for entry, mark in zip(entries, marks, strict=True)
-    ]
-    fresh = [(entry, mark) for entry, mark, place in zip(entries, marks, before, strict=True) if place is None]
-    places = iter(shared.append([claiming(entry.id, mark, now, entry.due) for entry, mark in fresh]) if fresh else ())
-    return [Claim(mark, next(places) if place is None else place) for mark, place in zip(marks, before, strict=True)]
+    """Claims of messages that move here from another store, as their marks say. ENDED for what has come to its end. Raises AdapterError.
+
+    What is `known` moved before, and that was interrupted: it claims again where it stood first, and of its copies only this one counts.
+    """
+    before = [next((word.place for word in known.words(entry.id) if word.mark == entry.mark), -1) for entry in entries]
+    fresh = [not known.has_ended(entry.id, entry.mark) for entry in entries]
+    lines = [claiming(entry.id, entry.mark, now, entry.due, first) for entry, first, new in zip(entries, before, fresh, strict=True) if new]
+    places = iter(shared.append(lines) if lines else ())
+    return [Claim(entry.mark, next(places), moved=True) if new else ENDED for entry, new in zip(entries, fresh, strict=True)]
 
 
 def read_all(shared: Log) -> Ids:

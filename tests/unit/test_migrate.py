@@ -363,3 +363,58 @@ def test_what_a_bridge_had_ended_and_told_of_before_it_was_killed_does_not_come_
     assert (came.records, came.ended) == (1, 1)
     assert bodies(take(index, T0 + HOUR)) == ["b"]
     assert "cancelled" not in {event for event, count in index.counts().events.items() if count}
+
+
+def test_of_a_series_whose_move_was_killed_only_the_later_copy_goes_on_and_the_ledger_hears_of_one(
+    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(index, record("tick", T0 + HOUR, every=MINUTE), record("a", T0 + HOUR, chosen_id="a"))
+    with monkeypatch.context() as killed:
+        killed.setattr(index, "move_out", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            out(index, there)
+    out(index, there)
+
+    found, known = [unpack(each) for each in messages(there, "1h")], there.known()
+    fates = [known.fate(each.record.id, each.claim) for each in found if each.claim is not None]
+    assert [fate and fate[0] for fate in fates] == ["over", "over", None, None]
+    assert [each.record.id for each in found[:2]] == [each.record.id for each in found[2:]]
+    assert (back(index, there).records, index.counts().pending, len(there.known())) == (2, 2, 0)
+    assert "replaced" not in {event for event, count in index.counts().events.items() if count}
+
+
+def test_what_level_queues_delivered_after_a_move_was_killed_does_not_move_again(
+    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(index, record("a", T0 + HOUR, chosen_id="a"), record("b", T0 + HOUR, chosen_id="b"))
+    with monkeypatch.context() as killed:
+        killed.setattr(index, "move_out", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            out(index, there)
+    claims = {envelope.record.id: envelope.claim for envelope in map(unpack, messages(there, "1h"))}
+    assert there.log is not None
+    assert claims["a"] is not None
+    there.log.append(there.known().ending("a", claims["a"], "delivered", T0 + HOUR))
+    out(index, there, T0 + HOUR)
+
+    assert sorted(texts([unpack(each).record for queue in ("0", "1h") for each in messages(there, queue)])) == ["a", "b", "b"]
+    assert index.counts().pending == 0
+
+
+def test_what_is_sent_again_for_the_same_instant_is_no_copy_of_what_was_cancelled(index: TimeIndex, there: Place) -> None:
+    give(index, record("first", T0 + 2 * HOUR, chosen_id="a"))
+    out(index, there)
+    assert there.log is not None
+    there.log.append([cancelling("a", b"a cancel", T0 + 5, 0)])
+    assert back(index, there).ended == 1
+
+    give(index, replace(record("second", T0 + 2 * HOUR, chosen_id="a"), taken=T0 + 10), now=T0 + 10)
+    out(index, there, T0 + 20)
+
+    assert texts(levels(there)["1h"]) == ["second"]
+    assert back(index, there, T0 + 30).records == 1
+    assert bodies(take(index, T0 + 2 * HOUR)) == ["second"]
+
+
+def _killed(_: Sequence[bytes]) -> None:
+    raise KeyboardInterrupt
