@@ -135,8 +135,10 @@ class Client:
 def jms(broker: Broker, *arguments: str) -> list[list[str]]:
     """Run Jms.java against the broker: what it printed, line by line, cut at the tabs. Raises Unavailable."""
     java = shutil.which("java")
-    if java is None or broker.libraries is None or not broker.openwire_url:
-        raise Unavailable("a JMS client needs java, the broker's jars and its OpenWire port")
+    if java is None or broker.libraries in (None, DEBIAN) or not broker.openwire_url:
+        raise Unavailable(
+            "a JMS client needs java, the jars of a broker that speaks Jakarta's JMS, which Debian's does not, and its OpenWire port"
+        )
     command = [java, "-cp", f"{broker.libraries}/*", str(Path(__file__).with_name("Jms.java")), broker.openwire_url, *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

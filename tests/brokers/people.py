@@ -38,16 +38,17 @@ def run(stack: ExitStack) -> str:
 
 
 def missing() -> str:
-    """The modules of those brokers that nobody gives, Docker does not run, and that are not installed."""
+    """The modules of those brokers that nobody gives, Docker does not run, and that are not installed: of ActiveMQ the current release, not Debian's."""
     return " ".join(module.__name__.removeprefix("brokers.") for module in BROKERS.values() if not _there(module))
 
 
 def _there(module: Any) -> bool:
     try:
-        module.choose().stop()  # which removes what choosing made
+        broker = module.choose()
     except Unavailable:
         return False
-    return True
+    broker.stop()  # which removes what choosing made
+    return not isinstance(broker, activemq.Native) or broker.libraries != activemq.DEBIAN
 
 
 def _start(module: Any, stack: ExitStack) -> Any:
