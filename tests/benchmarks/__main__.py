@@ -59,7 +59,7 @@ def both(places: Places, directory: Path, count: int) -> list[Figure]:
 
 
 def on_kafka(directory: Path) -> list[Figure]:
-    with kafka.start() as running:
+    with kafka.start(java=kafka.USUAL) as running:
         return both(Topics(running.url), directory, RELAYED)
 
 
@@ -71,14 +71,14 @@ def on_activemq(directory: Path) -> list[Figure]:
 def isolated(directory: Path) -> list[Figure]:
     """On each broker."""
     figures = on_rabbitmq(lambda url: isolation(Queues(url), directory / "rabbitmq", AT_ONCE))
-    with kafka.start() as running:
+    with kafka.start(java=kafka.USUAL) as running:
         figures += isolation(Topics(running.url), directory / "kafka", AT_ONCE)
     with broker(scheduler=False) as url:
         return figures + isolation(ActiveQueues(url), directory / "activemq", AT_ONCE // 2)
 
 
 def levels_on_kafka(directory: Path) -> list[Figure]:
-    with kafka.start() as running:
+    with kafka.start(java=kafka.USUAL) as running:
         return levels(Topics(running.url), directory, AT_LEVELS, STEADY)
 
 

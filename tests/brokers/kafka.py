@@ -45,6 +45,11 @@ CLASSES = JARS / "classes.jsa"
 Broker = common.Broker
 """A running Kafka; `url` is its `host:port`."""
 
+SMALL = ("-Xmx512m", "-XX:+UseSerialGC")
+"""What Java is told, unless somebody measures."""
+USUAL = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:MaxInlineLevel=15")
+"""What Kafka's own start script tells it."""
+
 _ONE_NODE = {
     "node.id": "1",
     "process.roles": "broker,controller",
@@ -121,6 +126,7 @@ class Native(PrivateProcess):
 
     `listeners` adds some, by name with their protocol, as `{"SECURE": "SASL_SSL"}`; their addresses are in `urls`. `config` is added to
     server.properties. `scram` adds users, as `SCRAM-SHA-256=[name=alice,password=wonder]`. `first` makes it the second broker of that node's cluster.
+    `java` is what Java is told.
     """
 
     name = "Kafka"
@@ -132,8 +138,10 @@ class Native(PrivateProcess):
         scram: Sequence[str] = (),
         ports: Ports = any_port,
         first: Native | None = None,
+        java: Sequence[str] = SMALL,
     ) -> None:
         super().__init__()
+        self._options = java
         self.provider = f"private process of Kafka {VERSION} in {JARS}"
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | dict(listeners or {})
         self.urls = {name: f"127.0.0.1:{ports(9092) if name == 'PLAINTEXT' else free_port()}" for name in protocols}
@@ -161,8 +169,8 @@ class Native(PrivateProcess):
     def _properties(self) -> Path:
         return self.directory / "server.properties"
 
-    def _java(self, heap: str, main: str) -> list[str]:
-        return ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", *self.sharing(), *_CLOCK, "-cp", f"{JARS}/*", main]
+    def _java(self, options: Sequence[str], main: str) -> list[str]:
+        return ["java", *options, *self.sharing(), *_CLOCK, "-cp", f"{JARS}/*", main]
 
     def sharing(self) -> list[str]:
         """How Java is told of the classes."""
@@ -184,7 +192,7 @@ class Native(PrivateProcess):
     def format(self) -> None:
         """Write what a broker wants to find where it has never been. Raises Unavailable."""
         users = [part for user in self._scram for part in ("--add-scram", user)]
-        tool = self._java("128m", "kafka.tools.StorageTool")
+        tool = self._java(SMALL, "kafka.tools.StorageTool")
         done = subprocess.run(
             [*tool, "format", "-t", _CLUSTER, "-c", self._properties, *users],
             cwd=self.directory,
@@ -196,7 +204,7 @@ class Native(PrivateProcess):
             raise Unavailable(f"Kafka's storage could not be formatted:\n{done.stdout}\n{done.stderr}")
 
     def command(self) -> list[str | Path]:
-        return [*self._java("512m", "kafka.Kafka"), self._properties]
+        return [*self._java(self._options, "kafka.Kafka"), self._properties]
 
     def answers(self) -> bool:
         return answers(self.url)
@@ -267,20 +275,20 @@ def install() -> None:
             pass
 
 
-def choose(ports: Ports = any_port) -> Broker:
-    """The first of: given by address, Docker, native. Nothing is started yet. Raises Unavailable."""
+def choose(ports: Ports = any_port, *, java: Sequence[str] = SMALL) -> Broker:
+    """The first of: given by address, Docker, native, whose Java is told this. Nothing is started yet. Raises Unavailable."""
     if url := os.environ.get("DELAYBRIDGE_TEST_KAFKA_URL"):
         return Given(url)
     if docker_has(IMAGE):
         return Container(ports)
     if native():
-        return Native(ports=ports)
+        return Native(ports=ports, java=java)
     raise Unavailable(f"no DELAYBRIDGE_TEST_KAFKA_URL, no Docker with {IMAGE}, no java or no {JARS} (python -m brokers.kafka --install)")
 
 
-def start() -> contextlib.AbstractContextManager[Broker]:
+def start(*, java: Sequence[str] = SMALL) -> contextlib.AbstractContextManager[Broker]:
     """The broker that `choose` finds, running. Raises Unavailable."""
-    return running(choose())
+    return running(choose(java=java))
 
 
 if __name__ == "__main__":
