@@ -119,7 +119,15 @@ class Engine:
             self.metrics,
             self.sync.ask,
         )
-        return LaneWorker(lane, self._sink(name), self._clock, self.metrics, failed, drain_for=drain_seconds(config))
+        return LaneWorker(
+            lane,
+            self._sink(name),
+            self._clock,
+            self.metrics,
+            failed,
+            drain_for=drain_seconds(config),
+            in_turns=self._queues is not None and name in self._queues.sinks,
+        )
 
     def _sink(self, broker: str) -> Sink:
         if self._queues is not None and broker in self._queues.sinks:

@@ -45,6 +45,10 @@ SYNC_PACE = 0.02
 """Seconds for which settled deliveries gather for one sync; often an intake's write has synced them by then."""
 
 
+TURN = 20
+"""Milliseconds, at most, for which what falls due waits for the answer to what went before, at a sink that takes messages in turns: it would wait there."""
+
+
 class Worker(ABC):
     """A thread with a name that stops when asked, and reports what it dies of to `failed`."""
 
@@ -227,10 +231,21 @@ class SyncWorker(Worker):
 
 
 class LaneWorker(Worker):
-    """Drives one lane and its sink: connected, it ticks; what came in late or early wakes it. At its end it drains for up to `drain_for` seconds."""
+    """Drives one lane and its sink: connected, it ticks; what came in late or early wakes it. At its end it drains for up to `drain_for` seconds.
+
+    A sink that takes messages `in_turns` begins with the next ones when it has answered those before: what falls due meanwhile goes to it together, then.
+    """
 
     def __init__(
-        self, lane: Lane, sink: Sink, clock: Clock, metrics: Metrics, failed: Callable[[str, BaseException], None], drain_for: float
+        self,
+        lane: Lane,
+        sink: Sink,
+        clock: Clock,
+        metrics: Metrics,
+        failed: Callable[[str, BaseException], None],
+        drain_for: float,
+        *,
+        in_turns: bool = False,
     ) -> None:
         super().__init__(f"lane {lane.name}", failed)
         self.lane = lane
@@ -238,8 +253,10 @@ class LaneWorker(Worker):
         self._clock = clock
         self._metrics = metrics
         self.drain_for = drain_for
+        self._in_turns = in_turns
         self._wake = threading.Event()
         self._until = NEVER
+        self._its_turn = True
         self._asked = float("-inf")
 
     @property
@@ -254,7 +271,7 @@ class LaneWorker(Worker):
 
     def wake(self, due: int) -> None:
         """Something is due at that time: do not sleep past it. Any thread, after the store has it."""
-        if due < self._until:
+        if self._its_turn and due < self._until:
             self._wake.set()
 
     def poke(self) -> None:
@@ -264,7 +281,10 @@ class LaneWorker(Worker):
     def confirm(self, outcomes: Sequence[Outcome]) -> None:
         """The sink's `Confirm`. Any thread."""
         self.lane.confirm(outcomes)
-        self.wake(self._clock() + self.lane.settings.settle_after)
+        if self._its_turn:
+            self.wake(self._clock() + self.lane.settings.settle_after)
+        else:
+            self._wake.set()
 
     def run(self) -> None:
         """Tick until stopped, then drain."""
@@ -288,9 +308,11 @@ class LaneWorker(Worker):
     def _tick(self) -> None:
         while not self.stopping.is_set():
             self._wake.clear()
-            self._until = NEVER  # until the tick has looked at the store, everything new must wake it
+            self._until, self._its_turn = NEVER, True  # until the tick has looked at the store, everything new must wake it
             began, now = time.monotonic() - into_millisecond(), self._clock()
             wait = self.lane.tick(now, self._publish)
+            if self._in_turns and self.lane.in_flight:
+                wait, self._its_turn = max(wait, TURN), False
             if wait > 0:
                 self._until = now + wait
                 self._wake.wait(min(max(0.0, wait / 1000 - (time.monotonic() - began)), LONGEST_WAIT))  # the tick itself took some of it

@@ -192,21 +192,24 @@ class Transactor(Publisher):
 
     def _run(self) -> None:
         try:
-            while (batch := self._next()) is not None:
-                self._stand()
-                self._transact(batch)
+            while self._awaited():
+                self._stand()  # takes milliseconds, in which more becomes ready
+                self._transact(self._next())
         except NotConnected as error:
             self._break(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what became of the transaction
             self._break(NotConnected(f"{type(error).__name__}: {error}"))
 
-    def _next(self) -> list[Pending] | None:
+    def _awaited(self) -> bool:
+        """Wait for something to do; False where this ends."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._ready or self._stopping or self._markers.doubtful, AGAIN if self._markers.waiting else None
             )
-            if self._stopping:
-                return None
+            return not self._stopping
+
+    def _next(self) -> list[Pending]:
+        with self._changed:
             return [heapq.heappop(self._ready) for _ in range(min(self._most, len(self._ready)))]
 
     def _transact(self, batch: list[Pending]) -> None:

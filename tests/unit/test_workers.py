@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
-from unit.lane_bench import T0, Bench
+from unit.lane_bench import T0, Bench, bodies
 
 from delaybridge.adapters.base import NotConnected, Outgoing
 from delaybridge.bridge import workers
@@ -207,3 +207,46 @@ def test_a_sink_that_will_never_answer_is_found_out_though_nothing_more_can_go_o
         worker.stop()
         assert worker.join(PATIENCE)
     assert failures == []
+
+
+class InTurns(Flaky):
+    """A sink that answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(connections=1)
+        self.batches: list[list[Outgoing]] = []
+
+    def publish(self, messages: Sequence[Outgoing]) -> None:
+        if messages:
+            self.batches.append(list(messages))
+
+    def answer(self) -> None:
+        self._confirm([(each.tag, None) for each in self.batches[-1]])
+
+
+def test_what_falls_due_while_a_sink_that_takes_turns_is_busy_goes_out_together_when_it_has_answered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait there, and each message would have cost the lane a turn of its own."""
+    monkeypatch.setattr(workers, "TURN", 3_600_000)
+    bench.put("first", T0)
+    sink = InTurns()
+    worker = LaneWorker(bench.lane, sink, lambda: T0, Metrics("test"), lambda *_: None, drain_for=0.1, in_turns=True)
+    worker.start()
+    try:
+        wait_until(lambda: len(sink.batches) == 1 and not worker._its_turn, "the first message on its way")
+        for name in ("second", "third"):
+            bench.put(name, T0)
+            worker.wake(T0)
+        assert not worker._wake.is_set()
+        sink.answer()
+        wait_until(lambda: len(sink.batches) == 2, "the others")
+        assert bodies(sink.batches[1]) == ["second", "third"]
+        sink.answer()
+        wait_until(lambda: not bench.lane.in_flight and worker._its_turn, "the end of the last turn")
+        bench.put("fourth", T0)
+        worker.wake(T0)
+        wait_until(lambda: len(sink.batches) == 3, "what comes when nothing is on its way")
+    finally:
+        worker.stop()
+        assert worker.join(PATIENCE)
