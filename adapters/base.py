@@ -342,11 +342,16 @@ class Producing(Protocol):
         ...
 
 
+EARLY = 50
+"""Milliseconds before its time, at most, at which a message leaves its level: together with others, for what is left of its delay passes elsewhere."""
+
+
 @runtime_checkable
 class Levelled(Adapter, Protocol):
     """An adapter whose broker can keep waiting messages in one queue for each level, from which any number of bridges take.
 
-    `timed` says that its level sources give a message only once it has waited for as long as its level says; else they give it at once, and in order.
+    `timed` says that its level sources give a message only once it has waited for as long as its level says, less `EARLY`; else they give it at once, and
+    in order.
     """
 
     timed: bool

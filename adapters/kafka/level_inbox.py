@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka import OffsetAndMetadata
 
-from ..base import NotConnected
+from ..base import EARLY, NotConnected
 from .finished import Finished
 from .level_waiting import LevelRecord, LevelWaiting
 from .records import offset_of
@@ -63,14 +63,14 @@ class LevelInbox:
                     self._read[partition] = offset
 
     def leaving(self, topic: str, limit: int, timeout: float) -> list[LevelRecord]:
-        """At most `limit` records that have left their level, waiting for the first. Raises NotConnected."""
+        """At most `limit` records that leave their level about now, see base.EARLY, waiting for the first. Raises NotConnected."""
         deadline = time.monotonic() + timeout
         with self._lock:
             while True:
                 if self._reason is not None:
                     raise self._reason
                 now = wall_clock()
-                taken = self._waiting.take(topic, now, limit, self._room)
+                taken = self._waiting.take(topic, now + EARLY, limit, self._room)
                 left = deadline - time.monotonic()
                 if taken or left <= 0:
                     for record in taken:
@@ -78,7 +78,7 @@ class LevelInbox:
                         self._out[record.received.token] = record
                     return taken
                 leaves = self._waiting.next_leave(topic, self._room)
-                self._changed[topic].wait(left if leaves is None else min(left, max(1, leaves - now) / 1000))
+                self._changed[topic].wait(left if leaves is None else min(left, max(1, leaves - EARLY // 2 - now) / 1000))
 
     def _room(self, partition: TopicPartition) -> int:
         return self._finished[partition].room
@@ -143,8 +143,9 @@ class LevelInbox:
         with self._lock:
             for each in records:
                 if self._out.pop(each.received.token, None) is not None:
-                    self._finished[each.partition].finish(each.offset)
-                    self._changed[each.partition.topic].notify_all()
+                    if not (finished := self._finished[each.partition]).room:
+                        self._changed[each.partition.topic].notify_all()
+                    finished.finish(each.offset)
                     if not committed:
                         self._uncommitted.add(each.partition)
 

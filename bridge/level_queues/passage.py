@@ -12,6 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from ...adapters.base import EARLY
 from .envelope import Envelope, unpack
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class Passage:
         """Seconds until there is something to do, whatever comes in."""
         taken = self._taken
         patience = HURRY if taken.unfinished > len(taken.staying) else PATIENCE
-        return min(patience, max(0, taken.staying[0].leaves - now) / 1000) if taken.staying else patience
+        return min(patience, max(0, taken.staying[0].leaves - EARLY // 2 - now) / 1000) if taken.staying else patience
 
     def _take(self, limit: int, wait: float) -> None:
         taken = self._taken
@@ -266,12 +267,16 @@ class Passage:
 
     def _release(self, now: int) -> None:
         taken = self._taken
-        while taken.staying and taken.staying[0].leaves <= now:
+        while taken.staying and taken.staying[0].leaves <= now + EARLY:
             stay = heapq.heappop(taken.staying)
             if stay.envelope is None:
                 self._onward.aside(stay.message, taken, stay.done)
             else:
-                self._onward.leave(stay.envelope, taken, now, stay.done)
+                self._onward.leave(stay.envelope, taken, self._left(stay.envelope, now), stay.done)
+
+    def _left(self, envelope: Envelope, now: int) -> int:
+        """When it leaves by its level: what goes early is to go the same way."""
+        return max(now, min(envelope.since + self.level.wait, now + EARLY))
 
     def _acknowledge(self, *, at_once: bool = False) -> None:
         taken = self._taken

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delaybridge.adapters.base import Batch, Level, NotConnected, Received
+from delaybridge.adapters.base import EARLY, Batch, Level, NotConnected, Received
 from delaybridge.adapters.memory import Memory, MemoryAdapter, MemoryBroker, adapter, broker
 from delaybridge.bridge.level_queues.envelope import Envelope, pack
 from delaybridge.bridge.level_queues.passage import AT_ONCE, MOMENT, PATIENCE, PINNED, WINDOW, Passage
@@ -29,11 +29,13 @@ class Elsewhere:
 
     def __init__(self) -> None:
         self.landed = 0
+        self.left: list[tuple[bytes | None, int]] = []
         self.stuck: list[Finish] = []
         self.put_back: list[bytes | None] = []
 
     def leave(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
-        del taken, now
+        del taken
+        self.left.append((envelope.record.message.body, now))
         if envelope.record.message.body == STUCK:
             self.stuck.append(done)
         else:
@@ -286,6 +288,19 @@ def test_what_is_to_leave_soon_is_not_late_because_nothing_new_comes() -> None:
     assert bench.passage.first_leaves == 1_000
 
     bench.source.waits.clear()
-    for bench.now in (0, 900, 990):
+    for bench.now in (0, 900, 949):
         bench.passage.step()
-    assert bench.source.waits == [PATIENCE, 0.1, 0.01]
+    assert bench.source.waits == [PATIENCE, *((1_000 - EARLY // 2 - now) / 1_000 for now in (900, 949))]
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_leaves_about_now_leaves_together_and_goes_where_it_would_have_gone_at_its_time(*, timed: bool) -> None:
+    """Else a level would wake for each of its messages, and what goes early would be taken for one that has longer to wait."""
+    bench = Bench(wait=1_000, timed=timed)
+    bench.source.batches.append([message(str(since).encode(), since) for since in (0, 30, EARLY, EARLY + 20)])
+    bench.now = 1_000
+    bench.steps(2)
+    left = [(b"0", 1_000), (b"30", 1_030), (b"%d" % EARLY, 1_000 + EARLY)]
+    assert bench.onward.left == ([*left, (b"%d" % (EARLY + 20), 1_000 + EARLY)] if timed else left), (
+        "a timed source has the last word on what leaves"
+    )

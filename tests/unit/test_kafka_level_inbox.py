@@ -1,0 +1,49 @@
+"""What is here of Kafka's level queues wakes who waits for it, and nobody else."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from kafka import TopicPartition
+
+from delaybridge.adapters.base import EARLY, Level, Received
+from delaybridge.adapters.kafka import level_inbox
+from delaybridge.adapters.kafka.finished import OUT
+from delaybridge.adapters.kafka.level_inbox import LevelInbox
+from delaybridge.adapters.kafka.records import Origin
+from delaybridge.core.message import Message
+
+ONE = TopicPartition("level", 0)
+WAIT, T0 = 1_000, 1_750_000_000_000
+PATIENCE = 10.0
+
+
+def inbox(*sent: int) -> LevelInbox:
+    """With a partition that is ours, and records of it."""
+    opened = LevelInbox([Level("level", WAIT)])
+    opened.open(ONE, None)
+    origin = Origin(ONE.topic, ONE.partition, b"i" * 16, "", False)
+    records = [Received(Message(b"x"), "", origin.token(offset, 0), True, at) for offset, at in enumerate(sent)]
+    opened.put({ONE: records}, lambda: {ONE: len(sent)})
+    return opened
+
+
+def test_what_leaves_about_now_is_given_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(level_inbox, "wall_clock", lambda: T0 + WAIT)
+    given = inbox(T0, T0 + EARLY, T0 + EARLY + 1).leaving("level", 10, 0)
+    assert [each.offset for each in given] == [0, 1]
+
+
+def test_whoever_waits_for_room_goes_on_when_something_is_finished() -> None:
+    """As many as may be given out are."""
+    held = inbox(*[T0] * (OUT + 1))
+    out = held.leaving("level", OUT + 1, 0)
+    assert len(out) == OUT
+    with ThreadPoolExecutor(1) as pool:
+        began = time.monotonic()
+        waiting = pool.submit(held.leaving, "level", 1, PATIENCE)
+        held.finish(out[:2])
+        assert [each.offset for each in waiting.result()] == [OUT]
+        assert time.monotonic() - began < PATIENCE / 2
