@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, record, take
 from msgspec.structs import replace
+from unit.migration import at_once, back, configured, levels, messages, out, texts
 
 from delaybridge.adapters import memory
 from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.bridge import migrate
 from delaybridge.bridge.config import Config
-from delaybridge.bridge.level_queues.envelope import Envelope, pack, unpack
-from delaybridge.bridge.level_queues.ids import cancelling
-from delaybridge.bridge.migrate import Place, place, to_level_queues, to_time_index
+from delaybridge.bridge.level_queues.envelope import Envelope, pack
+from delaybridge.bridge.migrate import Place, place, to_level_queues
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.store import Held, Put, Refuse, Settled, StoreFull, Withdraw
 from delaybridge.core.time_index import TimeIndex, keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from delaybridge.core.store import Record
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    brokers = {"here": {"type": "memory", "name": secrets.token_hex(4)}}
-    routes = [{"name": "jobs", "from": {"broker": "here", "queue": "in"}, "to": {"broker": "here"}}]
-    limits = {"levels": "1s 1m 1h"}
-    return Config.model_validate({"store": {"path": tmp_path}, "brokers": brokers, "routes": routes, "limits": limits})
+    return configured(tmp_path)
 
 
 @pytest.fixture
@@ -41,40 +38,9 @@ def there(config: Config) -> Place:
     return place(config, "here", "levels")
 
 
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[TimeIndex]:
-    opened = TimeIndex(tmp_path / "index", bridge="test", min_free_disk=0, reserve_bytes=0)
-    yield opened
-    opened.close()
-
-
-def out(index: TimeIndex, there: Place, now: int = T0) -> migrate.Moved:
-    return to_level_queues(index, there, lambda: now, lambda _: None)
-
-
-def back(index: TimeIndex, there: Place, now: int = T0) -> migrate.Came:
-    return to_time_index(index, there, lambda: now, lambda _: None)
-
-
-def messages(there: Place, queue: str) -> list[Message]:
-    options = there.options
-    assert isinstance(options, memory.Memory)
-    return [entry.message for entry in memory.broker(options.name).queue(f"levels.{queue}")]
-
-
-def levels(there: Place) -> dict[str, list[Record]]:
-    """What is at each level."""
-    return {name: [unpack(each).record for each in messages(there, name)] for name in ("0", "1s", "1m", "1h")}
-
-
-def texts(records: Sequence[Record]) -> list[str]:
-    return [(each.message.body or b"").decode() for each in records]
-
-
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WAKING", "UNKNOWN", "QUIET"):
-        monkeypatch.setattr(migrate, name, 0.0)
+    at_once(monkeypatch)
 
 
 def test_everything_goes_to_the_level_that_fits(index: TimeIndex, there: Place) -> None:
@@ -169,7 +135,7 @@ def test_a_message_that_was_withdrawn_on_the_wire_before_a_crash_does_not_move(i
     assert take(index)
     index.put([Withdraw("order-7")], T0)
     index.close()
-    again = TimeIndex(tmp_path / "index", bridge="test", min_free_disk=0, reserve_bytes=0)
+    again = TimeIndex(tmp_path, bridge="b1", min_free_disk=0, reserve_bytes=0)
     assert out(again, there).records == 0
     assert [row.event for row in again.outbox(10)] == ["scheduled", "cancelled"]
     assert adds_up(again)
@@ -319,102 +285,3 @@ def test_what_has_moved_out_leaves_nothing_of_its_id(index: TimeIndex, there: Pl
     out(index, there)
 
     assert list(index._state.db.ids.keys()) == [keys.WRITE_KEY]
-
-
-def test_only_a_cancellation_whose_schedule_may_still_come_counts_as_one_that_waits(index: TimeIndex) -> None:
-    for number in range(100):
-        index.put([Withdraw(f"early-{number}")], T0)
-    give(index, record("a", T0 + HOUR, chosen_id="waiting"), record("b", chosen_id="done"))
-    delivered(index, take(index))
-    assert index.withdrawn() == 100
-
-    give(index, record(), now=T0 + 48 * HOUR)
-    assert index.withdrawn() == 0
-
-
-def test_what_moves_to_a_broker_with_a_log_of_ids_can_be_cancelled_there_and_ends_when_it_comes_back(
-    index: TimeIndex, there: Place
-) -> None:
-    give(index, record("a", T0 + HOUR, chosen_id="a"), record("b", T0 + HOUR), record("c", T0 + HOUR, chosen_id="c"))
-    out(index, there)
-    claims = {envelope.record.id: envelope.claim for envelope in map(unpack, messages(there, "1h"))}
-    assert [claims["a"] is None, claims["c"] is None, sum(claim is None for claim in claims.values())] == [False, False, 1]
-
-    assert there.log is not None
-    there.log.append([cancelling("a", b"a cancel", T0 + 5, 0)])
-    came = back(index, there)
-
-    assert (came.records, came.ended) == (2, 1)
-    assert bodies(take(index, T0 + HOUR)) == ["b", "c"]
-    assert index.counts().events["cancelled"] == 1
-    assert len(there.known()) == 0, "nothing is said any more of what has left"
-
-
-def test_what_a_bridge_had_ended_and_told_of_before_it_was_killed_does_not_come_back(index: TimeIndex, there: Place) -> None:
-    give(index, record("a", T0 + HOUR, chosen_id="a"), record("b", T0 + HOUR, chosen_id="b"))
-    out(index, there)
-    (claim,) = (envelope.claim for envelope in map(unpack, messages(there, "1h")) if envelope.record.id == "a")
-    assert there.log is not None
-    assert claim is not None
-    there.log.append(there.known().ending("a", claim, "cancelled", T0 + 5))
-
-    came = back(index, there)
-
-    assert (came.records, came.ended) == (1, 1)
-    assert bodies(take(index, T0 + HOUR)) == ["b"]
-    assert "cancelled" not in {event for event, count in index.counts().events.items() if count}
-
-
-def test_of_a_series_whose_move_was_killed_only_the_later_copy_goes_on_and_the_ledger_hears_of_one(
-    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    give(index, record("tick", T0 + HOUR, every=MINUTE), record("a", T0 + HOUR, chosen_id="a"))
-    with monkeypatch.context() as killed:
-        killed.setattr(index, "move_out", _killed)
-        with pytest.raises(KeyboardInterrupt):
-            out(index, there)
-    out(index, there)
-
-    found, known = [unpack(each) for each in messages(there, "1h")], there.known()
-    fates = [known.fate(each.record.id, each.claim) for each in found if each.claim is not None]
-    assert [fate and fate[0] for fate in fates] == ["over", "over", None, None]
-    assert [each.record.id for each in found[:2]] == [each.record.id for each in found[2:]]
-    assert (back(index, there).records, index.counts().pending, len(there.known())) == (2, 2, 0)
-    assert "replaced" not in {event for event, count in index.counts().events.items() if count}
-
-
-def test_what_level_queues_delivered_after_a_move_was_killed_does_not_move_again(
-    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    give(index, record("a", T0 + HOUR, chosen_id="a"), record("b", T0 + HOUR, chosen_id="b"))
-    with monkeypatch.context() as killed:
-        killed.setattr(index, "move_out", _killed)
-        with pytest.raises(KeyboardInterrupt):
-            out(index, there)
-    claims = {envelope.record.id: envelope.claim for envelope in map(unpack, messages(there, "1h"))}
-    assert there.log is not None
-    assert claims["a"] is not None
-    there.log.append(there.known().ending("a", claims["a"], "delivered", T0 + HOUR))
-    out(index, there, T0 + HOUR)
-
-    assert sorted(texts([unpack(each).record for queue in ("0", "1h") for each in messages(there, queue)])) == ["a", "b", "b"]
-    assert index.counts().pending == 0
-
-
-def test_what_is_sent_again_for_the_same_instant_is_no_copy_of_what_was_cancelled(index: TimeIndex, there: Place) -> None:
-    give(index, record("first", T0 + 2 * HOUR, chosen_id="a"))
-    out(index, there)
-    assert there.log is not None
-    there.log.append([cancelling("a", b"a cancel", T0 + 5, 0)])
-    assert back(index, there).ended == 1
-
-    give(index, replace(record("second", T0 + 2 * HOUR, chosen_id="a"), taken=T0 + 10), now=T0 + 10)
-    out(index, there, T0 + 20)
-
-    assert texts(levels(there)["1h"]) == ["second"]
-    assert back(index, there, T0 + 30).records == 1
-    assert bodies(take(index, T0 + 2 * HOUR)) == ["second"]
-
-
-def _killed(_: Sequence[bytes]) -> None:
-    raise KeyboardInterrupt

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from contract.stores import HOUR, T0, bodies, give, record, take
+from contract.stores import HOUR, T0, bodies, delivered, give, record, take
 from msgspec.structs import replace
 
-from delaybridge.core.store import Answer, Due, Pending, Settled
+from delaybridge.core.store import Answer, Due, Pending, Settled, Withdraw
 from delaybridge.core.time_index import TimeIndex, keys
 from delaybridge.core.time_index.made import MadeIds, is_made
 
@@ -83,3 +83,14 @@ def test_of_two_messages_under_one_id_the_later_one_is_found_when_the_first_goes
 
     assert index.cancel("job", T0 + 1) == Answer("done")
     assert bodies(take(index, T0 + HOUR)) == ["first"]
+
+
+def test_only_a_cancellation_whose_schedule_may_still_come_counts_as_one_that_waits(index: TimeIndex) -> None:
+    for number in range(100):
+        index.put([Withdraw(f"early-{number}")], T0)
+    give(index, record("a", T0 + HOUR, chosen_id="waiting"), record("b", chosen_id="done"))
+    delivered(index, take(index))
+    assert index.withdrawn() == 100
+
+    give(index, record(), now=T0 + 48 * HOUR)
+    assert index.withdrawn() == 0
