@@ -38,6 +38,7 @@ _UNTOLD = (
 _PATIENCE = 20.0  # seconds, until a change must be visible
 _DELETING = 5000  # ms, for which followers that lag are waited for: the leader has deleted by then
 _DENIED = errors.TopicAuthorizationFailedError.__name__
+_IMPLICIT = 2
 _LEAST = "min.insync.replicas"
 _LONGEST = "transaction.max.timeout.ms"
 _LONGEST_BY_DEFAULT = "900000"
@@ -186,6 +187,14 @@ class Cluster:
         except _UNTOLD:
             return None
         return Owner(transactional_id, str(told.state.value), told.topic_partitions)
+
+    def implicit(self) -> bool:
+        """Whether what is written in a transaction is in it, and each has an epoch of its own (KIP-890)."""
+        try:
+            features = self._admin.describe_features()
+        except _UNTOLD:
+            return False
+        return bool(features.get("transaction.version", {}).get("finalized", (0, 0))[1] >= _IMPLICIT)
 
     def led(self, topics: AbstractSet[str], partitions: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
         """All partitions of these topics, and these: those that have a leader, and those that have none."""

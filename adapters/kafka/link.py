@@ -31,6 +31,7 @@ _BAD_RECORD = (
 NOT_WRITTEN = (
     *UNROUTABLE, *TOO_LARGE, *_NOT_ALLOWED, *_BAD_RECORD, errors.NotLeaderForPartitionError, errors.NotEnoughReplicasError,
     errors.LeaderNotAvailableError, errors.ReplicaNotAvailableError, errors.FencedLeaderEpochError, errors.UnknownLeaderEpochError,
+    errors.ConcurrentTransactionsError, errors.OperationNotAttemptedError,
 )  # fmt: skip
 """What a broker answers where it has certainly not taken a batch."""
 _SILENCE = (errors.KafkaConnectionError, errors.KafkaTimeoutError, errors.RequestTimedOutError)

@@ -57,7 +57,7 @@ class Markers:
 
     `topics`: all of their partitions are looked at, whether this process has used them or not. `doubtful`: it is time to look. `busy`: ids that
     are, in whose place this one is used; its time is `over` once none of them is. `overdue`: its last end was waited for long enough. `taken`: a
-    producer has had the id since this was made.
+    producer has had the id since this was made. `implicit`: see Cluster.implicit, when it was asked last.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Markers:
         self.over = False
         self.overdue = False
         self.taken = False
+        self.implicit = False
         self._options = options
         self._busy = busy
         self._held: AbstractSet[TopicPartition] = frozenset()
@@ -104,7 +105,7 @@ class Markers:
         Where that is decided and not written everywhere yet, the id is busy; returns where it is not.
         """
         with opened(self._options) as cluster:
-            last = cluster.transaction(self.name)
+            last, self.implicit = cluster.transaction(self.name), cluster.implicit()
         self._last = _committed(last.state if last else None, self._last)
         if not self._used:
             self._before = self._last
@@ -144,6 +145,27 @@ class Markers:
             self._used |= fresh
             if self._before is not None:
                 producer.end_again(fresh, committed=self._before)
+
+    def settled(self, producer: Producer) -> bool:
+        """Whether no partition is owed anything that only this producer's id can write. Between two transactions; seldom asked. Raises NotConnected.
+
+        The first time all topics that may be read are looked at: where only the predecessor wrote, nobody would look under this id again.
+        """
+        if self.waiting or self._clock() < self._again_at:
+            return False
+        if self._before is not None:
+            self._again_at = self._clock() + AGAIN
+            with opened(self._options) as cluster:
+                led, leaderless = cluster.led(cluster.names() | self._topics | {OFFSETS}, self._used)
+                found, _ = cluster.open_in(led)
+            left = {each.partition for each in found if each.producer_id == producer.producer_id}
+            self.doubtful = self.doubtful or not left.isdisjoint(self._used)
+            if leaderless or self.doubtful:
+                return False
+            if left:
+                producer.end_again({each for each in left if each.topic != OFFSETS}, committed=self._before)
+            self._before = None
+        return True
 
     def _look_out(self, new: AbstractSet[str]) -> None:
         """In the place of busy ids: which partitions made them busy, and which others would do the same to this one, of topics that are written to."""

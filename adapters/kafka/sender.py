@@ -33,13 +33,13 @@ _PATIENCE = 5  # answers "unknown topic" for a topic that was there: its leader 
 
 
 class Flight(ProducerBatch):  # type: ignore[misc]  # kafka-python has no types
-    """A batch under way. `doubtful` says that a broker may have taken it; `error` is the last one."""
+    """A batch under way. `doubtful` says that a broker may have taken it; `error` is the last one; `unverified` see transactions.MoveDelivery."""
 
     records: Records
 
     def __init__(self, partition: TopicPartition, records: Records, now: float) -> None:
         super().__init__(partition, records, now=now)
-        self.doubtful = False
+        self.doubtful = self.unverified = False
         self.error: Exception | None = None
 
     def ends(self) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import TopicPartition, errors
+from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import (
     AddPartitionsToTxnHandler,
     EndTxnHandler,
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
 _OFFSETS = (Priority.ADD_PARTITIONS_OR_OFFSETS + Priority.END_TXN) / 2
 _TOO_FEW = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfterAppendError)
 _VERIFYING = 1.0
-"""Seconds for which "too few replicas" may mean that a broker is asking the coordinator whether a partition is in the transaction."""
+"""Seconds for which "too few replicas" may mean that a broker is asking the coordinator whether a partition is in the transaction, and "unknown topic"
+that the coordinator has not heard of one yet."""
+_UNVERIFIED = "Unable to verify"
+"""With these words a broker says "too few replicas" where the coordinator has not answered it."""
 _OPEN = (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING_TRANSACTION)
 
 
@@ -242,11 +246,21 @@ class Moving(Numbers):
             self._finishing = bool(positions)
             for partition in partitions:
                 self._remember_leader(partition)
-                self.maybe_add_partition_to_transaction(partition)
-            if self._new_partitions_in_transaction:
-                self._enqueue_request(self._add_partitions_to_transaction_handler())
-            self._offsets = self.send_offsets_to_transaction(positions, member)
+            self._enter(partitions, positions, member)
             return self.begin_commit() if commit else self.begin_abort()
+
+    def _enter(self, partitions: Iterable[TopicPartition], positions: Mapping[TopicPartition, OffsetAndMetadata], member: Any) -> None:
+        """Ask for these to be in the transaction."""
+        for partition in partitions:
+            self.maybe_add_partition_to_transaction(partition)
+        if self._new_partitions_in_transaction:
+            self._enqueue_request(self._add_partitions_to_transaction_handler())
+        self._offsets = self.send_offsets_to_transaction(positions, member)
+
+    @property
+    def produce_version(self) -> int | None:
+        """Of the requests that write in this transaction; None where kafka-python decides."""
+        return None
 
 
 class MoveDelivery(Delivery):
@@ -254,11 +268,29 @@ class MoveDelivery(Delivery):
 
     _transaction_manager: Moving
 
+    def _dispatch_error(self, batch: Flight, exception: Exception, partition_response: Any) -> None:
+        batch.unverified = _UNVERIFIED in str(exception)
+        super()._dispatch_error(batch, exception, partition_response)
+
     def _can_retry(self, batch: Flight, error_cls: type[Exception]) -> bool:
-        """See Sender. Too few replicas are not waited for, as the transaction's others would wait, too."""
-        if issubclass(error_cls, _TOO_FEW) and time.monotonic() - batch.created > _VERIFYING:
+        """See Sender. Too few replicas are not waited for, as the transaction's others would wait, too.
+
+        Where partitions are not asked for, it is the answer to a batch that the coordinator does not know one, and that it therefore has not tried the others.
+        """
+        late = time.monotonic() - batch.created > _VERIFYING
+        if issubclass(error_cls, _TOO_FEW) and late and not batch.unverified:
             return False
-        return super()._can_retry(batch, error_cls)
+        if self._transaction_manager.produce_version is None or late:
+            return super()._can_retry(batch, error_cls)
+        if issubclass(error_cls, errors.OperationNotAttemptedError):
+            error_cls = errors.NotEnoughReplicasError
+        return bool(Sender._can_retry(self, batch, error_cls))  # noqa: SLF001 - but for the few tries that Delivery makes
+
+    def _produce_request(self, *which: Any) -> Any:
+        request, version = super()._produce_request(*which), self._transaction_manager.produce_version
+        if version is not None:
+            request._min_version = request._max_version = version  # noqa: SLF001 - kafka-python says 9 there
+        return request
 
     def run_once(self) -> None:
         """See Sender."""

@@ -10,6 +10,7 @@ import heapq
 import threading
 import time
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import errors
@@ -18,6 +19,8 @@ from kafka.structs import ConsumerGroupMetadata
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Outgoing, Rejected
 from ..exchange import Gone
+from .implicit import OLDEST as IMPLICIT_SINCE
+from .implicit import Implicit, renewed
 from .markers import AGAIN, ENDING, UNWRITABLE
 from .sink import Publisher
 from .transactions import Aborted, MoveDelivery, Moving, abort, ended
@@ -74,7 +77,7 @@ class Transactor(Publisher):
     """
 
     DELIVERY = MoveDelivery
-    PACE = 2  # ms; a transaction's first request is often refused for some moments, while the last one is still being written
+    PACE = 1  # ms; a transaction's first request is often refused for some moments, while the last one is still being written
 
     def __init__(
         self,
@@ -132,7 +135,8 @@ class Transactor(Publisher):
             raise NotConnected(
                 f"moving exactly once needs Kafka {needed} or later, and this broker speaks {speaks}: set exactly_once: false for it"
             )
-        return Moving(self._markers.ended, self._doubt, self._markers.epochs, **known, **self._transactions)
+        kind = Implicit if self._markers.implicit and known["api_version"] >= IMPLICIT_SINCE else Moving
+        return kind(self._markers.ended, self._doubt, self._markers.epochs, **known, **self._transactions)
 
     def check(self) -> None:
         """Raises NotConnected where no more transactions can be made."""
@@ -194,6 +198,7 @@ class Transactor(Publisher):
         try:
             while self._awaited():
                 self._stand()  # takes milliseconds, in which more becomes ready
+                renewed(self._numbers, self._sender.wakeup, self._patience, partial(self._markers.settled, self))
                 self._transact(self._next())
         except NotConnected as error:
             self._break(error)

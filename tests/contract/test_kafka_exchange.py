@@ -18,9 +18,10 @@ from contract.outcomes import word
 from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.exchange import Move
-from delaybridge.adapters.kafka import adapter
+from delaybridge.adapters.kafka import adapter, implicit, markers
 from delaybridge.adapters.kafka import transactor as module
 from delaybridge.adapters.kafka.cluster import Cluster
+from delaybridge.adapters.kafka.implicit import Implicit
 from delaybridge.adapters.kafka.level_queues import group
 from delaybridge.adapters.kafka.transactions import Aborted, Moving, ended
 from delaybridge.core.message import Message
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from brokers.kafka import Broker
 
 
-@pytest.fixture
-def world(kafka: Broker) -> Iterator[World]:
+@pytest.fixture(params=["as the cluster can", "as before Kafka 4"])
+def world(kafka: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """With either kind of transactions, see adapters/kafka/implicit.py."""
+    if request.param == "as before Kafka 4":
+        monkeypatch.setattr(Cluster, "implicit", lambda _: False)
     made = World(kafka.url)
     yield made
     made.close()
@@ -92,6 +96,45 @@ def test_what_is_moved_arrives_and_does_not_come_again(world: World) -> None:
     again = world.bridge()
     assert sorted(bodies(taken(again, 40))) == sorted(bodies(messages[60:]))
     assert again.source.receive(1, 0.5) is None
+
+
+def test_each_transaction_has_an_epoch_of_its_own_where_the_cluster_can_do_that(world: World, request: pytest.FixtureRequest) -> None:
+    world.levels.put(*"abc")
+    bridge = world.bridge()
+    producers = []
+    for message in taken(bridge, 3):
+        bridge.move([message], world.destination)
+        assert bridge.words(1) == ["confirmed"]
+        assert bridge.mover._transactor is not None
+        numbers = bridge.mover._transactor._numbers
+        producers.append(numbers.producer_id_and_epoch)
+    first, epochs = producers[0], [each.epoch - producers[0].epoch for each in producers]
+    assert {each.producer_id for each in producers} == {first.producer_id}
+    assert epochs == ([0, 0, 0] if "before" in request.node.name else [0, 1, 2])
+    assert sorted(world.read()) == ["a", "b", "c"]
+
+
+def test_a_worn_producer_id_is_renewed_between_two_transactions(
+    world: World, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Where the cluster gives each transaction an epoch. It has 32,767 of an id; here three are worn, and the cluster gives the next one."""
+    monkeypatch.setattr(implicit, "WORN", 3)
+    monkeypatch.setattr(markers, "AGAIN", 0.0)
+    renew, renewed = Implicit.renew, []
+
+    def counted(numbers: Implicit) -> Any:
+        renewed.append(numbers.producer_id_and_epoch.epoch)
+        monkeypatch.setattr(implicit, "WORN", renewed[-1] + 3)
+        return renew(numbers)
+
+    monkeypatch.setattr(Implicit, "renew", counted)
+    world.levels.put(*map(str, range(10)))
+    bridge = world.bridge()
+    for message in taken(bridge, 10):
+        bridge.move([message], world.destination)
+        assert bridge.words(1) == ["confirmed"]
+    assert (len(renewed) >= 3) == ("before" not in request.node.name)
+    assert sorted(map(int, world.read())) == list(range(10))
 
 
 def test_what_follows_is_published_with_it(world: World) -> None:

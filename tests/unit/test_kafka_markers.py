@@ -10,7 +10,7 @@ from unit.kafka_cluster import asked_by
 
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Kafka, markers
-from delaybridge.adapters.kafka.cluster import Owner
+from delaybridge.adapters.kafka.cluster import Open, Owner
 from delaybridge.adapters.kafka.markers import AGAIN, Markers
 from delaybridge.adapters.kafka.transactions import Aborted
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-LEVEL, OTHER, OUT = (TopicPartition(topic, 0) for topic in ("level", "other", "out"))
+LEVEL, OTHER, OUT, FAR = (TopicPartition(topic, 0) for topic in ("level", "other", "out", "far"))
 COMMITTED, ABORTED = True, False
 
 
@@ -38,9 +38,18 @@ class Cluster:
             return Owner(name, "PrepareAbort", self.busy[name])
         return Owner(name, self.state, frozenset()) if self.state else None
 
-    def led(self, _: AbstractSet[str], used: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
+    def implicit(self) -> bool:
+        return False
+
+    def names(self) -> set[str]:
+        return {LEVEL.topic, OTHER.topic, FAR.topic}
+
+    def open_in(self, partitions: AbstractSet[TopicPartition]) -> tuple[set[Open], set[str]]:
+        return {Open(each, Producer.producer_id, 0, 0) for each in self.open & partitions}, set()
+
+    def led(self, topics: AbstractSet[str], used: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
         self.looks += 1
-        asked = {LEVEL, OTHER, *used}
+        asked = {LEVEL, OTHER, *used} | ({FAR} if FAR.topic in topics else set())
         return asked - self.leaderless, asked & self.leaderless
 
     def short(self, topics: AbstractSet[str], _: AbstractSet[TopicPartition]) -> set[TopicPartition]:
@@ -291,3 +300,56 @@ def test_a_topic_that_stays_short_of_replicas_has_no_others_looked_at(
         second.stand(stand_in)
         clock.now += AGAIN
     assert cluster.looks == 1
+
+
+def test_before_an_id_is_given_back_all_topics_are_looked_at_once_for_what_only_its_predecessor_wrote_to(
+    cluster: Cluster, known: Markers, producer: Producer, clock: Clock
+) -> None:
+    cluster.state = "CompleteAbort"
+    known.recall()
+    known.stand(producer)
+    known.ended(COMMITTED)
+    cluster.open, producer.ends = {FAR}, []
+    clock.now += AGAIN
+    assert known.settled(producer)
+    assert producer.ends == [({FAR}, ABORTED)]
+    looks = cluster.looks
+    clock.now += AGAIN
+    assert known.settled(producer)
+    assert cluster.looks == looks
+    known.stand(producer, {OUT})
+    assert producer.ends == [({FAR}, ABORTED)], "it is known by then that nothing is open there"
+
+
+def test_an_id_under_which_something_may_be_owed_is_not_given_back(
+    cluster: Cluster, known: Markers, producer: Producer, clock: Clock
+) -> None:
+    known.recall()
+    cluster.leaderless = {LEVEL}
+    known.stand(producer)
+    assert not known.settled(producer), "the end that it is owed can be written under this id only"
+    cluster.leaderless = set()
+    clock.now += AGAIN
+    known.stand(producer)
+    cluster.leaderless = {FAR}
+    clock.now += AGAIN
+    assert not known.settled(producer), "nobody can tell what is open there"
+    cluster.leaderless = set()
+    assert not known.settled(producer), "which is asked again later"
+    clock.now += AGAIN
+    assert known.settled(producer)
+
+
+def test_what_is_open_where_this_producer_wrote_is_ended_before_its_id_is_given_back(
+    cluster: Cluster, known: Markers, producer: Producer, clock: Clock
+) -> None:
+    known.recall()
+    known.stand(producer, {OUT})
+    cluster.open, producer.ends = {OUT}, []
+    clock.now += AGAIN
+    assert not known.settled(producer)
+    assert known.doubtful
+    known.stand(producer)
+    assert producer.ends == [({OUT}, COMMITTED)]
+    clock.now += AGAIN
+    assert known.settled(producer)
