@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from .options import Kafka
 
 
+_HEARTBEAT = 0.5
+"""Seconds. By the answer to it a member hears that another one has come or gone, and whoever has heard already stands still until all have."""
+
+
 def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
     """What every consumer is given. Raises as `Kafka.client` does."""
     return options.client(purpose) | {
@@ -28,7 +32,7 @@ def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
         "fetch_max_bytes": 16 << 20,
         "max_partition_fetch_bytes": 1 << 20,
         "session_timeout_ms": int(options.session_timeout * 1000),
-        "heartbeat_interval_ms": int(options.session_timeout * 1000 / 4),
+        "heartbeat_interval_ms": int(min(options.session_timeout / 4, _HEARTBEAT) * 1000),
         "metrics_enabled": False,
     }
 
