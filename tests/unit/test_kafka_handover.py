@@ -11,7 +11,9 @@ from kafka.future import Future
 from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import Level, NotConnected, Received
+from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka import poller as poller_module
+from delaybridge.adapters.kafka.consumer import consuming
 from delaybridge.adapters.kafka.level_inbox import LevelInbox
 from delaybridge.adapters.kafka.level_source import LevelPoller
 from delaybridge.adapters.kafka.poller import Handover, Poller
@@ -379,3 +381,10 @@ def test_what_is_fetched_of_a_level_while_its_partition_goes_is_left_to_its_next
     inbox.put({each: [record(each, 0)] for each in (GOES, STAYS)}, lambda: dict.fromkeys((GOES, STAYS), 0))
     inbox.forget([GOES])
     assert [held.partition for held in inbox.leaving("t", 10, 0)] == [STAYS]
+
+
+@pytest.mark.parametrize(("session", "heartbeat"), [(10.0, 500), (1.0, 250)])
+def test_a_member_hears_soon_that_another_one_has_come_and_often_enough_to_stay(session: float, heartbeat: int) -> None:
+    """Whoever has heard already delivers nothing until all have."""
+    configs = consuming(Kafka(bootstrap_servers="127.0.0.1:1", session_timeout=session), "test")
+    assert (configs["session_timeout_ms"], configs["heartbeat_interval_ms"]) == (session * 1000, heartbeat)
