@@ -343,15 +343,19 @@ class Producing(Protocol):
 
 
 EARLY = 50
-"""Milliseconds before its time, at most, at which a message leaves its level: together with others, for what is left of its delay passes elsewhere."""
+
+
+def early(level: Level) -> int:
+    """For how many milliseconds before its time a message may leave its level, together with others: what is left of its delay passes elsewhere."""
+    return min(EARLY, level.wait // 2)
 
 
 @runtime_checkable
 class Levelled(Adapter, Protocol):
     """An adapter whose broker can keep waiting messages in one queue for each level, from which any number of bridges take.
 
-    `timed` says that its level sources give a message only once it has waited for as long as its level says, less `EARLY`; else they give it at once, and
-    in order.
+    `timed` says that its level sources give a message only once it has waited for as long as its level says, or `early`; else they give it at once, and in
+    order.
     """
 
     timed: bool

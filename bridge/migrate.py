@@ -130,8 +130,8 @@ def _claims(record: Record) -> bool:
 
 
 def _mark(record: Record) -> bytes:
-    """The same for this record whenever it is moved, and another one for whatever is sent under its id for the same instant later."""
-    return mark_of(record.id, struct.pack(">qq", record.schedule.due, record.taken))
+    """The same for this record whenever it is moved, and another one for whatever else is sent under its id for the same instant."""
+    return mark_of(record.id, struct.pack(">qq", record.schedule.due, record.taken) + (record.message.body or b""))
 
 
 def place(config: Config, broker: str, prefix: str) -> Place:

@@ -312,7 +312,7 @@ class LaneWorker(Worker):
             began, now = time.monotonic() - into_millisecond(), self._clock()
             wait = self.lane.tick(now, self._publish)
             if self._in_turns and self.lane.in_flight:
-                wait, self._its_turn = max(wait, TURN), False
+                wait, self._its_turn = TURN, False
             if wait > 0:
                 self._until = now + wait
                 self._wake.wait(min(max(0.0, wait / 1000 - (time.monotonic() - began)), LONGEST_WAIT))  # the tick itself took some of it

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka import OffsetAndMetadata
 
-from ..base import EARLY, NotConnected
+from ..base import NotConnected, early
 from .finished import Finished
 from .level_waiting import LevelRecord, LevelWaiting
 from .records import offset_of
@@ -31,6 +31,7 @@ class LevelInbox:
 
     def __init__(self, levels: Sequence[Level]) -> None:
         self._waiting = LevelWaiting({level.name: level.wait for level in levels})
+        self._early = {level.name: early(level) for level in levels}
         self._lock = threading.RLock()
         self._changed = {level.name: threading.Condition(self._lock) for level in levels}
         self._finished: dict[TopicPartition, Finished] = {}
@@ -63,14 +64,14 @@ class LevelInbox:
                     self._read[partition] = offset
 
     def leaving(self, topic: str, limit: int, timeout: float) -> list[LevelRecord]:
-        """At most `limit` records that leave their level about now, see base.EARLY, waiting for the first. Raises NotConnected."""
+        """At most `limit` records that leave their level about now, see base.early, waiting for the first. Raises NotConnected."""
         deadline = time.monotonic() + timeout
         with self._lock:
             while True:
                 if self._reason is not None:
                     raise self._reason
                 now = wall_clock()
-                taken = self._waiting.take(topic, now + EARLY, limit, self._room)
+                taken = self._waiting.take(topic, now + self._early[topic], limit, self._room)
                 left = deadline - time.monotonic()
                 if taken or left <= 0:
                     for record in taken:
@@ -78,7 +79,7 @@ class LevelInbox:
                         self._out[record.received.token] = record
                     return taken
                 leaves = self._waiting.next_leave(topic, self._room)
-                self._changed[topic].wait(left if leaves is None else min(left, max(1, leaves - EARLY // 2 - now) / 1000))
+                self._changed[topic].wait(left if leaves is None else min(left, max(1, leaves - self._early[topic] // 2 - now) / 1000))
 
     def _room(self, partition: TopicPartition) -> int:
         return self._finished[partition].room

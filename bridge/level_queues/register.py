@@ -303,13 +303,20 @@ class Register:
 
 
 def claims(shared: Log, known: Ids, entries: Sequence[Claiming], now: int) -> list[Claim]:
-    """Claims of messages that move here from another store, as their marks say. ENDED for what has come to its end. Raises AdapterError.
+    """Claims of messages that move here from another store, as their marks say. ENDED for what has ended here, or gone on. Raises AdapterError.
 
     What is `known` moved before, and that was interrupted: it claims again where it stood first, and of its copies only this one counts.
     """
-    before = [next((word.place for word in known.words(entry.id) if word.mark == entry.mark), -1) for entry in entries]
-    fresh = [not known.has_ended(entry.id, entry.mark) for entry in entries]
-    lines = [claiming(entry.id, entry.mark, now, entry.due, first) for entry, first, new in zip(entries, before, fresh, strict=True) if new]
+    before = [next((word for word in known.words(entry.id) if word.mark == entry.mark), None) for entry in entries]
+    fresh = [
+        not known.has_ended(entry.id, entry.mark) and (word is None or word.until <= entry.due)
+        for entry, word in zip(entries, before, strict=True)
+    ]
+    lines = [
+        claiming(entry.id, entry.mark, now, entry.due, -1 if word is None else word.place)
+        for entry, word, new in zip(entries, before, fresh, strict=True)
+        if new
+    ]
     places = iter(shared.append(lines) if lines else ())
     return [Claim(entry.mark, next(places), moved=True) if new else ENDED for entry, new in zip(entries, fresh, strict=True)]
 

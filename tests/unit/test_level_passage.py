@@ -304,3 +304,13 @@ def test_what_leaves_about_now_leaves_together_and_goes_where_it_would_have_gone
     assert bench.onward.left == ([*left, (b"%d" % (EARLY + 20), 1_000 + EARLY)] if timed else left), (
         "a timed source has the last word on what leaves"
     )
+
+
+def test_at_a_level_that_is_hardly_longer_than_that_nothing_leaves_so_early() -> None:
+    """It would go round without waiting."""
+    bench = Bench(wait=20, timed=False)
+    bench.source.batches.append([message(b"a", since=0)])
+    for bench.now in (0, 9, 10):
+        assert bench.onward.left == []
+        bench.steps(1)
+    assert bench.onward.left == [(b"a", 20)]

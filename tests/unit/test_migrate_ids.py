@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from unit.migration import at_once, back, configured, killed_out, levels, messages, out, texts
 
 from delaybridge.bridge.level_queues.envelope import unpack
-from delaybridge.bridge.level_queues.ids import cancelling
+from delaybridge.bridge.level_queues.ids import cancelling, going_on
 from delaybridge.bridge.migrate import Place, place
 from delaybridge.core.time_index import TimeIndex
 
@@ -74,6 +74,22 @@ def test_of_a_series_whose_move_was_killed_only_the_later_copy_goes_on_and_the_l
     assert [each.record.id for each in found[:2]] == [each.record.id for each in found[2:]]
     assert (back(index, there).records, index.counts().pending, len(there.known())) == (2, 2, 0)
     assert "replaced" not in {event for event, count in index.counts().events.items() if count}
+
+
+def test_a_series_that_has_gone_on_in_level_queues_after_a_move_was_killed_goes_on_there(
+    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(index, record("tick", T0 + HOUR, every=MINUTE))
+    killed_out(index, there, monkeypatch)
+    (first,) = map(unpack, messages(there, "1h"))
+    assert there.log is not None
+    assert first.claim is not None
+    there.log.append([going_on(first.record.id, first.claim.mark, T0 + HOUR, T0 + HOUR + MINUTE)])
+    out(index, there, T0 + HOUR)
+
+    assert [unpack(each).record.id for queue in ("0", "1h") for each in messages(there, queue)] == [first.record.id]
+    assert there.known().fate(first.record.id, first.claim) is None
+    assert index.counts().pending == 0
 
 
 def test_what_level_queues_delivered_after_a_move_was_killed_does_not_move_again(
