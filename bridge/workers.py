@@ -281,9 +281,7 @@ class LaneWorker(Worker):
     def confirm(self, outcomes: Sequence[Outcome]) -> None:
         """The sink's `Confirm`. Any thread."""
         self.lane.confirm(outcomes)
-        if self._its_turn:
-            self.wake(self._clock() + self.lane.settings.settle_after)
-        else:
+        if not self._its_turn or self._clock() + self.lane.settings.settle_after < self._until:
             self._wake.set()
 
     def run(self) -> None:
