@@ -288,11 +288,20 @@ class Observable(Protocol):
         ...
 
 
+EARLY = 50
+"""Milliseconds."""
+
+
 class Level(msgspec.Struct, frozen=True):
     """One level queue: its name on the broker, and how long each message waits in it (ms; 0: not at all)."""
 
     name: str
     wait: int
+
+    @property
+    def early(self) -> int:
+        """So many ms before its time a message may leave, as the rest passes elsewhere. Whoever waits for a first one does so until half of that before."""
+        return min(EARLY, self.wait // 2)
 
 
 SINCE = b"delaybridge-since"
@@ -342,20 +351,12 @@ class Producing(Protocol):
         ...
 
 
-EARLY = 50
-
-
-def early(level: Level) -> int:
-    """For how many milliseconds before its time a message may leave its level, together with others: what is left of its delay passes elsewhere."""
-    return min(EARLY, level.wait // 2)
-
-
 @runtime_checkable
 class Levelled(Adapter, Protocol):
     """An adapter whose broker can keep waiting messages in one queue for each level, from which any number of bridges take.
 
-    `timed` says that its level sources give a message only once it has waited for as long as its level says, or `early`; else they give it at once, and in
-    order.
+    `timed` says that its level sources give a message only once it has waited for as long as its level says, less `Level.early`; else they give it at once, and
+    in order.
     """
 
     timed: bool

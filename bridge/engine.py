@@ -25,6 +25,7 @@ from .intake.planner import Planner, Route
 from .ledger.files import highest
 from .ledger.worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
+from .level_queues.moving import DepartureSink
 from .workers import IntakeWorker, LaneWorker, SyncWorker, Worker
 
 if TYPE_CHECKING:
@@ -119,15 +120,9 @@ class Engine:
             self.metrics,
             self.sync.ask,
         )
-        return LaneWorker(
-            lane,
-            self._sink(name),
-            self._clock,
-            self.metrics,
-            failed,
-            drain_for=drain_seconds(config),
-            in_turns=self._queues is not None and name in self._queues.sinks,
-        )
+        sink, drain_for = self._sink(name), drain_seconds(config)
+        in_turns = isinstance(sink, DepartureSink)
+        return LaneWorker(lane, sink, self._clock, self.metrics, failed, drain_for=drain_for, in_turns=in_turns)
 
     def _sink(self, broker: str) -> Sink:
         if self._queues is not None and broker in self._queues.sinks:

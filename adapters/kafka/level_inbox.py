@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka import OffsetAndMetadata
 
-from ..base import NotConnected, early
+from ..base import NotConnected
 from .finished import Finished
 from .level_waiting import LevelRecord, LevelWaiting
 from .records import offset_of
@@ -31,7 +31,7 @@ class LevelInbox:
 
     def __init__(self, levels: Sequence[Level]) -> None:
         self._waiting = LevelWaiting({level.name: level.wait for level in levels})
-        self._early = {level.name: early(level) for level in levels}
+        self._early = {level.name: level.early for level in levels}
         self._lock = threading.RLock()
         self._changed = {level.name: threading.Condition(self._lock) for level in levels}
         self._finished: dict[TopicPartition, Finished] = {}
@@ -64,7 +64,7 @@ class LevelInbox:
                     self._read[partition] = offset
 
     def leaving(self, topic: str, limit: int, timeout: float) -> list[LevelRecord]:
-        """At most `limit` records that leave their level about now, see base.early, waiting for the first. Raises NotConnected."""
+        """At most `limit` records that leave their level about now, see base.Level, waiting for the first. Raises NotConnected."""
         deadline = time.monotonic() + timeout
         with self._lock:
             while True:

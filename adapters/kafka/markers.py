@@ -163,7 +163,7 @@ class Markers:
             if leaderless or self.doubtful:
                 return False
             if left:
-                producer.end_again({each for each in left if each.topic != OFFSETS}, committed=self._before)
+                _end_again(producer, left, committed=self._before)
             self._before = None
         return True
 
@@ -186,8 +186,13 @@ class Markers:
         for committed in (True, False):
             group = {each for each in found if owed[each] == committed}
             if group:
-                producer.end_again({each for each in group if each.topic != OFFSETS}, committed=committed)
+                _end_again(producer, group, committed=committed)
                 self._owed = {each: end for each, end in self._owed.items() if each not in group}
+
+
+def _end_again(producer: Producer, partitions: AbstractSet[TopicPartition], *, committed: bool) -> None:
+    """The group's offsets are in every such transaction, unnamed."""
+    producer.end_again({each for each in partitions if each.topic != OFFSETS}, committed=committed)
 
 
 def _committed(state: str | None, known: bool | None) -> bool | None:

@@ -191,7 +191,7 @@ class Ids:
         So may one that somebody has delivered already and the broker gives again: what was to follow, as a dead letter, may not have been confirmed.
         """
         words = self.words(id)
-        own = next((word for word in words if word.mark == claim.mark), None)
+        own = said_by(words, claim.mark)
         if own is not None:
             return _copy(claim, own.at) if claim.place < own.last else fate_of(words, own)
         ended = self._endings.of(id.encode(), claim.mark)
@@ -212,7 +212,7 @@ class Ids:
         its work, and must not meet the next one.
         """
         words = self.words(id)
-        own = next((word for word in words if word.mark == claim.mark), None)
+        own = said_by(words, claim.mark)
         lines: list[Line] = []
         if own is not None and own.last > claim.place:
             return lines  # a copy of it is still there
@@ -234,6 +234,11 @@ class Ids:
                 if word.until < (now if word.cancel else now - most) and not (word.cancel and _targets(words, word))
             }
             yield from (Line(each[: 1 + MARK] + id_, None) for each in lines if each[1 : 1 + MARK] in old)
+
+
+def said_by(words: Sequence[Word], mark: bytes) -> Word | None:
+    """What one message, or one cancel, says; None where it says nothing (any more)."""
+    return next((word for word in words if word.mark == mark), None)
 
 
 def _copy(claim: Claim, at: int) -> Fate:

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from ...adapters.base import early
 from .envelope import Envelope, unpack
 
 if TYPE_CHECKING:
@@ -180,7 +179,6 @@ class Passage:
         self._onward = onward
         self._clock = clock
         self._timed = timed
-        self._early = early(level)
         self._numbers = itertools.count()
         self._taken = Taken()
 
@@ -244,7 +242,7 @@ class Passage:
         """Seconds until there is something to do, whatever comes in."""
         taken = self._taken
         patience = HURRY if taken.unfinished > len(taken.staying) else PATIENCE
-        return min(patience, max(0, taken.staying[0].leaves - self._early // 2 - now) / 1000) if taken.staying else patience
+        return min(patience, max(0, taken.staying[0].leaves - self.level.early // 2 - now) / 1000) if taken.staying else patience
 
     def _take(self, limit: int, wait: float) -> None:
         taken = self._taken
@@ -268,7 +266,7 @@ class Passage:
 
     def _release(self, now: int) -> None:
         taken = self._taken
-        while taken.staying and taken.staying[0].leaves <= now + self._early:
+        while taken.staying and taken.staying[0].leaves <= now + self.level.early:
             stay = heapq.heappop(taken.staying)
             if stay.envelope is None:
                 self._onward.aside(stay.message, taken, stay.done)
@@ -277,7 +275,7 @@ class Passage:
 
     def _left(self, envelope: Envelope, now: int) -> int:
         """When it leaves by its level: what goes early is to go the same way."""
-        return max(now, min(envelope.since + self.level.wait, now + self._early))
+        return max(now, min(envelope.since + self.level.wait, now + self.level.early))
 
     def _acknowledge(self, *, at_once: bool = False) -> None:
         taken = self._taken

@@ -25,7 +25,7 @@ from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
 from ..workers import Worker
-from .ids import ENDED, MARK, Claim, Ids, cancelling, claiming, fate_of, going_on, is_decision, parts, withdrawn
+from .ids import ENDED, MARK, Claim, Ids, Word, cancelling, claiming, fate_of, going_on, is_decision, parts, said_by, withdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,10 +143,10 @@ class Register:
         with self._changed:
             if self._ids.has_ended(entry.id, mark):
                 return None
-            before = next((word.place for word in self._ids.words(entry.id) if word.mark == mark), -1)
+            before = said_by(self._ids.words(entry.id), mark)
         if isinstance(entry, Cancelling):
-            return cancelling(entry.id, mark, now, entry.until, before)
-        return claiming(entry.id, mark, now, entry.due, before)
+            return cancelling(entry.id, mark, now, entry.until, _first(before))
+        return claiming(entry.id, mark, now, entry.due, _first(before))
 
     def cancel(self, id: str, now: int, patience: float) -> Answer:  # noqa: A002 - the field's own word
         """Cancel whoever bears this id. Waits so many seconds for the end of what is due about now. Raises NotConnected."""
@@ -205,7 +205,8 @@ class Register:
 
     def _judged(self, id: str, mark: bytes, place: int, sure: int) -> Answer:  # noqa: A002 - the field's own word
         words = self._ids.words(id)
-        place = next((word.place for word in words if word.mark == mark), place)  # where it stood first
+        own = said_by(words, mark)
+        place = place if own is None else own.place  # where it stood first
         target = next((word for word in reversed(words) if not word.cancel and word.place < place and word.fate is None), None)
         if target is None:
             ended = self._ids.ended(id)
@@ -307,18 +308,21 @@ def claims(shared: Log, known: Ids, entries: Sequence[Claiming], now: int) -> li
 
     What is `known` moved before, and that was interrupted: it claims again where it stood first, and of its copies only this one counts.
     """
-    before = [next((word for word in known.words(entry.id) if word.mark == entry.mark), None) for entry in entries]
+    before = [said_by(known.words(entry.id), entry.mark) for entry in entries]
     fresh = [
         not known.has_ended(entry.id, entry.mark) and (word is None or word.until <= entry.due)
         for entry, word in zip(entries, before, strict=True)
     ]
     lines = [
-        claiming(entry.id, entry.mark, now, entry.due, -1 if word is None else word.place)
-        for entry, word, new in zip(entries, before, fresh, strict=True)
-        if new
+        claiming(entry.id, entry.mark, now, entry.due, _first(word)) for entry, word, new in zip(entries, before, fresh, strict=True) if new
     ]
     places = iter(shared.append(lines) if lines else ())
     return [Claim(entry.mark, next(places), moved=True) if new else ENDED for entry, new in zip(entries, fresh, strict=True)]
+
+
+def _first(word: Word | None) -> int:
+    """Where it stood first, for a line that says it again."""
+    return -1 if word is None else word.place
 
 
 def read_all(shared: Log) -> Ids:

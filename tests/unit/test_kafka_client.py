@@ -22,9 +22,9 @@ from kafka.producer.producer_batch import ProducerBatch
 from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
-from kafka.protocol.producer import ProduceResponse
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
+from unit.kafka_sender import sending
 
 from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejected
 from delaybridge.adapters.kafka import Kafka
@@ -203,28 +203,15 @@ def test_numbers_of_a_batch_are_used_again_only_where_no_try_of_it_was_taken(
     doubtful: bool, following: int, outcome: type[AdapterError]
 ) -> None:
     """Else the broker takes the next batch for this one, says that it has it, and drops it."""
-    told: list[AdapterError | None] = []
-    caught, numbers, partition = Caught(), Numbers(api_version=(4, 0)), TopicPartition("t", 0)
+    numbers, partition = Numbers(api_version=(4, 0)), TopicPartition("t", 0)
     numbers.set_producer_id_and_epoch(ProducerIdAndEpoch(1, 0))
-    client = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))
-    try:
-        accumulator = Accumulator(
-            lambda outcomes: told.extend(error for _, error in outcomes),
-            transaction_manager=numbers,
-            delivery_timeout_ms=1,
-            request_timeout_ms=1,
-        )
-        sender = Delivery(client, client.cluster, accumulator, transaction_manager=numbers)
-        accumulator.enqueue(partition, [(b"tag", b"\x01\x01\0", 0)])
-        batch = accumulator._batches[partition].popleft()
+    with sending(Delivery, numbers, partition, timeout_ms=1) as one:
         numbers.set_sequence_number(partition, 5)
-        batch.records.set_producer_state(1, 0, 5, False)
+        one.batch.records.set_producer_state(1, 0, 5, False)
         numbers.increment_sequence_number(partition, 1)
-        batch.doubtful, batch.created = doubtful, batch.created - 1  # its time is over
-        sender._dispatch_error(batch, errors.NotEnoughReplicasError(), ProduceResponse.TopicProduceResponse.PartitionProduceResponse())
-        assert (numbers.sequence_number(partition), [type(each) for each in told]) == (following, [outcome])
-    finally:
-        caught.close()
+        one.batch.doubtful, one.batch.created = doubtful, one.batch.created - 1  # its time is over
+        one.answered(errors.NotEnoughReplicasError())
+        assert (numbers.sequence_number(partition), [type(each) for each in one.told]) == (following, [outcome])
 
 
 def test_a_batch_whose_time_is_over_is_tried_no_more() -> None:

@@ -9,14 +9,11 @@ import pytest
 from kafka import OffsetAndMetadata, TopicPartition, errors
 from kafka.cluster import ClusterMetadata
 from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionState
-from kafka.protocol.producer import ProduceResponse
 from kafka.structs import ConsumerGroupMetadata
+from unit.kafka_sender import sending
 
-from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejected
-from delaybridge.adapters.kafka import Kafka
+from delaybridge.adapters.base import BackOff, NotConnected, Rejected
 from delaybridge.adapters.kafka.implicit import WORN, End, Implicit, Renewal, renewed
-from delaybridge.adapters.kafka.link import Caught
-from delaybridge.adapters.kafka.sender import Accumulator
 from delaybridge.adapters.kafka.transactions import MoveDelivery, ended
 
 MEMBER = ConsumerGroupMetadata("g", 1, "m", None)
@@ -164,27 +161,13 @@ UNVERIFIED = "Unable to verify the partition has been added to the transaction. 
 )
 def test_what_the_coordinator_cannot_tell_yet_is_tried_again_and_counts_as_not_written(error: Exception, tried_for: float) -> None:
     """Partitions are not asked for: what was said about them then is the answer to a batch."""
-    told: list[AdapterError | None] = []
-    caught, numbers = Caught(), implicit()
-    client = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))
-    try:
-        accumulator = Accumulator(
-            lambda outcomes: told.extend(error for _, error in outcomes),
-            transaction_manager=numbers,
-            delivery_timeout_ms=10_000,
-            request_timeout_ms=1,
-        )
-        sender = MoveDelivery(client, client.cluster, accumulator, transaction_manager=numbers)
-        numbers.all_in_one([TO], POSITIONS, MEMBER)
-        accumulator.enqueue(TO, [(b"tag", b"\x01\x01\0", 0)])
-        batch = accumulator._batches[TO].popleft()
-        batch.records.set_producer_state(1, 0, 0, True)
-        batch.attempts, began = 50, batch.created
-        answer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse()
+    numbers = implicit()
+    numbers.all_in_one([TO], POSITIONS, MEMBER)
+    with sending(MoveDelivery, numbers, TO, timeout_ms=10_000) as one:
+        one.batch.records.set_producer_state(1, 0, 0, True)
+        one.batch.attempts, began = 50, one.batch.created
         for age, tried in ((tried_for - 0.5, True), (tried_for + 0.5, False)):
-            batch.created = began - age
-            sender._dispatch_error(batch, error, answer)
-            assert (told == [], batch.doubtful) == (tried, False)
-        assert all(isinstance(each, BackOff | Rejected) for each in told)
-    finally:
-        caught.close()
+            one.batch.created = began - age
+            one.answered(error)
+            assert (one.told == [], one.batch.doubtful) == (tried, False)
+        assert all(isinstance(each, BackOff | Rejected) for each in one.told)
