@@ -85,6 +85,17 @@ class Owner(NamedTuple):
     partitions: AbstractSet[TopicPartition]
 
 
+class _Admin(KafkaAdminClient):  # type: ignore[misc]  # kafka-python has no types
+    """Also asks for `stable` offsets (KIP-447), which kafka-python's asks for nowhere."""
+
+    stable = False
+
+    def _list_group_offsets_requests(self, group_specs: Any) -> Iterator[tuple[str | None, Any]]:
+        for group, request in super()._list_group_offsets_requests(group_specs):
+            request.require_stable = self.stable
+            yield group, request
+
+
 class Cluster:
     """One administration client. Its methods raise AdapterError where the cluster refuses, NotConnected where nobody answers."""
 
@@ -169,12 +180,14 @@ class Cluster:
             found[each] = _Place(begins[each].offset, offset, finished_behind(text), ends[each].offset)
         return found
 
-    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets that a group has committed in these, where it has any."""
-        return {each: position.offset for each, position in self.positions(group, partitions).items()}
+    def positions(
+        self, group: str, partitions: Collection[TopicPartition], *, stable: bool = False
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed in these, where it has anything, with the text beside it.
 
-    def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed in these, where it has anything, with the text beside it."""
+        Where that is to be `stable`, a transaction that has committed more, and whose end is not written yet, is waited for: some seconds, then KafkaError.
+        """
+        self._admin.stable = stable
         found: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]] = _retried(
             lambda: self._admin.list_group_offsets({group: list(partitions)})
         )
@@ -284,7 +297,7 @@ def opened(options: Kafka) -> Iterator[Cluster]:
     try:
         with caught.opening():
             configs = options.client("doctor") | {"bootstrap_timeout_ms": int(options.connection_timeout * 1000)}
-            admin = KafkaAdminClient(**configs, kafka_client=caught)
+            admin = _Admin(**configs, kafka_client=caught)
         with translated():
             yield Cluster(admin)
     finally:

@@ -81,7 +81,7 @@ class KafkaExchange:
             return
         partitions = {record.partition for _, record in self._doubtful}
         with opened(self._options) as cluster:
-            positions = cluster.positions(self._hub.group, partitions)
+            positions = cluster.positions(self._hub.group, partitions, stable=True)  # its end may be written anew only now: see markers.py
         known = {each: Finished(position.offset, position.metadata or "") for each, position in positions.items()}
         happened = self._in_doubt.committed and all(
             record.partition in known and known[record.partition].includes(record.offset) for _, record in self._doubtful

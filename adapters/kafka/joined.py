@@ -82,8 +82,8 @@ class JoinedSource(KafkaSource):
             return
         ends, entered = self._doubtful
         with opened(self.options) as cluster:
-            committed = cluster.committed(self.group, ends.keys())
-        if all(committed.get(partition, 0) >= end for partition, end in ends.items()):
+            committed = cluster.positions(self.group, ends.keys(), stable=True)  # as the exchange's are
+        if all(partition in committed and committed[partition].offset >= end for partition, end in ends.items()):
             entered()
         self._doubtful = None
 

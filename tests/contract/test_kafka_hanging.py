@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from contract.kafka_world import taken
 from contract.test_kafka_markers import CHECK, end, left_open, unchecked
 from delaybridge.adapters.base import Finding
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
+from delaybridge.adapters.kafka.cluster import opened
 from delaybridge.adapters.kafka.level_queues import group
 
 if TYPE_CHECKING:
@@ -179,3 +181,25 @@ def test_where_nobody_says_whose_it_is_its_age_tells(guarded: Native) -> None:
     assert [well(seen_by_alice(guarded, topic)) for topic in topics.values()] == [True, True, False]
     allow(guarded, ResourceType.CLUSTER, "kafka-cluster", ACLOperation.DESCRIBE_CONFIGS)
     assert [well(seen_by_alice(guarded, topic)) for topic in topics.values()] == [True, False, False]
+
+
+def test_what_a_group_has_committed_is_known_once_the_end_of_its_transaction_is_written(kafka: Broker) -> None:
+    """What had been committed before would be taken for all that has happened."""
+    name, partition = named("group"), TopicPartition(named("topic"), 0)
+    create_topic(kafka.url, partition.topic)
+    options = Kafka(bootstrap_servers=kafka.url)
+    producer = KafkaProducer(bootstrap_servers=kafka.url, transactional_id=named("producer"))
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({partition: OffsetAndMetadata(7, "", -1)}, ConsumerGroupMetadata(name))
+    producer.send(partition.topic, b"x", partition=0)
+    producer.flush()
+    with opened(options) as cluster, ThreadPoolExecutor(1) as pool:
+        before = cluster.positions(name, [partition]).get(partition)
+        assert before is None or before.offset < 7
+        asked = pool.submit(cluster.positions, name, [partition], stable=True)
+        with pytest.raises(TimeoutError):
+            asked.result(timeout=0.5)
+        producer.commit_transaction()
+        assert asked.result()[partition].offset == 7
+    producer.close()

@@ -72,9 +72,18 @@ def ledger_problems(rows: Sequence[dict[str, Any]], arrivals: Sequence[Arrival])
     checks = {
         "a row stands twice": all(len(set(each)) == len(each) for each in numbers.values()),
         "a row is missing": all(max(each) - min(each) + 1 == len(set(each)) for each in numbers.values()),
-        "an occurrence is scheduled or closed twice": max((*scheduled.values(), *closed.values(), 1)) == 1,
-        "scheduled and closed differ": scheduled == closed,
+        f"an occurrence is scheduled or closed twice: {_told(rows, scheduled - Counter(set(scheduled)), closed - Counter(set(closed)))}": max(
+            (*scheduled.values(), *closed.values(), 1)
+        )
+        == 1,
+        f"scheduled and closed differ: {_told(rows, scheduled - closed, closed - scheduled)}": scheduled == closed,
         f"delivered and arrived differ: {len(delivered - arrived)} only delivered, {len(arrived - delivered)} only arrived": delivered
         == arrived,
     }
     return [problem for problem, fine in checks.items() if not fine]
+
+
+def _told(rows: Sequence[dict[str, Any]], *which: Counter[tuple[str, int]]) -> list[dict[str, Any]]:
+    """What the ledgers tell of the first of these occurrences."""
+    first = next((each for counted in which for each in counted), None)
+    return [row for row in rows if (row["id"], row["occurrence"]) == first]
