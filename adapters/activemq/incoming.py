@@ -1,12 +1,15 @@
 """From a MESSAGE frame to a message of the bridge.
 
-    expires - timestamp         expiration, the time to live in ms
+    expires - timestamp         expiration, the time to live in ms; none where that is not after the other
     timestamp                   timestamp_ms and `Received.sent`, unless `x-delay-timestamp` says that the message is older than that
     persistent                  delivery_mode, 2 or 1
     priority, correlation-id, reply-to, type, content-type, content-encoding, app-id     the property of that name
     x-delay-message-id          message_id, as it was where the message came from; else ActiveMQ's own message-id
     x-delay-key (or x_delay_key, or x-delay-key_base64)     key, and stays a header: ActiveMQ does not show JMSXGroupID to STOMP clients
     content-length              bytes, else text; `amq-msg-type` says so where a text holds NULs
+
+A property of a JMS producer stands in the place of a header of that name. So a `timestamp` from before its producer began, which message ids tell, and
+an id that is not of ActiveMQ's making are not believed: else a message would be early, or taken for a copy of another one.
 
 All other headers are text, as STOMP has nothing else, and stand in the order of their names: ActiveMQ gives them in none.
 
@@ -51,6 +54,10 @@ _TAKEN = frozenset((
     b"expires", b"timestamp", b"content-length", b"amq-msg-type", MESSAGE_ID, *TEXTS,
 ))  # fmt: skip
 _LONGEST_NAME = 255
+_COUNTED = re.compile(rb"(?:(?::|\\c)-?\d+){3}$")
+"""How ActiveMQ's message ids end, escaped or not: session, producer, message."""
+_CONNECTED = re.compile(rb"-(\d{13})-\d+:\d+:-?\d+:-?\d+:\d+$")
+"""How those of its Java clients end: when the client began (ms), its connection, and these."""
 _BY_STOMP = re.compile(rb":-1:\d+:\d+$")  # ActiveMQ's own session -1 stands for the clients of its STOMP connectors
 _COMMANDS = frozenset((b"x-delay-cancel", b"x_delay_cancel", b"AMQ_SCHEDULER_ACTION"))
 
@@ -80,7 +87,7 @@ def received(frame: Frame, rules: Rules) -> Received:
         )
     except ValueError as error:
         return Received(Message(frame.body, b"", NO_PROPERTIES), "", token, redelivered=True, defect=Rejected(Reason.TOO_LARGE, str(error)))
-    sent = _number(headers.get(b"timestamp"))
+    sent = _sent(headers)
     message = Message(frame.body, table, _properties(headers, sent, frame.sized), _key(headers))
     return Received(message, _address(headers, rules.gates), token, redelivered=True, sent=sent, defect=_defect(frame, headers, rules))
 
@@ -93,6 +100,8 @@ def _token(headers: dict[bytes, bytes]) -> bytes:
     _, artemis, number = headers.get(b"message-id", b"").rpartition(b",")
     if artemis:
         return number + b"@" + headers.get(b"timestamp", b"")
+    if not _COUNTED.search(number):
+        return number + b"@" + headers.get(b"ack", b"")  # a copy would be another message, and no other message a copy
     came_to = headers.get(b"original-destination")
     return number if came_to is None else number + b"@" + came_to
 
@@ -125,11 +134,17 @@ def _number(value: bytes | None) -> int | None:
     return (int(value) or None) if value is not None and value.isdigit() and len(value) < 19 else None
 
 
+def _sent(headers: dict[bytes, bytes]) -> int | None:
+    """When it was sent, by its producer's clock: not before that began."""
+    sent, began = _number(headers.get(b"timestamp")), _CONNECTED.search(headers.get(b"message-id", b""))
+    return None if began and sent is not None and sent < int(began[1]) else sent
+
+
 def _properties(headers: dict[bytes, bytes], sent: int | None, sized: bool) -> Properties:
     values: dict[str, Any] = {TEXTS[name]: headers[name] for name in TEXTS.keys() & headers.keys()}
     expires = _number(headers.get(b"expires"))
-    if expires is not None:
-        values["expiration"] = b"%d" % max(1, expires - (sent or expires))
+    if expires is not None and sent is not None and expires > sent:  # the broker hands out nothing that has expired
+        values["expiration"] = b"%d" % (expires - sent)
     priority = headers.get(b"priority", b"")
     return Properties(
         **values,

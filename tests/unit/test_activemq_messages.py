@@ -54,8 +54,21 @@ def test_a_message_that_does_not_expire_has_no_time_to_live() -> None:
     assert came(expires=b"0", timestamp=b"5").message.properties.expiration is None
 
 
-def test_a_message_that_has_expired_already_has_the_shortest_time_to_live() -> None:
-    assert came(expires=b"5", timestamp=b"10").message.properties.expiration == b"1"
+def test_what_has_expired_already_is_no_time_to_live_because_the_broker_hands_out_nothing_that_has() -> None:
+    assert came(expires=b"5", timestamp=b"10").message.properties.expiration is None
+    assert came(expires=b"5").message.properties.expiration is None
+
+
+def test_no_message_was_sent_before_its_producer_began() -> None:
+    identity = b"ID\\chost-40001-1700000000000-1\\c1\\c1\\c1\\c7"
+    assert came(message_id=identity, timestamp=b"1700000000001").sent == 1700000000001
+    assert came(message_id=identity, timestamp=b"1699999999999").sent is None
+
+
+def test_a_property_that_stands_in_the_place_of_the_message_id_makes_no_message_a_copy_of_another() -> None:
+    first, second = (came(message_id=b"order-4711", ack=number).token for number in (b"a-1", b"a-2"))
+    assert first != second
+    assert came(ack=b"a-1").token == came(ack=b"a-2").token
 
 
 def test_the_time_of_a_message_that_came_through_a_bridge_is_its_first_one_and_delays_count_from_the_last() -> None:
@@ -83,9 +96,9 @@ def test_copies_of_one_message_for_two_destinations_are_two_messages_though_they
     ("name", "reason"), [(b"bad\\escape", "header_damaged"), (b"n" * 256, "too_large")], ids=["unknown escape", "name too long"]
 )
 def test_a_header_that_cannot_be_carried_is_a_defect(name: bytes, reason: str) -> None:
-    one = received(Frame(b"MESSAGE", {b"message-id": b"m", name: b""}, b"body", sized=False), Rules())
+    one = received(Frame(b"MESSAGE", {b"message-id": BY_JMS, name: b""}, b"body", sized=False), Rules())
     assert one.defect is not None
-    assert (one.defect.reason, one.message, one.token) == (reason, Message(b"body", b"", NO_PROPERTIES), b"m")
+    assert (one.defect.reason, one.message, one.token) == (reason, Message(b"body", b"", NO_PROPERTIES), BY_JMS)
 
 
 @pytest.mark.parametrize(
