@@ -68,6 +68,7 @@ class Disk:
         self._min_free = min_free
         self.free_bytes = free_bytes
         self._open = True
+        self._whole = False
         self.room()
 
     def room(self) -> bool:
@@ -85,15 +86,19 @@ class Disk:
 
     def release(self) -> None:
         """Give the reserve up."""
-        self._open = False
+        self._open = self._whole = False
         self._reserve.unlink(missing_ok=True)
 
     def _restore(self) -> None:
-        if self._reserve_bytes and not self._reserve.exists():
-            descriptor = os.open(self._reserve, os.O_CREAT | os.O_WRONLY, 0o600)
-            try:
+        """A store that was copied may have holes in place of blocks, and a kill leaves an empty file."""
+        if self._whole or not self._reserve_bytes:
+            return
+        descriptor = os.open(self._reserve, os.O_CREAT | os.O_WRONLY, 0o600)
+        try:
+            if os.fstat(descriptor).st_blocks * _BLOCK < self._reserve_bytes:
                 os.posix_fallocate(descriptor, 0, self._reserve_bytes)
-            except OSError:
-                self._reserve.unlink()
-            finally:
-                os.close(descriptor)
+            self._whole = True
+        except OSError:
+            self._reserve.unlink()
+        finally:
+            os.close(descriptor)

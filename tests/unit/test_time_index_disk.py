@@ -142,6 +142,16 @@ def test_the_reserve_holds_real_blocks_until_a_write_finds_none(tmp_path: Path) 
     assert reserve.exists()
 
 
+def test_a_reserve_without_blocks_is_filled_when_the_store_opens(tmp_path: Path) -> None:
+    """A copy may have holes where the store had blocks, and a kill leaves an empty file."""
+    reserve = tmp_path / "reserve"
+    for size in (0, MIB):
+        with reserve.open("wb") as file:
+            file.truncate(size)
+        Disk(reserve, MIB, 2 * MIB, lambda: 10 * MIB)
+        assert reserve.stat().st_blocks * 512 >= MIB
+
+
 def test_a_store_that_finds_no_room_to_start_has_that_of_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in RocksDB's log is written to tables then."""
     opened(tmp_path, reserve_bytes=MIB).close()
