@@ -284,8 +284,9 @@ class Lane:
                 due = flight.due
                 answers[due.record.route, _answer(error)] += 1
                 if error is None:
-                    lateness.append(now - due.record.schedule.due)
-                    self._close(Settled(key, "delivered", now, "", "", due.attempts + 1, self._next(due, now)), now)
+                    at = max(now, due.record.schedule.due)  # the clock may have been set back since it was published
+                    lateness.append(at - due.record.schedule.due)
+                    self._close(Settled(key, "delivered", at, "", "", due.attempts + 1, self._next(due, now)), now)
                     if flight.held is not None:
                         self.holds.works(flight.held, now)
                 else:
@@ -329,7 +330,7 @@ class Lane:
 
     def _dead_letter(self, due: Due, now: int, reason: str, detail: str, attempts: int) -> None:
         """To its route's destination for dead letters; what is on its way there already goes to the shelf, and what was wrong with it is not forgotten."""
-        record = due.record
+        record, said = due.record, detail
         if record.is_carrier:
             reason, why = carried(record)
             address, detail = "", f"{why} (and as a dead letter to {record.address!r}: {detail})"
@@ -337,7 +338,8 @@ class Lane:
             address = self._dead_letters.get(record.route, "")
             self._metrics.dead_letter(reason, 1)
         forward = carrier(record, address, now, reason, detail) if address else None
-        log.warning("dead_lettered", route=record.route, id=record.id, address=record.address, reason=reason, detail=detail)
+        # `said` by the broker: the rest may hold a header's value.
+        log.warning("dead_lettered", route=record.route, id=record.id, address=record.address, reason=reason, detail=said)
         self._close(Settled(due.key, "dead_lettered", now, reason, detail, attempts, next=self._next(due, now), forward=forward), now)
 
     def _gives_up(self, hold: Hold) -> bool:

@@ -17,6 +17,9 @@ from ...core.reasons import Reason, Refusal
 from ...core.schedule import Cancel, Limits, PassThrough, Refused, Request, Schedule
 from ...core.store import Change, DeadLetter, Put, Record, Refuse, Withdraw
 
+OUTAGE = 31 * 86_400_000
+"""Milliseconds for which a message may have waited for a bridge, whatever the longest delay."""
+
 MAX_HOPS = 16
 """How often a message may pass the bridge undelayed with an earlier delivery's headers on it before that is called a loop."""
 
@@ -25,6 +28,7 @@ DEATH = b"x-delay-death"
 """A digest of `x-death` as it was when a hop was counted: where RabbitMQ has dead-lettered the message since, somebody tries it again on purpose."""
 
 _X_DEATH = b"x-death"
+_TOLD = frozenset({headers.REASON, headers.DETAIL, headers.EXPIRATION})
 _NOT_WHOLE = frozenset({Reason.HEADER_DAMAGED, Reason.UNSUPPORTED_BODY, Reason.TOO_LARGE})
 """Why an adapter keeps less of a message than was sent: see base.Received.defect."""
 
@@ -79,9 +83,9 @@ class Planner:
         )
 
     def _sent(self, received: Received, now: int) -> int:
-        """When the delay began. A stamp from the future, or older than any delay, is none of the broker's: a producer can write one as well."""
+        """When the delay began. A stamp from the future, or older than any delay and any outage, is none of the broker's: a producer can write one as well."""
         sent = received.sent
-        return sent if sent is not None and now - self.limits.max_delay <= sent <= now else now
+        return sent if sent is not None and now - max(self.limits.max_delay, OUTAGE) <= sent <= now else now
 
     def _destination(self, received: Received, to: str) -> tuple[str, tuple[str, str] | None]:
         if to:
@@ -125,10 +129,13 @@ class Planner:
         )
 
     def refuse(self, received: Received, now: int, reason: str, detail: str, dialect: str = "") -> Refuse:
-        """The message as it came, under its producer's id, for the shelf, or for the route's dead-letter destination with the reason in two headers."""
+        """The message as it came, under its producer's id, for the shelf, or for the route's dead-letter destination with the reason in two headers.
+
+        A dead letter that comes back and is refused again goes to the shelf: where it was sent to leads here, and it would go round without end.
+        """
         table = received.message.headers
         record = self._record(received, table, Schedule(due=now), received.address, now, headers.chosen_id(table), "refused", dialect)
-        address = self.route.dead_letter
+        address = None if headers.REASON in table else self.route.dead_letter
         return Refuse(record, reason, detail, carrier(record, address, now, reason, detail) if address else None)
 
     def plan_again(self, refused: DeadLetter, now: int) -> Change:
@@ -160,7 +167,8 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
     It does not expire, as RabbitMQ's own dead letters do not: its time to live stands in `x-delay-expiration`.
     """
     message, expiration = record.message, record.message.properties.expiration
-    kept = b"" if reason == Reason.HEADER_DAMAGED else message.headers  # no broker takes a table that cannot be read
+    # No broker takes a table that cannot be read; and what an earlier dead letter told is over.
+    kept = b"" if reason == Reason.HEADER_DAMAGED else fields.without(message.headers, fields.named(message.headers, _TOLD))
     told: list[tuple[bytes, fields.Value]] = [(headers.REASON, str(reason)), (headers.DETAIL, detail[:1000])]
     if expiration is not None:
         told.append((headers.EXPIRATION, expiration.decode(errors="replace")))

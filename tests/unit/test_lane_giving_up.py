@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from contract.stores import record
 from msgspec.structs import replace
 from unit.lane_bench import T0, Bench, bodies
@@ -131,6 +132,19 @@ def test_a_dead_letter_whose_own_destination_fails_is_shelved_with_what_was_wron
     (dead,) = bench.store.dead_letters(10)
     assert dead.reason == "bad_duration"
     assert dead.detail == "'soon' is not a duration (and as a dead letter to 'orders.dead': unroutable: no such queue)"
+
+
+def test_what_a_header_held_is_in_no_log(bench: Bench) -> None:
+    kept = replace(record("a", kind="refused"), message=message(b"body", {"x-delay": "John Doe"}))
+    forward = carrier(kept, "orders.dead", T0, "bad_duration", "'John Doe' is not a duration")
+    bench.store.put([Refuse(kept, "bad_duration", "'John Doe' is not a duration", forward)], T0)
+
+    with structlog.testing.capture_logs() as logs:
+        _fail(bench, T0)
+        _fail(bench, T0 + 60_000)
+
+    assert "unroutable" in str(logs)
+    assert "John" not in str(logs)
 
 
 def test_where_no_time_is_set_a_destination_is_never_given_up(bench: Bench) -> None:

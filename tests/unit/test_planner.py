@@ -55,6 +55,14 @@ def test_a_delay_counts_from_the_moment_at_which_the_broker_took_the_message() -
     assert change.record.schedule.due == NOW + 3000
 
 
+@pytest.mark.parametrize(("days", "believed"), [(30, True), (32, False)])
+def test_a_delay_counts_from_when_it_was_sent_also_after_an_outage_longer_than_any_delay(days: int, *, believed: bool) -> None:
+    sent = NOW - days * 86_400_000
+    change = _put(Planner(_route(), Limits(max_delay=60_000)).plan(_received({"x-delay": 5000}, "/queues/a", sent=sent), NOW))
+
+    assert change.record.schedule.due == (sent if believed else NOW) + 5000
+
+
 def test_a_message_goes_back_to_where_its_producer_sent_it() -> None:
     change = _put(Planner(_route(), Limits()).plan(_received({"x-delay": 5000}, "/exchanges/orders/eu"), NOW))
 
@@ -145,6 +153,24 @@ def test_a_dead_letter_address_gets_the_message_with_its_reason() -> None:
     assert change.forward.address == "dead"
     headers = plain(change.forward.message.headers)
     assert (headers["tenant"], headers["x-delay"], headers["x-delay-reason"]) == ("a", "soon", "bad_duration")
+
+
+def test_a_dead_letter_that_comes_back_and_is_refused_again_does_not_go_round() -> None:
+    planner = Planner(_route(dead_letter="dead"), Limits())
+    first = _refused(planner.plan(_received({"x-delay": "soon"}, "/queues/a"), NOW)).forward
+    assert first is not None
+
+    again = _refused(planner.plan(Received(first.message, "dead", b"token"), NOW))
+
+    assert (again.forward, again.reason) == (None, "bad_duration")
+
+
+def test_a_dead_letter_has_one_reason_however_often_it_was_one() -> None:
+    once = carrier(_put(Planner(_route(), Limits()).plan(_received({}, "/queues/a"), NOW)).record, "dead", NOW, "expired", "late")
+    twice = carrier(once, "dead", NOW, "delivery_failed", "no such queue")
+
+    assert len(tables.named(twice.message.headers, {headers.REASON})) == 1
+    assert plain(twice.message.headers)["x-delay-reason"] == "delivery_failed"
 
 
 def test_what_the_adapter_could_not_carry_is_refused_for_the_adapters_reason() -> None:
