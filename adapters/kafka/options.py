@@ -138,6 +138,11 @@ class Endpoint(BaseModel):
         """Whether it is a pattern, and this topic is one that it stands for."""
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
 
+    def overlaps(self, other: Endpoint) -> bool:
+        """Whether both read the same topic, as far as can be known: of two patterns only that they are the same."""
+        mine, theirs = set(self.topics), set(other.topics)
+        return self.topic == other.topic or not mine.isdisjoint(theirs) or any(map(self.matches, theirs)) or any(map(other.matches, mine))
+
     @property
     def address(self) -> str:
         """The topic, as an address; several with commas between them."""

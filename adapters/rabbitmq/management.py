@@ -243,7 +243,7 @@ class Management:
     def _send(self, method: str, path: str, body: Any = None, *, absent_is_fine: bool = False) -> httpx.Response:
         try:
             answer = self._http.request(method, path, json=body)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last: a host that is no name
             raise NotConnected(f"the management API at {self.url} does not answer: {error}") from error
         if answer.is_success or (absent_is_fine and answer.status_code == httpx.codes.NOT_FOUND):
             return answer
@@ -257,12 +257,17 @@ def _with_voids(binding: Binding) -> Binding:
 
 def _reason(answer: httpx.Response, user: str) -> str:
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        return f"user {user!r} may not: it needs the right password and the tag `management` (`policymaker` to set policies)"
-    try:
-        reason = str(answer.json()["reason"])
-    except (ValueError, KeyError, TypeError):
-        reason = f"HTTP {answer.status_code}"
+        return f"user {user!r} may not: it needs the right password, the tag `management` (`policymaker` to set policies), and permissions; {_said(answer)}"
+    reason = _said(answer)
     # Whatever is read here is there in each virtual host.
     if answer.status_code == httpx.codes.NOT_FOUND and answer.request.method == "GET":
         return f"{reason}: see that it is RabbitMQ's, and that the virtual host in the broker's `url` exists"
     return reason
+
+
+def _said(answer: httpx.Response) -> str:
+    """RabbitMQ's own reason."""
+    try:
+        return str(answer.json()["reason"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code}"

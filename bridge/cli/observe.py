@@ -154,7 +154,7 @@ def _signalled() -> Callable[[], bool]:
             signal.default_int_handler(number, frame)
         heard.append(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the last: its terminal was closed
         signal.signal(number, hear)
     return lambda: bool(heard)
 

@@ -71,10 +71,9 @@ class Config(Overridden):
     @model_validator(mode="after")
     def _distinct_sources(self) -> Self:
         """Two routes at one place would share its messages by chance; on Kafka only within one group."""
-        readers: dict[tuple[str, str, str], str] = {}
         for index, route in enumerate(self.routes):
-            first = readers.setdefault(route.source.place, route.name)
-            if first != route.name:
+            first = next((other.name for other in self.routes[:index] if route.source.shares(other.source)), None)
+            if first is not None:
                 refuse(
                     ("routes", index, "from"),
                     f"is what route {first!r} reads already, so that either would get what is meant for the other",

@@ -101,10 +101,12 @@ class From(Section):
             return {"broker": rest["broker"], "endpoint": None}
         return {"broker": rest.pop("broker"), "endpoint": model.model_validate(rest, extra="forbid")}
 
-    @property
-    def place(self) -> tuple[str, str, str]:
-        """What two routes that share it would take away from each other: a broker's queue, or topics for one group of consumers."""
-        return self.broker, self.endpoint.address, self._flat().get("group", "")
+    def shares(self, other: From) -> bool:
+        """Whether the two would take messages away from each other: of a broker's queue, or of a topic for one group of consumers."""
+        if (self.broker, self._flat().get("group")) != (other.broker, other._flat().get("group")):
+            return False
+        overlaps = getattr(self.endpoint, "overlaps", None)
+        return bool(overlaps(other.endpoint)) if overlaps else bool(self.endpoint.address == other.endpoint.address)
 
     @model_serializer
     def _flat(self) -> dict[str, Any]:

@@ -239,6 +239,8 @@ def test_a_drain_may_take_a_second_or_be_left_out(file: Path, given: str, wait: 
         ("{type: memory}", "{broker: here, queue: in}", "{broker: here, queue: in}"),
         ("{type: rabbitmq, url: 'amqp://host'}", "{broker: here, queue: in, gate: [a]}", "{broker: here, queue: in, gate: [b]}"),
         ("{type: kafka, bootstrap_servers: 'host:1'}", "{broker: here, topic: in}", "{broker: here, topic: [in], instance: two}"),
+        ("{type: kafka, bootstrap_servers: 'host:1'}", "{broker: here, topic: [a, b]}", "{broker: here, topic: [c, b]}"),
+        ("{type: kafka, bootstrap_servers: 'host:1'}", "{broker: here, topic: '^a[.].*'}", "{broker: here, topic: [c, a.b]}"),
     ],
 )
 def test_two_routes_that_read_the_same_place_are_refused(file: Path, broker: str, one: str, other: str) -> None:
