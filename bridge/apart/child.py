@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 LOOK = 1.0
-"""Seconds without a message after which a sink is asked whether its connection is there."""
+"""Seconds without a message after which a sink is asked whether its connection is there; and after which the bridge hears that its process is alive."""
 
 MOMENT = 0.02
 """Seconds for which a source waits at once while something may be acknowledged meanwhile."""
@@ -78,11 +78,13 @@ class _Publishing:
         self._blockable = sink if isinstance(sink, Blockable) else None
         self._connected = False
         self._blocked = ""
+        self._beaten = time.monotonic()
 
     def serve(self) -> None:
         """For as long as the bridge lives."""
         while True:
             self._tell_blocked()
+            self._beat()
             if self._connected and not self._bridge.speaks(LOOK):
                 self._publish([])
                 continue
@@ -96,6 +98,12 @@ class _Publishing:
                 self._bridge.say(Kind.CLOSED)
             else:
                 self._publish(frames.outgoing(content))
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if self._connected and now - self._beaten >= LOOK:
+            self._beaten = now
+            self._bridge.say(Kind.NOTHING)
 
     def _tell_blocked(self) -> None:
         why = self._blockable.blocked if self._connected and self._blockable is not None else ""

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .frames import Setup
 
 
+SILENCE = 60
+"""Seconds without a word from a process, which says something every second, after which it is given up. A client may block for some of them."""
+
+
 class _Session:
     """One connection: what is not confirmed, and the thread that hears of it."""
 
@@ -50,7 +54,7 @@ class _Session:
     def _hear(self) -> None:
         reason: Exception = NotConnected("the sink was closed")
         try:
-            while (said := self._process.read())[0] != Kind.CLOSED:
+            while (said := self._process.read(None if self._reason else SILENCE))[0] != Kind.CLOSED:
                 self._heard(*said)
         except (NotConnected, RuntimeError) as gone:
             reason = gone

@@ -217,6 +217,31 @@ def test_a_process_that_does_nothing_any_more_is_given_up(source: ApartSource, m
     assert pid_of(source) != stopped
 
 
+def test_a_sinks_process_that_says_nothing_any_more_is_given_up_and_what_is_under_way_is_told_as_unknown(
+    sink: ApartSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module, "SILENCE", 2)
+    outcomes: list[Outcome] = []
+    sink.connect(outcomes.extend)
+    os.kill(pid_of(sink), signal.SIGSTOP)
+    sink.publish(outgoing(b"1"))
+
+    wait_until(lambda: bool(outcomes), "the outcome")
+    ((tag, error),) = outcomes
+    assert (tag, str(error)) == (b"1", "the client's process ended with -9")
+    with pytest.raises(NotConnected):
+        sink.publish(())
+
+
+def test_a_sinks_process_that_has_nothing_to_do_is_kept(sink: ApartSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[int] = []
+    monkeypatch.setattr(sink_module._Session, "_heard", lambda _, kind, __: beats.append(kind))
+    sink.connect(lambda _: None)
+
+    wait_until(lambda: len(beats) > 1, "two beats")
+    assert set(beats) == {Kind.NOTHING}
+
+
 def test_who_is_not_connected_is_told_so(sink: ApartSink, source: ApartSource) -> None:
     with pytest.raises(NotConnected, match="closed"):
         sink.publish(())
