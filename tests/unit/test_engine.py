@@ -20,6 +20,7 @@ from delaybridge.bridge.level_queues import doors
 from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import LedgerStatus
+from delaybridge.bridge.workers import Worker
 from delaybridge.core.message import message
 from delaybridge.core.store import Put, Refuse, Told
 
@@ -98,6 +99,22 @@ def test_an_engine_is_alive_while_all_its_threads_run_and_while_it_stops(config:
     finally:
         assert engine.drain(10)
     assert engine.control.alive()
+
+
+def test_an_intake_that_does_not_end_leaves_the_lanes_most_of_the_time(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[tuple[str, float]] = []
+
+    def join(worker: Worker, timeout: float) -> bool:
+        waited.append((worker.name.split()[0], timeout))
+        return not worker.name.startswith("intake")
+
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    monkeypatch.setattr(Worker, "join", join)
+
+    assert not engine.drain(100)
+    times = dict(reversed(waited))  # the first time of each
+    assert (times["intake"] <= 25, times["lane"] > 70) == (True, True)
+    engine.store.close()
 
 
 def test_a_ledger_that_cannot_be_written_is_told_by_the_status_until_it_can(config: Config, tmp_path: Path) -> None:
