@@ -70,7 +70,8 @@ def observe(
     if to is not None:
         _make(to)
     if known.embedded:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in _others():
+            signal.signal(number, signal.default_int_handler)
         arrivals = _through_daemon(config, url, token_file, name, address, count)
     else:
         arrivals = _directly(loaded, name, address, count, _signalled())
@@ -142,6 +143,11 @@ def _through_daemon(
         raise typer.BadParameter(f"{error}. {there}: name that one", param_hint="--config") from error
 
 
+def _others() -> list[signal.Signals]:
+    """The signals that end it, as Ctrl-C does. Under nohup its terminal may be closed."""
+    return [signal.SIGTERM] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGTERM, signal.SIGHUP]
+
+
 def _signalled() -> Callable[[], bool]:
     """Whether a signal has asked for the end: what is taken is written and acknowledged first, or it goes back, and is observed twice.
 
@@ -154,7 +160,7 @@ def _signalled() -> Callable[[], bool]:
             signal.default_int_handler(number, frame)
         heard.append(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the last: its terminal was closed
+    for number in (signal.SIGINT, *_others()):
         signal.signal(number, hear)
     return lambda: bool(heard)
 

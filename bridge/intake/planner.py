@@ -28,7 +28,6 @@ DEATH = b"x-delay-death"
 """A digest of `x-death` as it was when a hop was counted: where RabbitMQ has dead-lettered the message since, somebody tries it again on purpose."""
 
 _X_DEATH = b"x-death"
-_TOLD = frozenset({headers.REASON, headers.DETAIL, headers.EXPIRATION})
 _NOT_WHOLE = frozenset({Reason.HEADER_DAMAGED, Reason.UNSUPPORTED_BODY, Reason.TOO_LARGE})
 """Why an adapter keeps less of a message than was sent: see base.Received.defect."""
 
@@ -167,14 +166,17 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
     It does not expire, as RabbitMQ's own dead letters do not: its time to live stands in `x-delay-expiration`.
     """
     message, expiration = record.message, record.message.properties.expiration
-    # No broker takes a table that cannot be read; and what an earlier dead letter told is over.
-    kept = b"" if reason == Reason.HEADER_DAMAGED else fields.without(message.headers, fields.named(message.headers, _TOLD))
-    told: list[tuple[bytes, fields.Value]] = [(headers.REASON, str(reason)), (headers.DETAIL, detail[:1000])]
+    told: dict[bytes, fields.Value] = {headers.REASON: str(reason), headers.DETAIL: detail[:1000]}
     if expiration is not None:
-        told.append((headers.EXPIRATION, expiration.decode(errors="replace")))
+        told[headers.EXPIRATION] = expiration.decode(errors="replace")
+    # No broker takes a table that cannot be read; and what an earlier dead letter told is over.
+    damaged = reason == Reason.HEADER_DAMAGED
+    kept = b"" if damaged else fields.without(message.headers, fields.named(message.headers, told))
     return replace(
         record,
-        message=Message(message.body, kept + fields.table(told), replace(message.properties, expiration=None, partition=None), message.key),
+        message=Message(
+            message.body, kept + fields.table(told.items()), replace(message.properties, expiration=None, partition=None), message.key
+        ),
         schedule=Schedule(due=now, occurrence=record.schedule.occurrence),
         address=address,
         kind="dead_letter",
