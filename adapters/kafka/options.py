@@ -139,7 +139,9 @@ class Endpoint(BaseModel):
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
 
     def overlaps(self, other: Endpoint) -> bool:
-        """Whether both read the same topic, as far as can be known: of two patterns only that they are the same."""
+        """Whether both read the same topic for one group, as far as can be known: of two patterns only that they are the same."""
+        if self.group != other.group:
+            return False
         mine, theirs = set(self.topics), set(other.topics)
         return self.topic == other.topic or not mine.isdisjoint(theirs) or any(map(self.matches, theirs)) or any(map(other.matches, mine))
 

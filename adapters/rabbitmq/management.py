@@ -257,7 +257,7 @@ def _with_voids(binding: Binding) -> Binding:
 
 def _reason(answer: httpx.Response, user: str) -> str:
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        return f"user {user!r} may not: it needs the right password, the tag `management` (`policymaker` to set policies), and permissions; {_said(answer)}"
+        return f"user {user!r} may not: it needs the right password and the tag `management` (`policymaker` to set policies), and permissions; {_said(answer)}"
     reason = _said(answer)
     # Whatever is read here is there in each virtual host.
     if answer.status_code == httpx.codes.NOT_FOUND and answer.request.method == "GET":

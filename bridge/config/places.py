@@ -103,7 +103,7 @@ class From(Section):
 
     def shares(self, other: From) -> bool:
         """Whether the two would take messages away from each other: of a broker's queue, or of a topic for one group of consumers."""
-        if (self.broker, self._flat().get("group")) != (other.broker, other._flat().get("group")):
+        if self.broker != other.broker:
             return False
         overlaps = getattr(self.endpoint, "overlaps", None)
         return bool(overlaps(other.endpoint)) if overlaps else bool(self.endpoint.address == other.endpoint.address)
