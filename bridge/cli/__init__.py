@@ -70,6 +70,8 @@ app.add_typer(audit.commands, name="audit")
 
 def main() -> None:
     """The console script."""
+    # httpx imports its own command line wherever rich is installed: a fifth of a second of each of our commands. It does without, as where rich is not.
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # Python's way to say that a module cannot be imported
     if sys.stdout is None:  # it was closed: what is printed must fail, and no other file become standard output
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     try:

@@ -123,7 +123,9 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", callback=utf8, help="Th
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code of a failure that is one sentence; None for what has to show where it happened."""
+    """The exit code of a failure that is one sentence; None for what has to show where it happened, and for the end of `--help`."""
+    if not isinstance(error, OSError) and not any(kind.__module__.startswith("delaybridge.") for kind in type(error).__mro__):
+        return None  # before what is needed to tell ours apart is imported
     from ...adapters.base import AdapterError, NotConnected
     from ...core.store import StoreError, StoreLocked
     from ..config.file import ConfigError
