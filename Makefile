@@ -19,6 +19,8 @@ $(READY):
 	@echo "Installing delaybridge and its dependencies into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[rabbitmq,kafka,activemq,spark,dev]' --config-setting editable_mode=strict
+	@# uv leaves this to each module's first import. Where that may write no files, each of the thousand processes of a test run would do it anew.
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib build/__editable__* || true
 	@rm -f $(VENV)/.ready-* && touch $@
 
 install-brokers: $(READY)  ## install the brokers that the tests start (Debian, Ubuntu), unless they or Docker are there
