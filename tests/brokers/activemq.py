@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from testcontainers.core.container import DockerContainer
 
-from brokers import common, maven
+from brokers import classes, common, maven
 from brokers.common import Unavailable, any_port, docker_has, listens
 from brokers.private import GivenBroker, PrivateContainer, PrivateProcess, publish, running, until_stopped
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from brokers.common import Ports
 
 VERSION = "6.3.1"  # as in activemq.pom.xml
-JARS = 2  # raise it when the pom names others: then they are fetched anew
+JARS = 3  # raise it when the pom names others, or `install` does more than it did: then they are fetched anew
 POM = "activemq.pom.xml"
 IMAGE = "apache/activemq-classic:6.1.7"
 DEBIAN = Path("/usr/share/activemq/lib")
@@ -191,10 +191,22 @@ class Native(PrivateProcess):
         options = [*self._java, f"-Djava.io.tmpdir={self.directory}"]
         homes = [f"-Dactivemq.{each}={self.directory}" for each in ("base", "home", "conf")]
         main = ["org.apache.activemq.console.Main", "start", f"xbean:file:{self.directory}/activemq.xml?validate=false"]
-        return [java, *options, *homes, "-cp", jars, *main]
+        return [java, *options, *self.sharing(), *homes, "-cp", jars, *main]
+
+    def sharing(self) -> list[str]:
+        """How Java is told of the classes."""
+        return classes.sharing(self.libraries) if self.libraries else []
 
     def answers(self) -> bool:
         return answers(self.url)
+
+
+class Dumping(classes.Dumping, Native):
+    """One that writes down its classes when it stops."""
+
+    def __init__(self, jars: Path) -> None:
+        super().__init__(jars)
+        self.jars = jars
 
 
 class Container(PrivateContainer):
@@ -231,9 +243,12 @@ def cached() -> Path:
 
 
 def install() -> Path:
-    """The jars of the current release, fetched where they are missing. Raises Unavailable."""
+    """The jars of the current release, fetched where they are missing, and their classes dumped. Raises Unavailable."""
     if not cached().is_dir():
         maven.fetch(POM, cached())
+    if not classes.sharing(cached()):
+        with running(Dumping(cached())):
+            pass
     return cached()
 
 

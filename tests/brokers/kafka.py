@@ -14,7 +14,6 @@ import contextlib
 import functools
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import uuid
@@ -26,7 +25,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import InvalidReplicationFactorError
 from testcontainers.core.container import DockerContainer
 
-from brokers import common, maven
+from brokers import classes, common, maven
 from brokers.common import Unavailable, any_port, docker_has, free_port, wait_until
 from brokers.private import START_TIMEOUT, GivenBroker, PrivateContainer, PrivateProcess, publish, running, until_stopped
 
@@ -39,8 +38,6 @@ VERSION = "4.3.1"
 IMAGE = "apache/kafka:4.1.0"
 POM = "kafka.pom.xml"
 JARS = maven.cache() / f"kafka-{VERSION}-2"  # the number is raised where `install` does more than it did
-CLASSES = JARS / "classes.jsa"
-"""What a node loads from the jars, as Java keeps it (class-data sharing, JEP 350): it starts in half the time; without, or with another Java's, as ever."""
 
 Broker = common.Broker
 """A running Kafka; `url` is its `host:port`."""
@@ -174,7 +171,7 @@ class Native(PrivateProcess):
 
     def sharing(self) -> list[str]:
         """How Java is told of the classes."""
-        return [f"-XX:SharedArchiveFile={CLASSES}"] if CLASSES.exists() else []
+        return classes.sharing(JARS)
 
     def prepare(self) -> None:
         if self.data.exists():
@@ -219,21 +216,10 @@ def _blank() -> Path:
     return node.data
 
 
-class Dumping(Native):
-    """A node that writes `CLASSES` when it stops."""
+class Dumping(classes.Dumping, Native):
+    """One that writes down its classes when it stops."""
 
-    def sharing(self) -> list[str]:
-        return [f"-XX:ArchiveClassesAtExit={self._dumped}"]
-
-    @property
-    def _dumped(self) -> Path:
-        return self.directory / CLASSES.name
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)  # it dumps nothing when it is killed
-        if self._dumped.exists():
-            shutil.move(self._dumped, CLASSES)
-        super().stop()
+    jars = JARS
 
 
 class Container(PrivateContainer):
@@ -270,7 +256,7 @@ def install() -> None:
     """Fetch the broker's artifacts and dump their classes, unless they are there. Raises Unavailable."""
     if not JARS.is_dir():
         maven.fetch(POM, JARS)
-    if not CLASSES.exists():
+    if not classes.sharing(JARS):
         with running(Dumping()):
             pass
 
