@@ -38,6 +38,7 @@ from .views import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ..core.downtimes import Downtimes
     from ..core.message import Message
     from ..core.store import Store
     from .clock import Clock
@@ -66,6 +67,7 @@ class Control:
         pauses: Pauses,
         clock: Clock,
         started: int,
+        downtimes: Downtimes,
         stopping: Callable[[], bool],
         workers: Callable[[], Sequence[Worker]],
         ledger: Callable[[], LedgerStatus] = LedgerStatus,
@@ -79,6 +81,7 @@ class Control:
         self._pauses = pauses
         self._clock = clock
         self._started = started
+        self.downtimes = downtimes
         self._stopping = stopping
         self._workers = workers
         self._ledger = ledger
@@ -184,7 +187,7 @@ class Control:
         return answer
 
     def _move(self, id_: str, due_ms: int, now: int) -> Answer:
-        """At an instant before this run of the bridge began it would count as missed, which the misfire rule `skip` lets expire."""
+        """At an instant at which the bridge was down it would count as missed, which the misfire rule `skip` lets expire."""
         due, found = max(due_ms, now), self._store.find(id_) if self._store.indexed else None
         ends = found.record.schedule.ends if isinstance(found, Pending) and found.state != "in_flight" else None
         if ends is not None and due > ends:

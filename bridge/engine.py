@@ -20,6 +20,7 @@ from .delivery.backoff import Backoff
 from .delivery.holds import Holds
 from .delivery.lane import Lane, LaneSettings
 from .delivery.pauses import Pauses
+from .downtimes import at_the_start
 from .intake.intake import Intake
 from .intake.planner import Planner, Route
 from .ledger.files import highest
@@ -57,11 +58,12 @@ class Engine:
         self._clock = clock
         self._stopping = False
         self.journal = open_journal(config)
+        self._down = at_the_start(config, self.journal, self.started)
         self._queues: Assembled | None = None
         self._apart: list[ApartSource | ApartSink] = []
         if config.store.kind == "level_queues":
             _tell_of_what_stays_behind(self.journal)
-            self._queues = assembled(config, self.journal, clock, metrics, self._wake, failed)
+            self._queues = assembled(config, self.journal, clock, self._down, metrics, self._wake, failed)
         self.store: Store = self._queues.store if self._queues else self.journal
         self.sync = SyncWorker(self.store.sync, failed)
         self.pauses = Pauses(config.store.path / "paused.json", self._resumed)
@@ -78,6 +80,7 @@ class Engine:
             self.pauses,
             clock,
             self.started,
+            self._down,
             stopping=lambda: self._stopping,
             workers=lambda: self.workers,
             ledger=self.ledger.status,
@@ -116,6 +119,7 @@ class Engine:
             self._dead_letters,
             self.pauses.routes,
             self.started,
+            self._down,
             lane_settings(config),
             self.metrics,
             self.sync.ask,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ..adapters.base import Received
+    from ..core.downtimes import Downtimes
     from ..core.message import Message
     from ..core.store import Answer, DeadLetter, Page, Pending, Query, Record
 
@@ -156,6 +157,11 @@ class Check(msgspec.Struct, frozen=True):
 
 class ControlPort(Protocol):
     """What HTTP asks of the engine. Every method may be called from any thread, and any may raise `core.store.StoreError`."""
+
+    @property
+    def downtimes(self) -> Downtimes:
+        """When the bridge did not run, up to the beginning of this run."""
+        ...
 
     def status(self) -> Status:
         """Costs the same whatever is pending."""

@@ -89,7 +89,7 @@ class Reason(StrEnum):
     # Why an occurrence expired.
     MISFIRE_SKIPPED = (
         "misfire_skipped",
-        "It fell due before this run of the bridge began, and its misfire rule is `skip`.",
+        "It fell due while the bridge was down, and its misfire rule is `skip`.",
         "Nothing: this is what was asked for.",
     )
     ENDED = "ended", "Its `x-delay-ends` had passed before it could be delivered.", "Nothing: this is what was asked for."

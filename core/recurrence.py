@@ -1,6 +1,6 @@
 """Which occurrence comes next. Pure questions: all state is in the Schedule, all times are arguments (epoch milliseconds).
 
-`started` is when this run of the bridge began: an occurrence due before it is *missed*, and the misfire rule decides.
+`down` is when the bridge did not run: an occurrence that fell due then is *missed*, and the misfire rule decides.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from .cron import matches, next_match
+from .downtimes import NONE
 from .durations import LATEST_INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .downtimes import Downtimes
     from .schedule import Recurrence, Schedule
 
 Decision = Literal["deliver", "misfire_skipped", "ended"]
@@ -33,26 +35,35 @@ def expired(schedule: Schedule, now: int) -> bool:
     return schedule.ends is not None and now > schedule.ends
 
 
-def misfired(schedule: Schedule, started: int, now: int) -> Decision:
+def misfired(schedule: Schedule, down: Downtimes, now: int) -> Decision:
     """The decision on an occurrence that is handed out, missed or not. `fire` delivers the oldest missed one: `following` drops the others."""
     if expired(schedule, now):
         return "ended"
-    return "misfire_skipped" if schedule.misfire == "skip" and schedule.due < started else "deliver"
+    return "misfire_skipped" if schedule.misfire == "skip" and missed(schedule, down) else "deliver"
 
 
-def following(schedule: Schedule, now: int, started: int) -> Schedule | None:
+def missed(schedule: Schedule, down: Downtimes) -> bool:
+    """Whether this occurrence fell due while the bridge was down."""
+    return down.end_of(schedule.due) is not None
+
+
+def resumed(schedule: Schedule, down: Downtimes) -> int | None:
+    """After a missed one, the rules `fire` and `skip` go on with what is due at this instant or later: when the bridge ran again. Else None."""
+    return None if schedule.misfire == "all" else down.end_of(_begun(schedule))
+
+
+def following(schedule: Schedule, now: int, down: Downtimes) -> Schedule | None:
     """The occurrence after this one, which was delivered or has expired; None where there is none, at the latest after the year 9999.
 
-    After a missed one, the rules `fire` and `skip` go on with the first that is due at `started` or later. In a repeat what they jump over
-    counts as used up; under a cron the occurrence number rises by one, because counting a year of missed minutes would take seconds.
+    In a repeat, what is jumped over after a missed one counts as used up; under a cron the occurrence number rises by one, because counting
+    a year of missed minutes would take seconds.
     """
     if schedule.recurrence is None or expired(schedule, now):
         return None
-    after = max(_place(schedule), schedule.due)
-    missed = schedule.misfire != "all" and after < started
+    after, resume = _begun(schedule), resumed(schedule, down)
     step = _next_match if schedule.recurrence.cron else _next_period
-    found = None if missed else _tied(schedule, schedule.recurrence, after)
-    found = found or step(schedule, schedule.recurrence, started - 1 if missed else after)
+    found = None if resume else _tied(schedule, schedule.recurrence, after)
+    found = found or step(schedule, schedule.recurrence, resume - 1 if resume else after)
     if found is None or found[0] > (LATEST_INSTANT if schedule.ends is None else schedule.ends):
         return None
     due, occurrence, tie = found
@@ -64,7 +75,7 @@ def upcoming(schedule: Schedule) -> Iterator[Schedule]:
     ahead: Schedule | None = schedule
     while ahead is not None:
         yield ahead
-        ahead = following(ahead, ahead.due, 0)
+        ahead = following(ahead, ahead.due, NONE)
 
 
 def moved(schedule: Schedule, due: int) -> Schedule:
@@ -85,6 +96,11 @@ def crowded(recurrence: Recurrence) -> bool:
         if alive > MOST_SERIES or pauses == 2:
             break
     return alive > MOST_SERIES
+
+
+def _begun(schedule: Schedule) -> int:
+    """All that comes after this one is due after this instant."""
+    return max(_place(schedule), schedule.due)
 
 
 def _place(schedule: Schedule) -> int:

@@ -16,6 +16,7 @@ from delaybridge.bridge.views import (
     Status,
     StoreStatus,
 )
+from delaybridge.core.downtimes import NONE
 from delaybridge.core.message import Message, Properties, message
 from delaybridge.core.schedule import Recurrence, Schedule
 from delaybridge.core.store import Answer, DeadLetter, Page, Pending, Query, Record
@@ -64,6 +65,7 @@ class FakeControl:
         self.arrivals: list[Sequence[Received]] = []
         self.observing = 0
         self.backlog = 3
+        self.downtimes = NONE
 
     def _ask(self, *call: object) -> None:
         self.asked.append(call)

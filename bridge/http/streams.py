@@ -15,6 +15,7 @@ from anyio import CapacityLimiter, from_thread, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...core.recurrence import missed, resumed
 from ...core.schedule import Recurrence
 from .convert import delivery
 from .errors import problem
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from ...core.downtimes import Downtimes
     from ...core.store import Pending
     from ..clock import Clock
     from ..views import ControlPort
@@ -58,12 +60,13 @@ _COLUMNS = (
     ("repeat", "int64", True),
     ("cron", "string", True),
     ("zone", "string", True),
+    ("missed", "bool", False),
+    ("resumes", "timestamp_ms", True),
     ("bridge", "string", False),
-    ("started", "timestamp_ms", False),
     ("exported", "timestamp_ms", False),
 )
-"""Name, type and nullability. From `ends` on: the fields of `core.schedule`, those of the recurrence null where there is none; and of which bridge
-this is, when this run of it began, and when the export did."""
+"""Name, type and nullability. From `ends` on: the fields of `core.schedule`, those of the recurrence null where there is none; whether it fell due
+while the bridge was down, and when what follows it goes on then (`core.recurrence.resumed`); and of which bridge this is, and when the export began."""
 
 _NO_RECURRENCE = (None,) * len(Recurrence.__struct_fields__)
 
@@ -147,26 +150,27 @@ def backlog(control: ControlPort, emit: Emit) -> None:
     """Every pending record as one row, in Arrow's IPC stream format."""
     import pyarrow as pa  # noqa: PLC0415 - 200 ms that a start need not pay
 
-    types = {"string": pa.string(), "int64": pa.int64(), "timestamp_ms": pa.timestamp("ms", "UTC")}
+    types = {"string": pa.string(), "int64": pa.int64(), "bool": pa.bool_(), "timestamp_ms": pa.timestamp("ms", "UTC")}
     schema = pa.schema([pa.field(name, types[kind], nullable) for name, kind, nullable in _COLUMNS])
     status = control.status()
-    same = (status.bridge, status.started, status.now)
+    same = (status.bridge, status.now)
     rest = iter(control.pending())
     piece = io.BytesIO()
     with pa.ipc.new_stream(piece, schema) as writer:
-        while rows := [(*_row(pending), *same) for pending in islice(rest, _ROWS)]:
+        while rows := [(*_row(pending, control.downtimes), *same) for pending in islice(rest, _ROWS)]:
             writer.write_batch(pa.record_batch(list(zip(*rows, strict=True)), schema=schema))
             _hand_over(piece, emit)
     _hand_over(piece, emit)
 
 
-def _row(pending: Pending) -> tuple[object, ...]:
+def _row(pending: Pending, down: Downtimes) -> tuple[object, ...]:
     record = pending.record
     schedule = record.schedule
     return (
         *(record.id, schedule.occurrence, schedule.due, record.kind, record.dialect, record.route, record.lane, record.address),
         *(record.message.size, pending.state, schedule.ends, schedule.misfire, schedule.tie, schedule.moved_from),
         *(_NO_RECURRENCE if schedule.recurrence is None else msgspec.structs.astuple(schedule.recurrence)),
+        *(missed(schedule, down), resumed(schedule, down)),
     )
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ...adapters.base import LevelDeclaration, Sink, Source
     from ...adapters.exchange import Exchange
+    from ...core.downtimes import Downtimes
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config
@@ -157,6 +158,7 @@ def assembled(
     config: Config,
     journal: TimeIndex,
     clock: Clock,
+    down: Downtimes,
     metrics: Metrics,
     wake: Callable[[str, int], None],
     failed: Callable[[str, BaseException], None],
@@ -189,6 +191,7 @@ def assembled(
         mover=mover,
         moving=name,
         clock=clock,
+        down=down,
         exact=exact(config),
         pending=depths.pending,
         log=id_log,

@@ -1,8 +1,8 @@
 """Every delivery that is to be expected of what is pending. A pending message stands for its next delivery only; what recurs is expanded.
 
 The rules are those of `core/recurrence.py`, told by sets instead of by steps. Everything after the instant `after` is still to come: the later of when
-the pending occurrence is due and, where it was rescheduled by hand, was due before; unless missed ones are dropped, then not before this run of the
-bridge began. Instants are epoch milliseconds.
+the pending occurrence is due and, where it was rescheduled by hand, was due before; unless missed ones are dropped, then not before the bridge ran
+again (`resumes`). Of those that follow, what another downtime let be missed counts as overdue all the same. Instants are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -45,11 +45,8 @@ def expected(pending: DataFrame, since: int, until: int) -> DataFrame:
 
 
 def _prepared(pending: DataFrame) -> DataFrame:
-    """Adds `missed` and `after`; see above."""
-    missed = F.col("due") < F.col("started")
-    place = F.greatest("due", F.coalesce("moved_from", "due"))
-    resumed = F.when(missed & (F.col("misfire") != "all"), F.col("started") - 1)
-    return pending.withColumns({"missed": missed, "after": F.greatest(place, resumed)})  # greatest() steps over null
+    """Adds `after`; see above."""
+    return pending.withColumn("after", F.greatest("due", "moved_from", F.col("resumes") - 1))  # greatest() steps over null
 
 
 def _next(prepared: DataFrame) -> DataFrame:

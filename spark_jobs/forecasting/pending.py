@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = {
-    "bridge": "string", "started": "timestamp", "exported": "timestamp", "id": "string", "occurrence": "bigint", "due": "timestamp",
+    "bridge": "string", "missed": "boolean", "resumes": "timestamp", "exported": "timestamp", "id": "string", "occurrence": "bigint", "due": "timestamp",
     "lane": "string", "address": "string", "size": "bigint", "ends": "timestamp", "misfire": "string", "tie": "bigint",
     "moved_from": "timestamp", "start": "timestamp", "delay": "bigint", "period": "bigint", "repeat": "bigint", "cron": "string", "zone": "string",
 }  # fmt: skip

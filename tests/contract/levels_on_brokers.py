@@ -24,6 +24,7 @@ from delaybridge.bridge.level_queues.build import assembled, levelled, prepared,
 from delaybridge.bridge.level_queues.envelope import Envelope, pack
 from delaybridge.bridge.level_queues.publisher import Item
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.downtimes import NONE
 from delaybridge.core.levels import Levels
 from delaybridge.core.message import Message
 from delaybridge.core.schedule import Schedule
@@ -110,7 +111,7 @@ class OnBroker:
         self._handed: dict[bytes, Record] = {}
         self._delivered: dict[bytes, object] = {}
         journal = TimeIndex(config.store.path, bridge=config.bridge, min_free_disk=0, reserve_bytes=0)
-        self._parts = assembled(config, journal, wall_clock, Metrics("test"), self._wake, self._failed)
+        self._parts = assembled(config, journal, wall_clock, NONE, Metrics("test"), self._wake, self._failed)
         self._store = self._parts.store
         self._start()
 

@@ -6,6 +6,7 @@ import ctypes
 import signal
 import socket
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +156,22 @@ def test_without_a_broker_it_is_alive_and_not_ready_and_connects_when_there_is_o
     daemon.start()
     place.send("in", b"by the second URL", x_delay=50)
     assert place.one("out").body == b"by the second URL"
+
+
+def test_what_waited_for_its_destination_while_the_bridge_ran_was_not_missed_when_it_is_restarted(place: Rabbit, daemon: Daemon) -> None:
+    daemon.config["routes"][0]["to"]["address"] = place.address("later")
+    daemon.config["retry"] = {"cap": 200}
+    daemon.write()
+    daemon.start()
+    place.send("in", b"once", x_delay=50, x_delay_misfire="skip")
+    place.send("in", b"repeat", x_delay=50, x_delay_period=1000, x_delay_repeat=2)
+    last = time.monotonic() + 2.05
+    daemon.wait_for(lambda: daemon.get("/status")["held"] == 2 and time.monotonic() > last, "all to be due, at a queue that is not there")
+    assert daemon.terminate() == 0
+    place.queue("later")
+    daemon.start()
+    bodies = Counter(arrival.body for arrival in place.receive("later", 4))
+    assert bodies == {b"once": 1, b"repeat": 3}
 
 
 @in_time_index("what a file changes is asked at the door")

@@ -10,6 +10,7 @@ from fake_control import FakeControl
 
 from delaybridge.bridge.cli.export import write_parquet
 from delaybridge.bridge.http.streams import backlog
+from delaybridge.core.downtimes import Downtimes
 from delaybridge.core.message import message
 from delaybridge.core.recurrence import following, misfired
 from delaybridge.core.schedule import Schedule
@@ -24,6 +25,7 @@ NOW = 1_750_000_000_000 // 60_000 * 60_000
 """When exports are written here; a full minute."""
 
 STARTED = NOW - 3_600_000
+DOWN = Downtimes(((0, STARTED),))
 
 
 @dataclass
@@ -32,11 +34,12 @@ class Exported(FakeControl):
 
     name: str = "b"
     at: int = NOW
-    started: int = STARTED
+    down: Downtimes = DOWN
     records: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
+        self.downtimes = self.down
 
     def add(self, schedule: Schedule, address: str = "orders", id_: str = "", size: int = 100) -> None:
         name = id_ or f"m{len(self.records)}"
@@ -45,7 +48,7 @@ class Exported(FakeControl):
     def status(self) -> Status:
         from msgspec.structs import replace  # noqa: PLC0415 - one use
 
-        return replace(super().status(), bridge=self.name, started=self.started, now=self.at)
+        return replace(super().status(), bridge=self.name, now=self.at)
 
     def pending(self) -> Iterator[Pending]:
         yield from (Pending(record, "waiting") for record in self.records)
@@ -57,13 +60,13 @@ class Exported(FakeControl):
         return str(folder / f"{self.name}.parquet")
 
 
-def by_the_bridge(schedule: Schedule, since: int, until: int, exported: int = NOW, started: int = STARTED) -> list[int]:
+def by_the_bridge(schedule: Schedule, since: int, until: int, exported: int = NOW, down: Downtimes = DOWN) -> list[int]:
     """The minutes in which the bridge's code delivers this message, step by step; what is overdue in the first."""
     found: list[int] = []
     upcoming: Schedule | None = schedule
     while upcoming is not None and upcoming.due < until:
         handed_out = max(upcoming.due, exported)
-        if misfired(upcoming, started, handed_out) == "deliver" and (upcoming.due < exported or upcoming.due >= since):
+        if misfired(upcoming, down, handed_out) == "deliver" and (upcoming.due < exported or upcoming.due >= since):
             found.append((since if upcoming.due < exported else upcoming.due) // 60_000 * 60_000)
-        upcoming = following(upcoming, handed_out, started)
+        upcoming = following(upcoming, handed_out, down)
     return found

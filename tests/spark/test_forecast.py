@@ -20,6 +20,7 @@ pytest.importorskip("pyspark")
 
 from integration.daemon import COMMAND, Daemon
 
+from delaybridge.core.downtimes import NONE
 from delaybridge.core.explain import explain
 from delaybridge.core.recurrence import first, following, moved
 from delaybridge.core.schedule import Limits, Misfire, Recurrence, Schedule
@@ -238,7 +239,7 @@ def _anything(dice: random.Random) -> Schedule:
         recurrence = Recurrence(start=start, delay=delay, period=series[0], repeat=series[1], cron=cron, zone=zone)
     schedule = Schedule(due=first(recurrence) or 0, recurrence=recurrence, ends=ends, misfire=dice.choice(RULES))
     for _ in range(dice.choice([0, 0, 1, 5, 30])):
-        schedule = following(schedule, schedule.due, 0) or schedule
+        schedule = following(schedule, schedule.due, NONE) or schedule
     return moved(schedule, schedule.due + dice.randrange(-HOUR, HOUR)) if dice.random() < 0.2 else schedule
 
 

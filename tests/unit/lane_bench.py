@@ -9,6 +9,7 @@ from delaybridge.bridge.delivery.backoff import Backoff
 from delaybridge.bridge.delivery.holds import Holds
 from delaybridge.bridge.delivery.lane import Lane, LaneSettings
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.downtimes import Downtimes
 from delaybridge.core.message import message
 from delaybridge.core.schedule import Schedule
 from delaybridge.core.store import Put, Record
@@ -33,7 +34,8 @@ class Bench:
         self.lane = self.new_lane(T0)
         self.wire: list[Outgoing] = []
 
-    def new_lane(self, started: int) -> Lane:
+    def new_lane(self, started: int, down: Downtimes | None = None) -> Lane:
+        """One that is started now. What was before is not known, unless it is given."""
         return Lane(
             "rabbit",
             self.store,
@@ -41,6 +43,7 @@ class Bench:
             {"orders": self.dead_letter},
             self.paused,
             started,
+            Downtimes(((0, started),)) if down is None else down,
             self.settings,
             Metrics("test"),
             lambda: None,

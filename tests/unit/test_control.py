@@ -173,7 +173,7 @@ def test_what_is_moved_to_an_instant_that_has_passed_is_due_now_and_counts_as_mi
     found = engine.control.find("a")
     assert isinstance(found, Pending)
     assert found.record.schedule.due == T0
-    assert misfired(found.record.schedule, engine.started, T0) == "deliver"
+    assert misfired(found.record.schedule, engine.control.downtimes, T0) == "deliver"
 
 
 def test_nothing_is_moved_behind_its_end_where_it_would_only_expire(engine: Engine) -> None:

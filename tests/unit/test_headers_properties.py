@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaybridge.core import fields, headers
+from delaybridge.core.downtimes import Downtimes
 from delaybridge.core.explain import explain
 from delaybridge.core.reasons import Reason
 from delaybridge.core.recurrence import following
@@ -121,7 +122,7 @@ def test_occurrences_rise_in_number_and_never_go_back_in_time(table: bytes, now:
     reading = outcome(table, now)
     if isinstance(reading, Request):
         seen = [reading.schedule]
-        while len(seen) < 6 and (upcoming := following(seen[-1], seen[-1].due, now + started)) is not None:
+        while len(seen) < 6 and (upcoming := following(seen[-1], seen[-1].due, Downtimes(((0, now + started),)))) is not None:
             seen.append(upcoming)
         assert all((a.due, a.tie) < (b.due, b.tie) and a.occurrence < b.occurrence for a, b in pairwise(seen))
         assert all(schedule.ends is None or schedule.due <= schedule.ends for schedule in seen)

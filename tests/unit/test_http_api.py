@@ -316,7 +316,7 @@ def test_the_backlog_is_exported_whole(client: httpx.Client, control: FakeContro
         == [
             {"ends": None, "misfire": "fire", "tie": 0, "moved_from": None}
             | {"start": NOW, "delay": 60_000, "period": 60_000, "repeat": 9, "cron": "", "zone": "UTC"}
-            | {"bridge": "b1", "started": NOW - 1000, "exported": NOW}
+            | {"missed": False, "resumes": None, "bridge": "b1", "exported": NOW}
         ][:rows]
     )
     assert table.schema.field("due").type == pa.timestamp("ms", "UTC")

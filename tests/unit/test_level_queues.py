@@ -15,6 +15,7 @@ from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.level_queues.envelope import LONGEST_LINE, Envelope, pack
 from delaybridge.bridge.level_queues.passage import Batched, Finish
 from delaybridge.bridge.level_queues.store import LevelQueues
+from delaybridge.core.downtimes import NONE
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.recurrence import following
@@ -295,7 +296,7 @@ def test_a_lane_hears_of_what_has_come_into_memory(store: Stepped) -> None:
 def due_next(due: Due) -> Settled:
     """It is delivered when it is due, and the following occurrence goes to its level."""
     now = due.record.schedule.due
-    upcoming = following(due.record.schedule, now, now)
+    upcoming = following(due.record.schedule, now, NONE)
     return Settled(due.key, "delivered", now, next=replace(due.record, schedule=upcoming) if upcoming else None)
 
 

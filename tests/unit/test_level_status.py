@@ -15,6 +15,7 @@ from delaybridge.bridge.engine import open_journal
 from delaybridge.bridge.level_queues.build import Assembled, assembled
 from delaybridge.bridge.level_queues.publisher import Item
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.downtimes import NONE
 from delaybridge.core.message import Message
 from delaybridge.core.reasons import Reason
 
@@ -41,7 +42,7 @@ def on(broker: dict[str, str], path: Path) -> Iterator[Assembled]:
         "routes": [{"name": "jobs", "from": {"broker": "here", source: "in"}, "to": {"broker": "here"}}],
     })  # fmt: skip
     journal = open_journal(config)
-    yield assembled(config, journal, lambda: T0, Metrics("0"), lambda *_: None, lambda *_: None)
+    yield assembled(config, journal, lambda: T0, NONE, Metrics("0"), lambda *_: None, lambda *_: None)
     journal.close()
 
 

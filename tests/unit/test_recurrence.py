@@ -2,8 +2,10 @@ from datetime import datetime
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from delaybridge.core.cron import parse_cron
+from delaybridge.core.downtimes import Downtimes
 from delaybridge.core.durations import LATEST_INSTANT
 from delaybridge.core.recurrence import crowded, expired, first, following, misfired, moved
 from delaybridge.core.schedule import Misfire, Recurrence, Schedule
@@ -18,13 +20,18 @@ def begun(recurrence: Recurrence, *, misfire: Misfire = "fire", ends: int | None
     return Schedule(due=due, recurrence=recurrence, misfire=misfire, ends=ends)
 
 
+def from_then(started: int) -> Downtimes:
+    """As a bridge has it of which no earlier run is known."""
+    return Downtimes(((0, started),))
+
+
 def run(schedule: Schedule, most: int = 100) -> list[tuple[int, int]]:
     """(occurrence, due - START) of this occurrence and those that follow, each delivered on time."""
     seen: list[tuple[int, int]] = []
     upcoming: Schedule | None = schedule
     while upcoming is not None and len(seen) < most:
         seen.append((upcoming.occurrence, upcoming.due - START))
-        upcoming = following(upcoming, upcoming.due, START)
+        upcoming = following(upcoming, upcoming.due, from_then(START))
     return seen
 
 
@@ -33,7 +40,7 @@ def series(cron: str, delay: int = 0, period: int = 0, repeat: int = 0) -> Recur
 
 
 def test_a_single_message_has_no_following_occurrence() -> None:
-    assert following(Schedule(due=START), START, START) is None
+    assert following(Schedule(due=START), START, from_then(START)) is None
 
 
 def test_n_repeats_are_n_plus_one_deliveries_a_period_apart() -> None:
@@ -42,7 +49,7 @@ def test_n_repeats_are_n_plus_one_deliveries_a_period_apart() -> None:
 
 def test_late_deliveries_do_not_make_a_period_drift() -> None:
     schedule = begun(Recurrence(start=START, period=1000, repeat=5))
-    after = following(schedule, schedule.due + 700, START)
+    after = following(schedule, schedule.due + 700, from_then(START))
     assert after is not None
     assert after.due == START + 1000
 
@@ -104,7 +111,7 @@ def test_nothing_follows_beyond_the_year_9999() -> None:
 
 def test_once_the_end_has_passed_nothing_follows_even_if_it_was_due_before() -> None:
     schedule = begun(Recurrence(start=START, period=1000, repeat=9), ends=START + 5000)
-    assert following(schedule, START + 5001, START) is None
+    assert following(schedule, START + 5001, from_then(START)) is None
 
 
 def test_a_schedule_has_expired_only_after_its_end() -> None:
@@ -118,40 +125,61 @@ class TestMisfire:
     @pytest.mark.parametrize(("rule", "decision"), [("fire", "deliver"), ("skip", "misfire_skipped"), ("all", "deliver")])
     def test_only_skip_lets_a_missed_occurrence_expire(self, rule: Misfire, decision: str) -> None:
         schedule = Schedule(due=START, misfire=rule)
-        assert misfired(schedule, START + 1, START + 2) == decision
-        assert misfired(schedule, START, START + 2) == "deliver"
+        assert misfired(schedule, from_then(START + 1), START + 2) == decision
+        assert misfired(schedule, from_then(START), START + 2) == "deliver"
 
     def test_after_its_end_an_occurrence_expires_whatever_the_rule(self) -> None:
         for rule in ("fire", "skip", "all"):
-            assert misfired(Schedule(due=START, misfire=rule, ends=START + 10), START + 1, START + 11) == "ended"
+            assert misfired(Schedule(due=START, misfire=rule, ends=START + 10), from_then(START + 1), START + 11) == "ended"
 
     @pytest.mark.parametrize("rule", ["fire", "skip"])
     def test_fire_and_skip_go_on_in_time_and_what_was_missed_is_used_up(self, rule: Misfire) -> None:
-        after = following(begun(self.plan, misfire=rule), START + 3600, START + 3500)
+        after = following(begun(self.plan, misfire=rule), START + 3600, from_then(START + 3500))
         assert after is not None
         assert (after.due - START, after.occurrence) == (4000, 5)
 
     def test_an_occurrence_due_as_the_bridge_begins_is_not_missed(self) -> None:
-        after = following(begun(self.plan), START + 3000, START + 3000)
+        after = following(begun(self.plan), START + 3000, from_then(START + 3000))
         assert after is not None
         assert after.due - START == 3000
 
     def test_all_delivers_each_missed_one(self) -> None:
-        after = following(begun(self.plan, misfire="all"), START + 3600, START + 3500)
+        after = following(begun(self.plan, misfire="all"), START + 3600, from_then(START + 3500))
         assert after is not None
         assert (after.due - START, after.occurrence) == (1000, 2)
 
+    def test_what_waited_while_the_bridge_ran_was_not_missed(self) -> None:
+        """Its destination took nothing; the bridge was restarted meanwhile."""
+        down = Downtimes(((0, START), (START + 2500, START + 4500)))
+        waited = begun(self.plan)
+        second = following(waited, START + 5000, down)
+        third = following(second, START + 5000, down) if second else None
+        assert second is not None
+        assert third is not None
+        missed = following(third, START + 5000, down)
+        assert missed is not None
+        after = following(missed, START + 5000, down)
+        assert after is not None
+        assert [each.due - START for each in (second, third, missed, after)] == [1000, 2000, 3000, 5000]
+        assert [misfired(replace(each, misfire="skip"), down, START + 5000) for each in (waited, second, third, missed, after)] == [
+            "deliver",
+            "deliver",
+            "deliver",
+            "misfire_skipped",
+            "deliver",
+        ]
+
     def test_a_repeat_missed_to_its_end_is_delivered_once(self) -> None:
-        assert following(begun(self.plan), START + DAY, START + DAY) is None
+        assert following(begun(self.plan), START + DAY, from_then(START + DAY)) is None
 
     def test_years_of_missed_periods_are_jumped_over_at_once(self) -> None:
         long = Recurrence(start=START, period=1000, repeat=10**12)
-        after = following(begun(long), START + 3650 * DAY + 1, START + 3650 * DAY + 1)
+        after = following(begun(long), START + 3650 * DAY + 1, from_then(START + 3650 * DAY + 1))
         assert after is not None
         assert (after.due - START, after.occurrence) == (3650 * DAY + 1000, 3650 * 86400 + 2)
 
     def test_a_missed_cron_goes_on_in_time_and_its_number_rises_by_one(self) -> None:
-        after = following(begun(series("@hourly")), START + 10 * HOUR + 6, START + 10 * HOUR + 5)
+        after = following(begun(series("@hourly")), START + 10 * HOUR + 6, from_then(START + 10 * HOUR + 5))
         assert after is not None
         assert (after.due - START, after.occurrence) == (11 * HOUR, 2)
 
@@ -159,16 +187,16 @@ class TestMisfire:
     def test_what_another_series_had_at_the_missed_instant_is_missed_as_well(self, after: int) -> None:
         """A bridge that began a millisecond later handed it out."""
         plan = series("* * * * *", period=MINUTE, repeat=1)
-        second = following(begun(plan), START + MINUTE, START)
+        second = following(begun(plan), START + MINUTE, from_then(START))
         assert second is not None
         started = second.due + after
-        upcoming = following(second, started, started)
+        upcoming = following(second, started, from_then(started))
         assert upcoming is not None
         assert (upcoming.due - START, upcoming.tie) == ((2 if after == 0 else 3) * MINUTE, 1 if after == 0 else 0)
 
     def test_a_missed_series_goes_on_inside_the_series_that_runs(self) -> None:
         plan = series("@hourly", period=10 * MINUTE, repeat=3)
-        after = following(begun(plan), START + 5 * HOUR, START + 5 * HOUR + 15 * MINUTE)
+        after = following(begun(plan), START + 5 * HOUR, from_then(START + 5 * HOUR + 15 * MINUTE))
         assert after is not None
         assert after.due - START == 5 * HOUR + 20 * MINUTE
 
@@ -181,18 +209,18 @@ class TestMovedByHand:
             series("@hourly", period=MINUTE, repeat=1),
         ):
             schedule = begun(plan)
-            plainly = following(schedule, schedule.due, START)
-            assert following(moved(schedule, START + 5), START + 5, START) == plainly
+            plainly = following(schedule, schedule.due, from_then(START))
+            assert following(moved(schedule, START + 5), START + 5, from_then(START)) == plainly
 
     def test_moved_later_what_it_was_moved_past_is_left_out(self) -> None:
         for plan in (series("@hourly"), Recurrence(start=START, delay=HOUR, period=HOUR, repeat=5)):
-            after = following(moved(begun(plan), START + 3 * HOUR + 1), START + 3 * HOUR + 1, START)
+            after = following(moved(begun(plan), START + 3 * HOUR + 1), START + 3 * HOUR + 1, from_then(START))
             assert after is not None
             assert after.due == START + 4 * HOUR
 
     def test_moved_twice_it_still_knows_its_place(self) -> None:
         schedule = moved(moved(begun(series("@hourly")), START + 5), START + 9)
-        after = following(schedule, START + 9, START)
+        after = following(schedule, START + 9, from_then(START))
         assert after is not None
         assert (schedule.due, after.due, after.moved_from) == (START + 9, START + 2 * HOUR, None)
 

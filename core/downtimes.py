@@ -1,0 +1,46 @@
+"""When the bridge did not run. An occurrence that fell due then is *missed*, and its misfire rule decides what becomes of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from operator import itemgetter
+
+MOST = 100
+"""How many are told apart: of more, the earliest count as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downtimes:
+    """Spans, each from its begin to before its end (epoch milliseconds), in order, none touching the next. Without any the bridge always ran."""
+
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def last(self) -> int:
+        """When the last one ended: nothing that is due then or later was missed."""
+        return self.spans[-1][1] if self.spans else 0
+
+    def end_of(self, instant: int) -> int | None:
+        """When that one ended in which this instant lies; None where the bridge ran then."""
+        place = bisect_right(self.spans, instant, key=itemgetter(0)) - 1
+        return self.spans[place][1] if place >= 0 and instant < self.spans[place][1] else None
+
+    def until(self, now: int) -> Downtimes:
+        """What of them lies before this instant: where the clock was set back, what falls due from now on is not missed."""
+        if self.last <= now:
+            return self
+        return Downtimes(tuple((begin, min(end, now)) for begin, end in self.spans if begin < now))
+
+    def then(self, begin: int, end: int) -> Downtimes:
+        """And one more, the latest. It takes in those that it reaches back to, and is nothing where it ends before it begins."""
+        before = self.until(end)
+        if begin >= end:
+            return before
+        apart = [span for span in before.spans if span[1] < begin]
+        spans = [*apart, (min([begin, *(span[0] for span in before.spans[len(apart) :])]), end)]
+        first = max(0, len(spans) - MOST)
+        return Downtimes(((spans[0][0], spans[first][1]), *spans[first + 1 :]))
+
+
+NONE = Downtimes()
