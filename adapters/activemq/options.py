@@ -122,3 +122,7 @@ class Endpoint(BaseModel):
     def address(self) -> str:
         """The queue, as an address."""
         return queue_address(self.queue)
+
+    def reads(self, address: str) -> bool:
+        """Whether it is one of the queue, however it is written. Raises Rejected(bad_destination)."""
+        return destination(address) == self.address

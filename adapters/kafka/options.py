@@ -134,6 +134,10 @@ class Endpoint(BaseModel):
             return ()
         return (self.topic,) if isinstance(self.topic, str) else self.topic
 
+    def reads(self, address: str) -> bool:
+        """Whether what goes to this topic comes in here."""
+        return address in self.topics or self.matches(address)
+
     def matches(self, topic: str) -> bool:
         """Whether it is a pattern, and this topic is one that it stands for."""
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from ..options import File, Seconds, WholeSeconds, check_password, check_tls, parts_of, password_of, scheme_of, texts_of
 from ..tls import Tls
-from .address import queue_address
+from .address import parse, queue_address
 from .link import translated
 
 if TYPE_CHECKING:
@@ -140,3 +140,7 @@ class Endpoint(BaseModel):
     def address(self) -> str:
         """The queue, as an address."""
         return queue_address(self.queue)
+
+    def reads(self, address: str) -> bool:
+        """Whether it is one of the queue, however it is written. Raises Rejected(bad_destination)."""
+        return parse(address) == parse(self.address)

@@ -81,14 +81,6 @@ class Config(Overridden):
         return self
 
     @model_validator(mode="after")
-    def _routes_without_a_circle(self) -> Self:
-        for index, route in enumerate(self.routes):
-            for key, address in route.destinations:
-                if route.source.broker == route.to.broker and address == route.source.endpoint.address:
-                    refuse(("routes", index, *key), "is what this route reads: what goes there would come back")
-        return self
-
-    @model_validator(mode="after")
     def _routes_that_lead_somewhere(self) -> Self:
         for index, route in enumerate(self.routes):
             if route.source.broker != route.to.broker and route.to.address is None and not route.allow_to:
@@ -108,6 +100,14 @@ class Config(Overridden):
                     adapter.check_address(address)
                 except Rejected as error:
                     refuse(("routes", index, *key), error.detail)
+        return self
+
+    @model_validator(mode="after")
+    def _routes_without_a_circle(self) -> Self:
+        for index, route in enumerate(self.routes):
+            for key, address in route.destinations:
+                if route.source.broker == route.to.broker and route.source.reads(address):
+                    refuse(("routes", index, *key), "is what this route reads: what goes there would come back")
         return self
 
     @model_validator(mode="after")

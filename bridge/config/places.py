@@ -108,6 +108,11 @@ class From(Section):
         overlaps = getattr(self.endpoint, "overlaps", None)
         return bool(overlaps(other.endpoint)) if overlaps else bool(self.endpoint.address == other.endpoint.address)
 
+    def reads(self, address: str) -> bool:
+        """Whether what goes to this address of its broker comes in here, as far as the adapter can tell. Raises Rejected(bad_destination)."""
+        reads = getattr(self.endpoint, "reads", None)
+        return bool(reads(address) if reads else address == self.endpoint.address)
+
     @model_serializer
     def _flat(self) -> dict[str, Any]:
         return {"broker": self.broker, **self.endpoint.model_dump(mode="json", by_alias=True)}

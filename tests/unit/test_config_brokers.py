@@ -264,6 +264,14 @@ def test_two_groups_on_kafka_may_read_the_same_topic(file: Path) -> None:
         ("{type: memory}", "from: {broker: here, queue: in}, to: {broker: here, address: in}", "to.address"),
         ("{type: memory}", "from: {broker: here, queue: in}, to: {broker: here}, dead_letter: in", "dead_letter"),
         ("{type: rabbitmq, url: 'amqp://host'}", "from: {broker: here, queue: in}, to: {broker: here, address: /queues/in}", "to.address"),
+        ("{type: rabbitmq, url: 'amqp://host'}", "from: {broker: here, queue: in}, to: {broker: here, address: in}", "to.address"),
+        ("{type: activemq, url: 'stomp://host'}", "from: {broker: here, queue: in}, to: {broker: here, address: in}", "to.address"),
+        ("{type: kafka, bootstrap_servers: 'h:1'}", "from: {broker: here, topic: [a, b]}, to: {broker: here, address: b}", "to.address"),
+        (
+            "{type: kafka, bootstrap_servers: 'h:1'}",
+            "from: {broker: here, topic: ^a.*}, to: {broker: here}, dead_letter: ab",
+            "dead_letter",
+        ),
     ],
 )
 def test_a_route_that_leads_to_what_it_reads_is_refused(file: Path, broker: str, route: str, key: str) -> None:
