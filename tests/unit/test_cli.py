@@ -1,62 +1,19 @@
-"""The command line: help, which daemon is asked, failures, and the commands that need no daemon."""
+"""The command line: which daemon is asked, failures, and the commands that need no daemon."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_daemon import STATUS, Daemon, call
 
-from delaybridge.bridge.cli import app
-
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 pytestmark = pytest.mark.usefixtures("alone")
-
-
-def every_command() -> list[str]:
-    words = []
-    for name in app.registered_groups:
-        assert name.typer_instance is not None
-        for command in name.typer_instance.registered_commands:
-            assert command.callback is not None
-            own = command.name or command.callback.__name__.replace("_", "-")
-            words.append(f"{name.name} {own}" if isinstance(name.name, str) else own)
-    return words
-
-
-@pytest.mark.parametrize("command", every_command())
-def test_every_command_has_a_help_text_and_an_example_of_itself(command: str) -> None:
-    told = call(*command.split(), "--help")
-
-    assert told.exit_code == 0
-    assert f"Example: delaybridge {command}" in " ".join(told.stdout.split())
-    assert len(told.stdout.splitlines()[2].strip()) > 10
-
-
-@pytest.mark.parametrize("command", [each for each in every_command() if not each.startswith(("audit", "migrate-store"))])
-def test_an_example_stands_on_one_line_of_eighty_columns_so_that_it_can_be_copied(command: str) -> None:
-    last = call(*command.split(), "--help").stdout.rstrip().splitlines()[-1]
-
-    assert last.strip().startswith(f"Example: delaybridge {command}")
-
-
-@pytest.mark.parametrize("command", [[], ["status"], ["run"]])
-def test_help_imports_nothing_heavy(command: list[str]) -> None:
-    """Each of these takes a good part of the 0.3 s that a person does not notice. Pydantic is typer's own choice."""
-    heavy = ("pydantic_settings", "httpx", "pika", "rocksdict", "rich", "pyarrow", "structlog", "msgspec", "yaml", "starlette", "uvicorn")
-    code = f"""import atexit, sys, delaybridge.bridge.cli
-atexit.register(lambda: print([name for name in {heavy} if name in sys.modules]))
-delaybridge.bridge.cli.main()"""
-    told = subprocess.run([sys.executable, "-c", code, *command, "--help"], check=True, capture_output=True, text=True).stdout
-
-    assert told.strip().splitlines()[-1] == "[]"
 
 
 def test_an_unknown_option_is_a_usage_error() -> None:
