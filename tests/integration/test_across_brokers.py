@@ -9,7 +9,7 @@ import pytest
 
 from delaybridge.bridge.intake.planner import MAX_HOPS
 from integration.across_messages import CASES, expected, sent
-from integration.brokers_ends import ActiveEnd, End, KafkaEnd, RabbitEnd
+from integration.brokers_ends import ActiveEnd, End, KafkaEnd, RabbitEnd, Several
 from integration.daemon import Daemon
 
 if TYPE_CHECKING:
@@ -88,6 +88,17 @@ def arrived(stage: Stage, source: str, sink: str) -> dict[str, Flat]:
     return found
 
 
+def due_there(stage: Stage, source: str, sink: str, case: str) -> Flat:
+    """What the document says, with what RabbitMQ has kept of it."""
+    message = expected(source, sink, case)
+    rabbitmq = stage.ends["rabbitmq"]
+    assert isinstance(rabbitmq, RabbitEnd)
+    if "twice" in message and "rabbitmq" in (source, sink) and not rabbitmq.keeps_several():
+        twice = message["twice"]
+        message["twice"] = twice[0] if isinstance(twice, Several) else "1"  # ActiveMQ is given one of them anyway
+    return message
+
+
 def shown(message: Flat) -> Flat:
     """Without five megabytes."""
     return {name: f"{len(value)} bytes" if isinstance(value, bytes) and len(value) > 1000 else value for name, value in message.items()}
@@ -97,13 +108,12 @@ def shown(message: Flat) -> Flat:
 def test_every_body_header_and_property_arrives_as_the_document_says(stage: Stage, source: str, sink: str) -> None:
     found = arrived(stage, source, sink)
     assert found.keys() == CASES[source].keys(), stage.daemon.get("/dead-letter")
-    wrong = {
-        case: (shown(found[case]), shown(expected(source, sink, case))) for case in found if found[case] != expected(source, sink, case)
-    }
-    for case, (got, wanted) in wrong.items():
-        for name in sorted(got.keys() | wanted.keys()):
-            if (name in got, got.get(name)) != (name in wanted, wanted.get(name)):
-                print(f"{case}: {name} is {got.get(name, 'not there')!r}, not {wanted.get(name, 'there')!r}")
+    wanted = {case: due_there(stage, source, sink, case) for case in found}
+    wrong = {case: (shown(found[case]), shown(wanted[case])) for case in found if found[case] != wanted[case]}
+    for case, (got, said) in wrong.items():
+        for name in sorted(got.keys() | said.keys()):
+            if (name in got, got.get(name)) != (name in said, said.get(name)):
+                print(f"{case}: {name} is {got.get(name, 'not there')!r}, not {said.get(name, 'there')!r}")
     assert not wrong
 
 
