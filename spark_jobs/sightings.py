@@ -27,11 +27,8 @@ UNDECIDED = "undecided"
 
 
 def at(places: Iterable[tuple[str, str]]) -> Column:
-    """Whether a row belongs to one of these destinations (broker, address)."""
-    found = F.lit(False)
-    for broker, address in places:
-        found |= (F.col("destination_broker") == broker) & (F.col("destination") == address)
-    return found
+    """Whether a row belongs to one of these destinations (broker, address). One set: thousands of comparisons in a row are too deep for Spark."""
+    return F.concat("destination_broker", F.lit("\0"), "destination").isin([f"{broker}\0{address}" for broker, address in places])
 
 
 def signed(occurrences: DataFrame, arrivals: DataFrame) -> DataFrame:

@@ -70,7 +70,7 @@ def _watch(spark: SparkSession, status: Status, step: list[str], ended: threadin
 
 def screen(told: dict[str, Any]) -> Group:
     """The summary."""
-    parts: list[Any] = [headline(told), _equation(told["totals"]), _destinations(told["destinations"])]
+    parts: list[Any] = [headline(told), _equation(told["totals"]), _destinations(told["destinations"], told["counted"]["destinations"])]
     if told["worst"]:
         parts.append(_worst(told["worst"], sum(told["totals"][name] or 0 for name in FINDINGS)))
     lateness = told["lateness"]
@@ -117,8 +117,8 @@ def _equation(totals: dict[str, Any]) -> Text:
     return Text(f"{totals['scheduled'] or 0:,} scheduled = {' + '.join(parts)}{residue}; {seen}")
 
 
-def _destinations(rows: list[dict[str, Any]]) -> Table:
-    """Those with most discrepancies, and only columns in which anything stands: eighty characters hold so much."""
+def _destinations(rows: list[dict[str, Any]], number: int) -> Table:
+    """Of so many, those with most discrepancies, and only columns in which anything stands: eighty characters hold so much."""
     kinds = [name for name in FINDINGS if any(row[name] for row in rows)]
     counted = [{**row, "wrong": sum(row[name] for name in FINDINGS)} for row in rows]
     ranked = sorted(counted, key=lambda row: -row["wrong"])[:ROWS]
@@ -130,8 +130,8 @@ def _destinations(rows: list[dict[str, Any]]) -> Table:
         table.add_column(name.replace("_", " "), justify="right", min_width=max(len(_number(row[name])) for row in ranked) if ranked else 0)
     for row in ranked:
         table.add_row(Text(printable(f"{row['destination_broker']} {row['destination']}")), *(_number(row[name]) for name in names))
-    if len(rows) > ROWS:
-        table.caption = f"and {len(rows) - ROWS} more destinations"
+    if number > ROWS:
+        table.caption = f"and {number - ROWS:,} more destinations"
     return table
 
 

@@ -49,7 +49,7 @@ def section(told: Mapping[str, Any]) -> str:
     by_place = {key: list(rows) for key, rows in groupby(hours, key=_key)}
     ranked = sorted(destinations, key=lambda row: (-wrong(row), -(row["scheduled"] or 0)))
     drawn = "".join(_place(row, by_place[_key(row)], axis) for row in ranked[:SHOWN])
-    left = len(ranked) - SHOWN
+    left = told["counted"]["destinations"] - SHOWN
     more = f'<p class="quiet">And {left:,} more, which the table of the summary has.</p>' if left > 0 else ""
     return f'{_legend(axis, hours)}<div class="places">{drawn}</div>{more}'
 

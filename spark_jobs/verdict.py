@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,13 +13,14 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..core.durations import LATEST_INSTANT
-from ..core.ledger import CLOSING, EVENTS
+from ..core.ledger import CLOSING
 from .buckets import BUCKET
 from .findings import FINDINGS
 from .summary import QUANTILES
+from .tallies import tallies, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
@@ -34,7 +34,6 @@ WORST = 10
 SHOWN = 5
 """How many hours a sentence names, and how many sentences say when nobody listened."""
 
-NUMBERS = ("scheduled", "due", *EVENTS[1:], "observed", "pending", "residue", *FINDINGS)
 _ALLOWANCE = re.compile(r"(?P<finding>[a-z_]+)=(?P<number>\d+(\.\d+)?)(?P<percent>%?)")
 
 
@@ -67,10 +66,8 @@ def allowance(text: str) -> tuple[str, Allowance]:
 def report(audit: Audit, allowed: Mapping[str, Allowance]) -> dict[str, Any]:
     """Everything that people and machines are told, but for the tables: plain values, ready for JSON."""
     question = audit.question
-    by_hour = _by_hour(audit.summary)
-    by_destination = _by_destination(by_hour)
-    totals: dict[str, Any] = {name: _added(row[name] for row in by_destination) for name in NUMBERS}
-    totals |= {name: 0 for name in NUMBERS if totals[name] is None and name != "observed"}  # nothing was due
+    counted = tallies(audit.summary)
+    totals = {name: 0 if value is None and name != "observed" else value for name, value in counted.totals.items()}  # where nothing was due
     findings = {
         name: {"count": totals[name], "allowed": str(allowed.get(name, NOTHING)), "meaning": meaning} for name, meaning in FINDINGS.items()
     }
@@ -111,8 +108,9 @@ def report(audit: Audit, allowed: Mapping[str, Allowance]) -> dict[str, Any]:
             {"observer": one.observer, "destination_broker": one.broker, "destination": one.address, "reaches": instant(one.at_ms)}
             for one in audit.observers
         ],
-        "destinations": by_destination,
-        "hours": by_hour,
+        "counted": {"destinations": counted.number, "observed": counted.observed},
+        "destinations": counted.rows,
+        "hours": counted.hours,
         "worst": _worst(audit.discrepancies) if any(totals[name] for name in FINDINGS) else [],
     }
 
@@ -131,11 +129,10 @@ def all_ended(totals: Mapping[str, Any]) -> str:
 
 def coverage(told: Mapping[str, Any]) -> str:
     """With what the ledgers were compared, in one sentence: a clean audit of which nobody observed anything is their own word."""
-    named = {(row["destination_broker"], row["destination"]) for row in told["destinations"]}
-    seen = len(named & {(one["destination_broker"], one["destination"]) for one in told["watched"]})
     if not told["watched"]:
         return "By the ledgers alone: nobody observed what arrived."
-    return f"Compared with what arrived at {seen:,} of {len(named):,} destination{'' if len(named) == 1 else 's'}."
+    number, seen = told["counted"]["destinations"], told["counted"]["observed"]
+    return f"Compared with what arrived at {seen:,} of {number:,} destination{'' if number == 1 else 's'}."
 
 
 def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, Any]) -> list[str]:
@@ -210,28 +207,6 @@ def _unseen(gap: Gap) -> str:
     return f"{began}, and {before}: what was due in between cannot be judged. If nothing arrived then: --ended {gap.before}"
 
 
-def _by_hour(summary: DataFrame) -> list[dict[str, Any]]:
-    by = ("destination_broker", "destination", "due_hour", "complete")
-    rows = summary.groupBy(*by).agg(*(F.sum(name).alias(name) for name in NUMBERS), F.max("max_ms").alias("max_ms")).collect()
-    return [{name: told(value) for name, value in row.asDict().items()} for row in sorted(rows, key=itemgetter(*by))]
-
-
-def _by_destination(hours: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same over all hours; `hours` are sorted by destination."""
-    grouped = groupby(hours, key=lambda row: (row["destination_broker"], row["destination"]))
-    return [
-        {"destination_broker": broker, "destination": address, **{name: _added(row[name] for row in rows) for name in NUMBERS}}
-        for (broker, address), found in grouped
-        for rows in [list(found)]
-    ]
-
-
-def _added(values: Iterable[int | None]) -> int | None:
-    """The sum of what is known; None where nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
 def _lateness(audit: Audit) -> dict[str, Any]:
     """Percentiles over everything, and how many deliveries had which lateness, rounded as `counts.rounded` does, and which timing."""
     by = ("lateness", "timing")
@@ -260,11 +235,6 @@ def _worst(discrepancies: DataFrame) -> list[dict[str, Any]]:
     rows = discrepancies.withColumn("rank", rank).where(F.col("rank") <= WORST).collect()
     ranked = sorted(rows, key=itemgetter("finding", "rank"))
     return [{name: told(value) for name, value in row.asDict().items() if name != "rank"} for row in ranked]
-
-
-def told(value: Any) -> Any:
-    """A value as JSON has it: instants as text."""
-    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if isinstance(value, datetime) else value
 
 
 def instant(epoch_ms: int) -> str:

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JNetworkError
 from rich.console import Console, Group
 
 from delaybridge.core.ledger import CLOSING
-from delaybridge.spark_jobs import charts, inputs, markup, report, terminal, verdict
+from delaybridge.spark_jobs import charts, inputs, markup, report, tallies, terminal, verdict
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.findings import FINDINGS
 from delaybridge.spark_jobs.forecasting import screen
@@ -47,20 +47,16 @@ def test_empty_bars_between_others_are_folded_into_one_and_those_at_the_ends_are
 
 
 @pytest.mark.parametrize(
-    ("watched", "said"),
+    ("watched", "number", "observed", "said"),
     [
-        ([], "By the ledgers alone: nobody observed what arrived."),
-        (["orders"], "Compared with what arrived at 1 of 2 destinations."),
-        (["orders", "bills", "elsewhere"], "Compared with what arrived at 2 of 2 destinations."),
+        ([], 2, 0, "By the ledgers alone: nobody observed what arrived."),
+        (["orders"], 2, 1, "Compared with what arrived at 1 of 2 destinations."),
+        (["orders", "elsewhere"], 1, 1, "Compared with what arrived at 1 of 1 destination."),
     ],
 )
-def test_a_clean_report_says_with_what_the_ledgers_were_compared(watched: list[str], said: str) -> None:
+def test_a_clean_report_says_with_what_the_ledgers_were_compared(watched: list[str], number: int, observed: int, said: str) -> None:
     """Else their own word looks like that of those who saw it arrive."""
-
-    def places(names: list[str]) -> list[dict[str, str]]:
-        return [{"destination_broker": "kafka", "destination": name} for name in names]
-
-    assert verdict.coverage({"watched": places(watched), "destinations": places(["orders", "bills"])}) == said
+    assert verdict.coverage({"watched": watched, "counted": {"destinations": number, "observed": observed}}) == said
 
 
 def test_one_among_a_million_can_be_seen_and_the_bar_is_as_long_as_it_should() -> None:
@@ -99,7 +95,7 @@ def test_on_a_terminal_too_what_moves_the_cursor_or_turns_the_text_around_is_wri
     told = io.StringIO()
     console = Console(file=told, width=200)
 
-    console.print(terminal._destinations([row]))
+    console.print(terminal._destinations([row], 1))
     console.print(terminal._worst([offender], 1))
     console.print(screen._place(place))
 
@@ -183,7 +179,7 @@ def test_of_an_offender_the_broker_stands_before_the_address() -> None:
 def test_a_clean_audit_tells_how_everything_ended_and_calls_nothing_on_time_that_was_not_delivered(
     ended: dict[str, int], told: str
 ) -> None:
-    totals = dict.fromkeys(verdict.NUMBERS, 0) | ended
+    totals = dict.fromkeys(tallies.NUMBERS, 0) | ended
     totals["scheduled"] = sum(totals[name] for name in CLOSING) - totals["never_scheduled"]
     clean = {"verdict": "clean", "totals": totals, "beyond_tolerance": [], "cannot_say": [], "window": {"since": "a", "until": "b"}}
     clean |= {"watched": [], "destinations": []}
@@ -194,7 +190,7 @@ def test_a_clean_audit_tells_how_everything_ended_and_calls_nothing_on_time_that
 
 @pytest.mark.parametrize(("late", "told"), [(0, "Nothing is wrong as far"), (1, "Nothing is wrong beyond what is tolerated as far")])
 def test_what_is_tolerated_is_not_called_nothing_where_a_part_cannot_be_judged(late: int, told: str) -> None:
-    incomplete = {"verdict": "cannot_say", "totals": dict.fromkeys(verdict.NUMBERS, 0) | {"late": late}}
+    incomplete = {"verdict": "cannot_say", "totals": dict.fromkeys(tallies.NUMBERS, 0) | {"late": late}}
 
     assert report._sentence(incomplete) == f"{told} as can be seen, but a part of the window cannot be judged yet."
 
@@ -229,7 +225,7 @@ def test_no_number_is_cut_off_on_a_terminal_of_eighty_characters(wrong: tuple[st
     row = dict.fromkeys(names, 1234567) | {name: 7_654 * (name in wrong) for name in FINDINGS}
     told = io.StringIO()
 
-    Console(file=told, width=80).print(terminal._destinations([{"destination_broker": "kafka", "destination": "reminders" * 9, **row}]))
+    Console(file=told, width=80).print(terminal._destinations([{"destination_broker": "kafka", "destination": "reminders" * 9, **row}], 1))
 
     assert told.getvalue().count("1,234,567") == 5
     assert "…" not in told.getvalue()
