@@ -173,7 +173,8 @@ class Outlet:
         problems = [error for _, error in self._outcomes if error is not None]
         if problems:
             lost = next((error for error in problems if isinstance(error, NotConnected)), None)
-            raise lost or AdapterError(f"the level queues did not take {len(problems)} of {len(messages)} messages: {problems[0]}")
+            hint = "if the queue is not there, delaybridge apply makes it"
+            raise lost or AdapterError(f"the level queues did not take {len(problems)} of {len(messages)} messages: {problems[0]} ({hint})")
 
 
 def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> Moved:

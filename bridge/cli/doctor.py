@@ -266,3 +266,7 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")
     if reason := status.get("ledger", {}).get("error"):
         yield Finding(False, f"the daemon cannot write its ledger: {reason}", "mend that: the rows wait in its store, and are written then")
+    for lane in status.get("lanes", ()):
+        for held in lane["held"]:
+            what = f"{lane['broker']}: {held['address']} takes no messages, and they are held back: {held['error']}"
+            yield Finding(False, what, "mend that; they are tried again by themselves, until `retry.give_up_after`")

@@ -79,6 +79,8 @@ def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one t
             return problem(409, "not_possible", str(error))
         case WouldBeRefusedError():
             remedy = next((known.remedy for known in Reason if known == error.reason), "")
+            if error.reason == Reason.NO_DESTINATION:
+                remedy += " Where producers send elsewhere, and a gate or a name leads here, say where (`--address`, or `address` by HTTP)."
             return problem(
                 422,
                 error.reason,

@@ -259,6 +259,18 @@ def test_a_daemon_that_reads_another_configuration_is_told(tmp_path: Path, file:
 
 
 @pytest.mark.usefixtures("asked")
+def test_a_destination_that_takes_nothing_is_told_though_the_daemon_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"address": "/queues/typo", "attempts": 3, "error": "unroutable: NO_ROUTE", "retry_at": 1}
+    status = Somebody().status() | {"lanes": [{"broker": "rabbit", "held": [held]}, {"broker": "kafka", "held": []}]}
+    monkeypatch.setattr(Somebody, "status", lambda _: status)
+
+    found = list(doctor.findings(config(tmp_path), Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
+
+    told = Finding(False, "rabbit: /queues/typo takes no messages, and they are held back: unroutable: NO_ROUTE", found[-1].fix)
+    assert found[-1] == told
+
+
+@pytest.mark.usefixtures("asked")
 def test_a_daemon_that_cannot_write_its_ledger_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be another user than who asks."""
     status = Somebody().status() | {"ledger": {"backlog": 1, "error": "Permission denied"}}
