@@ -61,11 +61,16 @@ class KafkaInterception:
             return list(self._steps(cluster))
 
     def apply(self) -> list[Step]:
-        """See base.Interception. A topic that exists is left as it is, but for what an `undo` that was interrupted left behind."""
+        """See base.Interception. A topic that exists is left as it is, but for what an `undo` that was interrupted left behind.
+
+        One whose destination does not exist is not made: nobody knows with how many partitions, and they cannot be made fewer.
+        """
         with opened(self._options) as cluster:
             topics = cluster.topics(_with_destinations(self._named()))
             for one in self._named():
                 topic, settings = topics.get(one.name), _settings(topics, one)
+                if topic is None and one.destination and one.destination not in topics:
+                    continue
                 if topic is None:
                     cluster.create(one.name, *_shape(topics, one), settings)
                 elif _is_closed(topic):
@@ -154,7 +159,8 @@ class KafkaInterception:
         settings = [f"--config={key}={value}" for key, value in _settings(topics, one).items()]
         command = self._command("--create", one.name, *shape, *settings)
         done = one.name in topics and not _is_closed(topics[one.name])
-        return Step(f"topic `{one.name}` takes in delayed messages{_beside(one, partitions)}", command, done)
+        unknown = one.name not in topics and one.destination and one.destination not in topics
+        return Step(f"topic `{one.name}` takes in delayed messages{_beside(one, partitions)}", "" if unknown else command, done)
 
     def _command(self, verb: str, topic: str, *more: str) -> str:
         return shlex.join(["kafka-topics.sh", "--bootstrap-server", self._servers, verb, "--topic", topic, *more])
@@ -246,7 +252,10 @@ def _shape(topics: Mapping[str, Topic], one: Ingress) -> tuple[int, int]:
 def _beside(one: Ingress, partitions: int) -> str:
     if partitions > 0:
         return f", with the {partitions} partitions of `{one.destination}`"
-    return f"; `{one.destination}` does not exist: create it first, for both should have as many partitions" if one.destination else ""
+    if not one.destination:
+        return ""
+    own = f"or, where the route leads elsewhere, `{one.name}` yourself"
+    return f"; `{one.destination}` does not exist: create it first, for both should have as many partitions, {own}"
 
 
 def _settings(topics: Mapping[str, Topic], one: Ingress) -> dict[str, str]:

@@ -81,6 +81,9 @@ def test_plan_changes_nothing_and_shows_a_command(stage: Stage) -> None:
 def test_plan_names_a_destination_that_does_not_exist_yet(stage: Stage) -> None:
     (step,) = stage.interception().plan()
     assert f"`{stage.name}` does not exist: create it first" in step.what
+    assert (step.done, step.command) == (False, "")
+    assert stage.interception().apply() == [step], "with how many partitions is not known"
+    assert stage.ingress not in stage.topics()
     (step,) = stage.interception(stage.name).plan()
     assert "does not exist" not in step.what
 
@@ -149,6 +152,7 @@ def test_undo_gives_no_producer_the_time_to_lose_a_message(stage: Stage, monkeyp
 
 
 def test_an_undo_that_fails_leaves_the_topic_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_topic(stage.url, stage.name)
     stage.interception().apply()
 
     def broken(*_: object) -> int:
@@ -185,7 +189,7 @@ def test_undo_leaves_what_somebody_else_made(stage: Stage) -> None:
 
 def test_check_finds_missing_topics(stage: Stage) -> None:
     assert f"topic `{stage.ingress}` does not exist" in problems(stage.interception().check())
-    stage.interception().apply()
+    create_topic(stage.url, stage.ingress)
     assert f"topic `{stage.ingress}` leads to `{stage.name}`, which does not exist" in problems(stage.interception().check())
 
 
