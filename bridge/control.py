@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .config import Config, Route
     from .delivery.pauses import Pauses
+    from .downtimes import Noted
     from .intake.planner import Planner
     from .workers import IntakeWorker, LaneWorker, Worker
 
@@ -67,7 +68,7 @@ class Control:
         pauses: Pauses,
         clock: Clock,
         started: int,
-        downtimes: Downtimes,
+        down: Noted,
         stopping: Callable[[], bool],
         workers: Callable[[], Sequence[Worker]],
         ledger: Callable[[], LedgerStatus] = LedgerStatus,
@@ -81,13 +82,18 @@ class Control:
         self._pauses = pauses
         self._clock = clock
         self._started = started
-        self.downtimes = downtimes
+        self._down = down
         self._stopping = stopping
         self._workers = workers
         self._ledger = ledger
         self._levels = levels
         self._more_checks = more_checks
         self._shelf = threading.Lock()
+
+    @property
+    def downtimes(self) -> Downtimes:
+        """See views.ControlPort."""
+        return self._down.known
 
     def status(self) -> Status:
         """One glance; costs the same whatever is pending."""

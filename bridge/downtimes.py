@@ -1,4 +1,4 @@
-"""Since when, and when before, no run of this bridge was alive: from the ledger's last mark to the next beginning. Kept beside the store."""
+"""When no run of this bridge was alive: from the last sign of life of one to the beginning of the next. Kept beside the store, as the run goes on."""
 
 from __future__ import annotations
 
@@ -7,39 +7,69 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from ..core.downtimes import Downtimes
+from ..core.downtimes import NONE, Downtimes
 from .ledger.durable import replace_text
-from .ledger.files import marked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..core.time_index import TimeIndex
-    from .config import Config
-
 log = structlog.get_logger()
 
 
-def at_the_start(config: Config, journal: TimeIndex, started: int) -> Downtimes:
-    """All downtimes up to this beginning, durably noted for the runs that follow.
+class _Note(msgspec.Struct, frozen=True):
+    """What stands in the file. At `alive` (epoch ms) the bridge ran, and the store's rows up to and without `row` were in files of the ledger."""
+
+    downtimes: tuple[tuple[int, int], ...]
+    alive: int
+    row: int
+
+
+class Noted:
+    """The downtimes that are `known`. One for all of a bridge: it is changed as a whole, so that any thread may look at it, and call anything here."""
+
+    def __init__(self, file: Path, known: Downtimes) -> None:
+        self.known = known
+        self._file = file
+        self._written = True
+
+    def set_back(self, now: int) -> None:
+        """The clock was set back to this: nothing that falls due from now on is missed."""
+        self.known = self.known.until(now)
+
+    def alive(self, now: int, row: int) -> None:
+        """A sign of life: durable on return, or told in the log that it is not. `row` as `TimeIndex.outbox_start` says."""
+        self.set_back(now)  # which nobody may have seen who is idle
+        note = _Note(self.known.spans, now, row)
+        try:
+            replace_text(self._file, msgspec.json.encode(note).decode())
+        except OSError as error:  # no space, perhaps: what is delivered gives it back
+            if self._written:
+                meaning = "a run that begins before this works again counts as missed what fell due since the last that was written"
+                log.warning("sign_of_life_not_written", path=str(self._file), error=str(error), meaning=meaning)
+            self._written = False
+        else:
+            self._written = True
+
+
+def at_the_start(store: Path, started: int, row: int) -> Noted:
+    """What is known of the store in this directory, whose ledger goes on with this row; this run's beginning is noted for later ones.
 
     Where it is not known what was before, as with a new store, all that is due before this beginning counts as missed, as if the bridge had been
-    down since ever. So it does where the store is older than the ledger's mark: it was restored, and what happened since is not in it.
+    down since ever. So it does where the store is older than the last sign of life: it was restored, and what happened since is not in it.
+    Where the clock is behind that sign, this downtime is not known, and what fell due in it is delivered.
     """
-    file = config.store.path / "downtimes.json"
-    known, mark = _kept(file), marked(config.ledger_path, config.bridge)
-    begin = 0 if known is None or mark is None or mark.sequence >= journal.outbox_start() else mark.at_ms
-    downtimes = (known or Downtimes()).then(begin, started)
-    try:
-        replace_text(file, msgspec.json.encode(downtimes.spans).decode())
-    except OSError as error:  # no space, perhaps: what is delivered gives it back
-        log.warning("downtimes_not_noted", path=str(file), error=str(error), meaning="the next run does not know when this one began")
-    return downtimes
+    file = store / "downtimes.json"
+    note = _read(file)
+    begin = 0 if note is None or note.row > row else note.alive
+    before = NONE if note is None else Downtimes(note.downtimes)
+    noted = Noted(file, before.then(begin, started))
+    noted.alive(started, row)
+    return noted
 
 
-def _kept(file: Path) -> Downtimes | None:
+def _read(file: Path) -> _Note | None:
     try:
-        return Downtimes(msgspec.json.decode(file.read_bytes(), type=tuple[tuple[int, int], ...]))
+        return msgspec.json.decode(file.read_bytes(), type=_Note)
     except (OSError, msgspec.DecodeError) as error:
         if not isinstance(error, FileNotFoundError):
             log.warning("downtimes_unreadable", path=str(file), error=str(error), meaning="all that fell due before now counts as missed")

@@ -58,7 +58,7 @@ class Engine:
         self._clock = clock
         self._stopping = False
         self.journal = open_journal(config)
-        self._down = at_the_start(config, self.journal, self.started)
+        self._down = at_the_start(config.store.path, self.started, self.journal.outbox_start())
         self._queues: Assembled | None = None
         self._apart: list[ApartSource | ApartSink] = []
         if config.store.kind == "level_queues":
@@ -71,7 +71,7 @@ class Engine:
         self._dead_letters = {route.name: route.dead_letter or "" for route in config.routes}
         self.lanes = {name: self._lane(name, failed) for name in self._destinations()}
         self.intakes = {route.name: self._intake(route, failed) for route in config.routes}
-        self.ledger = LedgerWorker(self.journal, config, clock, failed)
+        self.ledger = LedgerWorker(self.journal, config, clock, self._down, failed)
         self.control = Control(
             config,
             self.store,

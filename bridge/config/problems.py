@@ -75,7 +75,7 @@ def worded(
 def _written(key: Key, data: Any) -> Key:
     """The key less what pydantic appends to tell the alternatives of a type apart."""
     for length, part in enumerate(key):
-        if "[" in str(part) or not isinstance(data, dict | list | None):
+        if ("[" in str(part) and not (isinstance(data, dict) and part in data)) or not isinstance(data, dict | list | None):
             return key[:length]
         data = _below(data, part)
     return key

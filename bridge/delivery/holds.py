@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .backoff import Backoff
 
 NEVER = 1 << 62
+ANSWERED = 60_000
+"""Milliseconds within which a try is answered, after its time has come: what passes beyond is not counted as time in which an address refused."""
 
 
 @dataclass(slots=True)
@@ -74,6 +76,8 @@ class Holds:
             hold = self.addresses[address] = Hold(0, error, now, now)
         elif hold.attempts == 0:
             hold.since = now
+        else:  # a clock that was set forward, and a machine that slept, are no refusal
+            hold.since += max(0, now - max(hold.retry_at, hold.last) - ANSWERED)
         hold.last = now
         if now >= hold.retry_at:  # failures of records that were already on the wire tell nothing new
             hold.attempts += 1

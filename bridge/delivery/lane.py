@@ -25,7 +25,7 @@ from .flights import Flight, Flights
 from .holds import NEVER, Hold, Holds
 
 if TYPE_CHECKING:
-    from ...core.downtimes import Downtimes
+    from ..downtimes import Noted
     from ..metrics import Metrics, Published
 
 log = structlog.get_logger()
@@ -71,7 +71,7 @@ class Lane:
         dead_letters: Mapping[str, str],
         paused: AbstractSet[str],
         started: int,
-        down: Downtimes,
+        down: Noted,
         settings: LaneSettings,
         metrics: Metrics,
         on_settle: Callable[[], None],
@@ -130,7 +130,7 @@ class Lane:
     def _keep_time(self, now: int) -> None:
         """Where the wall clock was set back, all that was planned by it moves along, and nothing that falls due from now on was missed."""
         if now < self._now:
-            self._down = self._down.until(now)
+            self._down.set_back(now)
             self._settle_by = min(self._settle_by, now)
             self.holds.set_back(self._now - now)
             self._flights.set_back(self._now - now)
@@ -251,9 +251,9 @@ class Lane:
     def _closed_without_delivery(self, due: Due, now: int) -> bool:
         """Expire a record whose end has passed, or that was missed while the bridge was down and is to be skipped."""
         schedule = due.record.schedule
-        if schedule.ends is None and (schedule.misfire != "skip" or schedule.due >= self._down.last):
+        if schedule.ends is None and (schedule.misfire != "skip" or schedule.due >= self._down.known.last):
             return False  # as `misfired` says, without asking it each time
-        decision = misfired(schedule, self._down, now)
+        decision = misfired(schedule, self._down.known, now)
         if decision == "deliver":
             return False
         self._close(Settled(due.key, "expired", now, decision, attempts=due.attempts, next=self._next(due, now)), now)
@@ -317,7 +317,7 @@ class Lane:
         schedule = due.record.schedule
         if schedule.recurrence is None:
             return None
-        upcoming = following(schedule, now, self._down)
+        upcoming = following(schedule, now, self._down.known)
         return None if upcoming is None else replace(due.record, schedule=upcoming)
 
     def _fail(self, due: Due, error: AdapterError, now: int) -> Held:

@@ -9,6 +9,8 @@ saying so; without it nobody could tell it from a dead one.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -56,14 +58,6 @@ class Outbox(Protocol):
     def outbox_start(self) -> int:
         """The sequence of the first row that is in no file yet, or that the next row will have."""
         ...
-
-
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mark says: see above."""
-
-    bridge: str
-    sequence: int
-    at_ms: int
 
 
 class LedgerFiles:
@@ -123,8 +117,7 @@ class LedgerFiles:
         if not last:
             return
         # The ledger may have been moved away, or be another one now: then the mark's folder is made.
-        mark = Mark(bridge=self._bridge, sequence=last, at_ms=at)
-        replace_text(_mark(self.root, self._bridge), msgspec.json.encode(mark).decode())
+        replace_text(_mark(self.root, self._bridge), json.dumps({"bridge": self._bridge, "sequence": last, "at_ms": at}))
 
     def _write(self, folder: Path, name: str, tables: Sequence[pa.Table]) -> None:
         import pyarrow as pa  # noqa: PLC0415 - a third of a second that the start need not wait for
@@ -142,20 +135,14 @@ def _mark(root: Path, bridge: str) -> Path:
     return root / "_reach" / f"{bridge}.json"
 
 
-def marked(root: Path, bridge: str) -> Mark | None:
-    """A bridge's mark; None where there is none that can be read."""
-    try:
-        return msgspec.json.decode(_mark(root, bridge).read_bytes(), type=Mark)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
 def highest(root: Path, bridge: str) -> int:
     """The highest number of a bridge's rows that are in files, or were; 0 where there are none. Reads the names of all files."""
     name = re.compile(rf"{re.escape(bridge)}-(\d+)-(\d+)\.parquet")
     found = (name.fullmatch(file.name) for file in root.glob(f"date=*/hour=*/{bridge}-*.parquet"))
-    mark = marked(root, bridge)
-    return max([mark.sequence if mark else 0, *(int(each[2]) for each in found if each)])
+    marked = 0
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it is not ours
+        marked = int(json.loads(_mark(root, bridge).read_text())["sequence"])
+    return max([marked, *(int(each[2]) for each in found if each)])
 
 
 def by_hour(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config
+    from ..downtimes import Noted
 
 log = structlog.get_logger()
 
@@ -25,21 +26,22 @@ REST = 0.002
 
 
 MAINTAIN = 10.0
-"""Seconds. However rarely files are written: a full store waits for its space."""
+"""Seconds. However rarely files are written: a full store waits for its space, and what a later run may count as missed is no more than this."""
 
 
 class LedgerWorker(Worker):
-    """Writes files every `ledger.flush_interval`, and once more at the end; gives space back meanwhile.
+    """Writes files every `ledger.flush_interval`, and once more at the end; meanwhile it gives space back, and says that the bridge is alive.
 
     A disk that cannot take the files is told and tried again: the rows wait in the store.
     """
 
-    def __init__(self, store: TimeIndex, config: Config, clock: Clock, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, store: TimeIndex, config: Config, clock: Clock, down: Noted, failed: Callable[[str, BaseException], None]) -> None:
         super().__init__("ledger", failed)
         self.files = LedgerFiles(config.ledger_path, store, config.bridge, rest=lambda: self.stopping.wait(REST))
         self._store = store
         self._interval = config.ledger.flush_interval / 1000
         self._clock = clock
+        self._down = down
         self._error = ""
 
     def run(self) -> None:
@@ -52,7 +54,9 @@ class LedgerWorker(Worker):
                 self._flush()
                 flush_at = time.monotonic() + self._interval
             self._store.maintain(self._clock())
+            self._down.alive(self._clock(), self._store.outbox_start())
         self._flush()
+        self._down.alive(self._clock(), self._store.outbox_start())
 
     def status(self) -> LedgerStatus:
         """From any thread."""

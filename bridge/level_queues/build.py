@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from ...adapters.base import LevelDeclaration, Sink, Source
     from ...adapters.exchange import Exchange
-    from ...core.downtimes import Downtimes
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config
+    from ..downtimes import Noted
     from ..metrics import Metrics
     from ..workers import Worker
 
@@ -158,7 +158,7 @@ def assembled(
     config: Config,
     journal: TimeIndex,
     clock: Clock,
-    down: Downtimes,
+    down: Noted,
     metrics: Metrics,
     wake: Callable[[str, int], None],
     failed: Callable[[str, BaseException], None],
@@ -191,7 +191,7 @@ def assembled(
         mover=mover,
         moving=name,
         clock=clock,
-        down=down,
+        down=lambda: down.known,
         exact=exact(config),
         pending=depths.pending,
         log=id_log,

@@ -17,7 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from ...adapters.base import NotConnected
-from ...core.downtimes import NONE
+from ...core.downtimes import Downtimes
 from ...core.reasons import Reason
 from ...core.recurrence import following
 from ...core.schedule import Schedule
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
     from ...adapters.log import Log
-    from ...core.downtimes import Downtimes
     from ...core.ledger import Event
     from ...core.levels import Levels
     from ...core.message import Message
@@ -68,7 +67,7 @@ class LevelQueues(Unindexed):
     `addresses` are those of the levels, level 0 first, `dead_letters` that of the queue for dead letters without a destination. `journal` keeps
     the ledger's rows until they are in files; nothing else of it is used. `lanes` are the brokers to which this bridge can deliver; `wake` tells
     a lane that something for it has come into memory. `mover` makes moves, where the broker has transactions: then what the lane `moving` delivers
-    is finished with its delivery (see moving.py). `down` is when this bridge did not run. `exact` are the routes whose tokens name one message each.
+    is finished with its delivery (see moving.py). `down` says when this bridge did not run. `exact` are the routes whose tokens name one message each.
     `pending` says how many messages wait, as the broker counts, when so many are in memory. `log` is the log of ids, where the broker can keep one:
     then messages can be cancelled and replaced, and a cancel waits for its message for `memory` ms.
     """
@@ -86,7 +85,7 @@ class LevelQueues(Unindexed):
         mover: Publishing | None = None,
         moving: str = "",
         clock: Clock = wall_clock,
-        down: Downtimes = NONE,
+        down: Callable[[], Downtimes] = Downtimes,
         exact: Container[str] = (),
         pending: Callable[[int], int] = int,
         log: Log | None = None,
@@ -302,7 +301,7 @@ class LevelQueues(Unindexed):
         if entry is None:
             return None
         now, schedule = self._clock(), entry.record.schedule
-        upcoming = None if schedule.recurrence is None else following(schedule, now, self._down.until(now))
+        upcoming = None if schedule.recurrence is None else following(schedule, now, self._down())
         entry.next = None if upcoming is None else replace(entry.record, schedule=upcoming)
         return entry.finish.token, [self._following(entry.next, entry.claim, now)] if entry.next else []
 

@@ -20,6 +20,7 @@ from contract.stores import T0
 from delaybridge.adapters.base import AdapterError, Outgoing
 from delaybridge.bridge.clock import wall_clock
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.downtimes import Noted
 from delaybridge.bridge.level_queues.build import assembled, levelled, prepared, queues
 from delaybridge.bridge.level_queues.envelope import Envelope, pack
 from delaybridge.bridge.level_queues.publisher import Item
@@ -111,7 +112,9 @@ class OnBroker:
         self._handed: dict[bytes, Record] = {}
         self._delivered: dict[bytes, object] = {}
         journal = TimeIndex(config.store.path, bridge=config.bridge, min_free_disk=0, reserve_bytes=0)
-        self._parts = assembled(config, journal, wall_clock, NONE, Metrics("test"), self._wake, self._failed)
+        self._parts = assembled(
+            config, journal, wall_clock, Noted(config.store.path / "downtimes.json", NONE), Metrics("test"), self._wake, self._failed
+        )
         self._store = self._parts.store
         self._start()
 

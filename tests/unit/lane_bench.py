@@ -8,6 +8,7 @@ from delaybridge.adapters.base import AdapterError, Outgoing
 from delaybridge.bridge.delivery.backoff import Backoff
 from delaybridge.bridge.delivery.holds import Holds
 from delaybridge.bridge.delivery.lane import Lane, LaneSettings
+from delaybridge.bridge.downtimes import Noted
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.downtimes import Downtimes
 from delaybridge.core.message import message
@@ -34,8 +35,8 @@ class Bench:
         self.lane = self.new_lane(T0)
         self.wire: list[Outgoing] = []
 
-    def new_lane(self, started: int, down: Downtimes | None = None) -> Lane:
-        """One that is started now. What was before is not known, unless it is given."""
+    def new_lane(self, started: int) -> Lane:
+        """One that is started now. What was before is not known."""
         return Lane(
             "rabbit",
             self.store,
@@ -43,7 +44,7 @@ class Bench:
             {"orders": self.dead_letter},
             self.paused,
             started,
-            Downtimes(((0, started),)) if down is None else down,
+            Noted(self.store.path / "downtimes.json", Downtimes(((0, started),))),
             self.settings,
             Metrics("test"),
             lambda: None,

@@ -72,6 +72,12 @@ def test_a_tilde_is_a_home_and_not_a_directory_of_that_name(file: Path, monkeypa
     assert "home" in told
 
 
+def test_a_key_that_is_written_as_problems_name_their_places_is_unknown_like_any_other(file: Path) -> None:
+    told = problems(file, f"'routes[0]': {{}}\nhttp: {{'po[rt': 1}}\n{SMALL}")
+
+    assert [one.partition(" unknown key")[0] for one in told] == ["1: routes[0]:", "2: http.po[rt:"]
+
+
 def test_a_configuration_cannot_be_changed(file: Path) -> None:
     file.write_text(SMALL)
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from shutil import copytree, move, rmtree
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from delaybridge.bridge.config import Config
-from delaybridge.bridge.downtimes import at_the_start
-from delaybridge.bridge.ledger.files import LedgerFiles
+from delaybridge.bridge.downtimes import Noted, at_the_start
 from delaybridge.core.downtimes import MOST, NONE, Downtimes
-from delaybridge.core.message import message
-from delaybridge.core.schedule import Schedule
-from delaybridge.core.store import Put, Record
-from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 TWICE = Downtimes(((10, 20), (30, 40)))
@@ -68,87 +61,77 @@ def test_they_stay_in_order_and_apart_and_hold_just_what_they_were_given(given: 
 
 
 class Home:
-    """A bridge's directories, through several runs."""
+    """A store's directory, through several runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config = Config.model_validate({"store": {"path": path / "store"}})
-        self.open()
+        self.file = path / "downtimes.json"
+        self.row = 1
 
-    def open(self) -> None:
-        self.journal = TimeIndex(self.config.store.path, bridge=self.config.bridge, min_free_disk=0, reserve_bytes=0)
-
-    def take(self, at: int) -> None:
-        """A message, which makes a row of the ledger."""
-        record = Record(message=message(b"x"), schedule=Schedule(due=at + 1000), lane="rabbit", address="a", id="m", route="r", taken=at)
-        self.journal.put([Put(record)], at)
-
-    def flush(self, at: int) -> None:
-        files = LedgerFiles(self.config.ledger_path, self.journal, self.config.bridge)
-        files.flush_all()
-        files.mark(at)
-
-    def start(self, at: int) -> Downtimes:
-        return at_the_start(self.config, self.journal, at)
+    def start(self, at: int) -> Noted:
+        return at_the_start(self.path, at, self.row)
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    made = Home(tmp_path)
-    yield made
-    made.journal.close()
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
 
 
 def test_all_that_was_before_the_first_run_counts_as_a_downtime(home: Home) -> None:
-    assert home.start(100) == Downtimes(((0, 100),))
+    assert home.start(100).known == Downtimes(((0, 100),))
 
 
-def test_a_later_run_was_down_since_the_last_mark_of_the_one_before(home: Home) -> None:
-    home.start(100)
-    home.take(150)
-    home.flush(200)
+def test_a_later_run_was_down_since_the_last_sign_of_life_of_the_one_before(home: Home) -> None:
+    home.start(100).alive(200, home.row)
 
-    assert home.start(300) == Downtimes(((0, 100), (200, 300)))
-    assert home.start(310) == Downtimes(((0, 100), (200, 310))), "that run left no mark"
-    home.flush(400)
-    assert home.start(500) == Downtimes(((0, 100), (200, 310), (400, 500)))
+    assert home.start(300).known == Downtimes(((0, 100), (200, 300)))
+    home.start(310).alive(400, home.row)
+    assert home.start(500).known == Downtimes(((0, 100), (200, 310), (400, 500))), "the run in between was killed at once"
 
 
-def test_a_bridge_of_which_no_beginning_was_noted_was_down_since_ever(home: Home) -> None:
-    home.take(150)
-    home.flush(200)
+def test_a_store_that_is_older_than_the_last_sign_of_life_was_down_since_ever(home: Home) -> None:
+    """It was restored: what it holds was delivered meanwhile, and a minute's cron must not come once for each minute since."""
+    home.start(100).alive(200, row=7)
+    home.row = 6
 
-    assert home.start(300) == Downtimes(((0, 300),))
-
-
-def test_a_store_that_is_older_than_the_ledger_was_down_since_ever(home: Home) -> None:
-    """It was restored from a copy: what it holds was delivered meanwhile, and a minute's cron must not come once for each minute since."""
-    home.start(100)
-    home.journal.close()
-    copytree(home.config.store.path, home.path / "copy")
-    home.open()
-    home.take(150)
-    home.flush(200)
-    home.journal.close()
-    move(home.config.ledger_path, home.path / "copy" / "ledger")
-    rmtree(home.config.store.path)
-    move(home.path / "copy", home.config.store.path)
-    home.open()
-
-    assert home.start(300) == Downtimes(((0, 300),))
+    assert home.start(300).known == Downtimes(((0, 300),))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[[1]]", '[["a", 2]]'])
+def test_a_copy_of_the_whole_directory_was_down_since_it_was_made(home: Home) -> None:
+    home.start(100).alive(200, row=7)
+    copy = home.file.read_bytes()
+    home.start(300).alive(900, row=99)
+    home.file.write_bytes(copy)
+    home.row = 7
+
+    assert home.start(1000).known == Downtimes(((0, 100), (200, 1000)))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[[0, 100]]", '{"downtimes": [["a", 2]], "alive": 1, "row": 1}'])
 def test_a_note_that_cannot_be_read_counts_as_none(home: Home, content: str) -> None:
     home.start(100)
-    home.take(150)
-    home.flush(200)
-    (home.config.store.path / "downtimes.json").write_text(content)
+    home.file.write_text(content)
 
-    assert home.start(300) == Downtimes(((0, 300),))
+    assert home.start(300).known == Downtimes(((0, 300),))
 
 
-def test_a_run_begins_though_it_cannot_be_noted(home: Home) -> None:
-    (home.config.store.path / "downtimes.json").mkdir()
+def test_a_run_begins_and_goes_on_though_it_cannot_be_noted_and_says_so_once(home: Home) -> None:
+    home.file.mkdir()
+    with capture_logs() as logs:
+        noted = home.start(100)
+        noted.alive(200, home.row)
 
-    assert home.start(100) == Downtimes(((0, 100),))
+    assert noted.known == Downtimes(((0, 100),))
+    assert [line["event"] for line in logs] == ["downtimes_unreadable", "sign_of_life_not_written"]
+
+
+def test_a_clock_that_was_ahead_at_the_start_and_is_set_right_leaves_no_downtime_in_the_file(home: Home) -> None:
+    """Else the next run would find all that this one lived in a downtime."""
+    home.start(100).alive(200, home.row)
+    noted = home.start(3_600_000)
+    assert noted.known == Downtimes(((0, 100), (200, 3_600_000)))
+    noted.alive(300, home.row)
+    noted.alive(900, home.row)
+
+    assert noted.known == Downtimes(((0, 100), (200, 300)))
+    assert home.start(1000).known == Downtimes(((0, 100), (200, 300), (900, 1000)))

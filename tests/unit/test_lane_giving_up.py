@@ -182,6 +182,19 @@ def test_a_destination_that_has_just_begun_to_fail_is_not_given_up_because_the_c
     assert bench.store.counts().shelved == 0
 
 
+def test_a_clock_that_is_set_forward_makes_no_more_than_a_minute_of_refusing(tmp_path: Path) -> None:
+    """Nor does a machine that slept."""
+    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=120_000))
+    bench.put("order-1", T0)
+    for now in (T0, T0 + 2000, T0 + 7_200_000, T0 + 7_240_000):
+        _fail(bench, now)
+    assert bench.store.counts().shelved == 0
+
+    _fail(bench, T0 + 7_280_000)
+    assert bench.store.counts().shelved == 1
+    bench.store.close()
+
+
 def test_a_destination_that_is_mended_before_the_next_try_gets_everything(bench: Bench) -> None:
     for number in range(3):
         bench.put(str(number), T0)

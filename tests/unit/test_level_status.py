@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import BackOff
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.downtimes import Noted
 from delaybridge.bridge.engine import open_journal
 from delaybridge.bridge.level_queues.build import Assembled, assembled
 from delaybridge.bridge.level_queues.publisher import Item
@@ -42,7 +43,9 @@ def on(broker: dict[str, str], path: Path) -> Iterator[Assembled]:
         "routes": [{"name": "jobs", "from": {"broker": "here", source: "in"}, "to": {"broker": "here"}}],
     })  # fmt: skip
     journal = open_journal(config)
-    yield assembled(config, journal, lambda: T0, NONE, Metrics("0"), lambda *_: None, lambda *_: None)
+    yield assembled(
+        config, journal, lambda: T0, Noted(config.store.path / "downtimes.json", NONE), Metrics("0"), lambda *_: None, lambda *_: None
+    )
     journal.close()
 
 
