@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import itertools
 import zlib
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ class Finished:
         self._reached = base
         self._open: dict[int, bool] = {}  # rising; True where it is given out
         self._out = 0
+        self._told = base  # all that is given out, or was finished when it came, is before this
         self._known, self._bits = base, _decoded(text)
 
     @property
@@ -58,6 +60,7 @@ class Finished:
             return False
         self._reached = offset + 1
         if self._was_finished(offset):
+            self._told = offset + 1
             return False
         self._open[offset] = False
         return True
@@ -70,6 +73,7 @@ class Finished:
         """It is given out."""
         self._open[offset] = True
         self._out += 1
+        self._told = max(self._told, offset + 1)
 
     def finish(self, offset: int) -> None:
         """It need not come again."""
@@ -83,12 +87,16 @@ class Finished:
         return later
 
     def text(self) -> str:
-        """What to commit beside `base`: empty where nothing behind it is finished."""
+        """What to commit beside `base`: empty where nothing behind it is finished.
+
+        Of what has come and is not given out nothing need be said, nor of the markers between: they would take characters that others need.
+        """
         base, known = self.base, self._bits >> max(0, self._reached - self._known)
-        bits = bytearray(b"\xff") * ((self._reached - base + 7) // 8)
-        for offset in self._open:
+        told = max(base, self._told)
+        bits = bytearray(b"\xff") * ((told - base + 7) // 8)
+        for offset in itertools.takewhile(told.__gt__, self._open):
             bits[(offset - base) // 8] &= ~(1 << (offset - base) % 8)
-        seen = int.from_bytes(bits, "little") & ((1 << self._reached - base) - 1)
+        seen = int.from_bytes(bits, "little") & ((1 << told - base) - 1)
         return _encoded(seen | known << max(self._reached, self._known) - base)
 
     def _was_finished(self, offset: int) -> bool:

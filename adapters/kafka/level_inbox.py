@@ -56,7 +56,7 @@ class LevelInbox:
                         self.forget({partition})  # what was finished there says nothing of this log
                         self.fail(NotConnected(f"{partition.topic}-{partition.partition} has lost records, or was made anew"))
                         return
-                    self._waiting.put(partition, [each for each in records if finished.admit(offset_of(each.token))])
+                    self._waiting.put(partition, [each for each in records if finished.admit(offset_of(each.token))], wall_clock())
                     self._changed[partition.topic].notify_all()
             for partition, offset in ours.items():
                 if partition in self._finished:

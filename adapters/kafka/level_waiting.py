@@ -44,12 +44,12 @@ class LevelWaiting:
         self._queues: dict[str, dict[int, deque[LevelRecord]]] = defaultdict(dict)
         self._bytes: dict[TopicPartition, int] = {}
 
-    def put(self, partition: TopicPartition, records: Iterable[Received]) -> None:
-        """Append records of one partition, in its order."""
+    def put(self, partition: TopicPartition, records: Iterable[Received], now: int) -> None:
+        """Append records of one partition, in its order. None was written after it is read, whatever the clock said of who wrote it."""
         wait = self._waits[partition.topic]
         queue = self._queues[partition.topic].setdefault(partition.partition, deque())
         for received in records:
-            record = LevelRecord(partition, offset_of(received.token), received, (received.sent or 0) + wait, size_of(received))
+            record = LevelRecord(partition, offset_of(received.token), received, min(received.sent or 0, now) + wait, size_of(received))
             queue.append(record)
             self._bytes[partition] = self._bytes.get(partition, 0) + record.size
 

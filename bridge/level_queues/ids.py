@@ -109,6 +109,20 @@ def is_decision(line: Line) -> bool:
     return line.value is None and line.note.partition(b" ")[0].decode() in DECIDED
 
 
+def readable(line: Line) -> bool:
+    """Whether it is one of ours: anybody who may write to the log may write anything."""
+    try:
+        line.key[1 + MARK :].decode()
+        if line.value is not None:
+            _decode(line.value)
+        elif line.note:
+            _, at, claimed = line.note.decode().split(" ")
+            int(at), int(claimed)
+    except ValueError:  # msgspec's and Python's own are
+        return False
+    return line.key[:1] in (_CLAIM, _DUE, _FATE, _CANCEL) and len(line.key) >= 1 + MARK
+
+
 def parts(line: Line) -> tuple[bytes, bytes]:
     """The mark and the id in a line's key."""
     return line.key[1 : 1 + MARK], line.key[1 + MARK :]

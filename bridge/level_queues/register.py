@@ -25,7 +25,7 @@ from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
 from ..workers import Worker
-from .ids import ENDED, MARK, Claim, Ids, Word, cancelling, claiming, fate_of, going_on, is_decision, parts, said_by, withdrawn
+from .ids import ENDED, MARK, Claim, Ids, Word, cancelling, claiming, fate_of, going_on, is_decision, parts, readable, said_by, withdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -254,7 +254,10 @@ class Register:
         contested: set[str] = set()
         with self._changed:
             for place, line in lines:
-                self._take(place, line, contested)
+                if readable(line):
+                    self._take(place, line, contested)
+                else:
+                    log.warning("foreign_line_in_the_log_of_ids", place=place, action="it is passed over; see who else writes there")
             self._ids.read = read
             if lines:
                 self._changed.notify_all()
@@ -333,7 +336,8 @@ def read_all(shared: Log) -> Ids:
     while ids.read < end:
         ids.read, lines = shared.read(LOOK)
         for place, line in lines:
-            ids.apply(place, line)
+            if readable(line):
+                ids.apply(place, line)
     return ids
 
 

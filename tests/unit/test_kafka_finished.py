@@ -156,6 +156,8 @@ def test_the_places_of_all_that_may_be_out_fit_into_the_text() -> None:
         if offset not in held:
             one.finish(offset)
     assert (one.out, one.room) == (OUT, 0)
+    for offset in range(SPAN, SPAN + 9_000, 3):  # fetched, with the markers of transactions between them, and not given out
+        one.admit(offset)
     assert len(one.text()) <= LIMIT
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaybridge.adapters.log import Line
 from delaybridge.bridge.level_queues.endings import REMEMBERED
-from delaybridge.bridge.level_queues.ids import Claim, Ids, cancelling, claiming, going_on, withdrawn
+from delaybridge.bridge.level_queues.ids import Claim, Ids, cancelling, claiming, going_on, readable, withdrawn
 
 if TYPE_CHECKING:
     from delaybridge.bridge.level_queues.ids import Fate
@@ -70,6 +71,36 @@ class Log:
         for place, line in self.lines:
             found.apply(place, line)
         return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        Line(b"order-1234-xyz", b"hello"),
+        Line(b"m12345678a", b"hello"),
+        Line(b"m123", None),
+        Line(b"m12345678\xff", None),
+        Line(b"x12345678a", None),
+        Line(b"", None),
+        Line(b"m12345678a", None, b"delivered yesterday"),
+    ],
+    ids=repr,
+)
+def test_what_anybody_else_writes_into_the_log_cannot_be_read(line: Line) -> None:
+    assert not readable(line)
+
+
+def test_all_that_a_bridge_writes_can_be_read() -> None:
+    log = Log()
+    for name in ("a", "\u20ac"):
+        claim = log.claim(name)
+        log.cancel(name)
+        log.again(claim, name)
+        log.append(going_on(name, claim.mark, T0, T0 + DAY))
+    log.end(log.claim("a"))
+
+    assert all(readable(line) for _, line in log.lines)
+    assert any(line.note for _, line in log.lines)
 
 
 def test_a_message_alone_with_its_id_may_be_delivered_and_costs_nothing_once_it_is() -> None:
