@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
-from ..adapters.base import AdapterError, NotConnected, Outgoing, Trimmable
+from ..adapters.base import AdapterError, NotConnected, Outgoing, Rejected, Trimmable
 from ..adapters.log import Logging
 from ..core.levels import Levels
 from ..core.reasons import Reason
@@ -57,11 +57,15 @@ WAKING, UNKNOWN, QUIET = 10.0, 3.0, 1.0
 
 
 class Moved(msgspec.Struct):
-    """What went to level queues. `withdrawn` are cancellations that are remembered for schedules that have not come: they stay behind."""
+    """What went to level queues. `withdrawn` are cancellations that are remembered for schedules that have not come: they stay behind.
+
+    So do those that the broker never takes: `refused` says which, and why.
+    """
 
     records: int = 0
     dead_letters: int = 0
     withdrawn: int = 0
+    refused: list[str] = []
 
 
 class Came(msgspec.Struct):
@@ -144,7 +148,7 @@ def place(config: Config, broker: str, prefix: str) -> Place:
 
 
 class Outlet:
-    """Publishes batches, each to its end. Raises NotConnected, and AdapterError where the broker takes a message not."""
+    """Publishes batches, each to its end. Raises NotConnected."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -163,18 +167,24 @@ class Outlet:
             self._outcomes.extend(outcomes)
             self._changed.notify()
 
-    def publish(self, messages: Sequence[tuple[str, Message]]) -> None:
-        """Returns when all are confirmed."""
+    def publish(self, messages: Sequence[tuple[str, Message]]) -> list[AdapterError | None]:
+        """What became of each, in their order: None where it is confirmed."""
         self._outcomes = []
         self._sink.publish([Outgoing(b"%d" % number, address, message) for number, (address, message) in enumerate(messages)])
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._outcomes) == len(messages), CONFIRM):
                 raise NotConnected(f"the level queues did not confirm within {CONFIRM:g} s")
-        problems = [error for _, error in self._outcomes if error is not None]
-        if problems:
-            lost = next((error for error in problems if isinstance(error, NotConnected)), None)
-            hint = "if the queue is not there, delaybridge apply makes it"
-            raise lost or AdapterError(f"the level queues did not take {len(problems)} of {len(messages)} messages: {problems[0]} ({hint})")
+        found = {int(tag): error for tag, error in self._outcomes}
+        return [found[number] for number in range(len(messages))]
+
+
+def _insist(errors: Sequence[AdapterError]) -> None:
+    """Go on where there are none, or only messages that the broker never takes. Raises AdapterError."""
+    lasting = [error for error in errors if not isinstance(error, Rejected)]
+    lost = next((error for error in lasting if isinstance(error, NotConnected)), None)
+    if lasting:
+        hint = "if the queue is not there, delaybridge apply makes it"
+        raise lost or AdapterError(f"the level queues did not take {len(lasting)} messages: {lasting[0]} ({hint})")
 
 
 def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> Moved:
@@ -186,12 +196,14 @@ def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) ->
             now = clock()
             found, cursor = index.leaving(OUT, cursor, now)
             claimed = there.claimed([due.record for due in found], known, now)
-            outlet.publish(
-                [there.at_level(due.record, claim, now) for due, claim in zip(found, claimed, strict=True) if claim is not ENDED]
-            )
-            index.move_out([due.key for due in found])
-            moved.records += len(found)
+            going = [(due, claim) for due, claim in zip(found, claimed, strict=True) if claim is not ENDED]
+            errors = outlet.publish([there.at_level(due.record, claim, now) for due, claim in going])
+            staying = {due.key: (due.record.id, error) for (due, _), error in zip(going, errors, strict=True) if error is not None}
+            index.move_out([due.key for due in found if due.key not in staying])
+            moved.records += len(found) - len(staying)
             tell(moved.records)
+            _insist([error for _, error in staying.values()])
+            moved.refused += [f"{name}: {error}" for name, error in staying.values()]
             more = bool(cursor)
         moved.dead_letters = _move_shelf(index, there, outlet, clock)
     index.maintain(clock())  # later nobody knows that much has gone
@@ -202,10 +214,20 @@ def _move_shelf(index: TimeIndex, there: Place, outlet: Outlet, clock: Clock) ->
     count = 0
     while letters := index.dead_letters(OUT):
         now = clock()
-        outlet.publish([(there.shelf, carrier(each.record, there.shelf, now, each.reason, each.detail).message) for each in letters])
-        for each in letters:
-            index.drop_dead_letter(each.number, now)
-        count += len(letters)
+        errors = outlet.publish(
+            [(there.shelf, carrier(each.record, there.shelf, now, each.reason, each.detail).message) for each in letters]
+        )
+        for each, error in zip(letters, errors, strict=True):
+            if error is None:
+                index.drop_dead_letter(each.number, now)
+                count += 1
+        problems = [(each, error) for each, error in zip(letters, errors, strict=True) if error is not None]
+        _insist([error for _, error in problems])
+        if problems:
+            names = ", ".join(each.record.id for each, _ in problems)
+            raise AdapterError(
+                f"dead letters that this broker never takes stay on the shelf: {names} ({problems[0][1]}); drop them, or stay"
+            )
     return count
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import ConfigOption, Output, OutputOption
+from .common import FAILED, ConfigOption, Output, OutputOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def migrate_store(
     from ..clock import wall_clock
     from ..config.file import load
     from ..engine import open_journal
-    from ..migrate import place, to_level_queues, to_time_index
+    from ..migrate import Moved, place, to_level_queues, to_time_index
 
     loaded = load(config)
     there = place(loaded, *_where(loaded, to, broker, prefix))
@@ -74,6 +74,10 @@ def migrate_store(
     finally:
         index.close()
     _show(done, output)
+    if isinstance(done, Moved) and done.refused:
+        for line in done.refused:
+            typer.echo(f"not moved, for the broker never takes it: {line}", err=True)
+        raise typer.Exit(FAILED)
 
 
 def _where(config: Config, to: Kind, broker: str | None, prefix: str | None) -> tuple[str, str]:
@@ -140,5 +144,5 @@ _TEXTS = {
 }
 
 
-def _summary(done: dict[str, int | None]) -> list[str]:
+def _summary(done: dict[str, Any]) -> list[str]:
     return [text.format(done[name]) for name, text in _TEXTS.items() if done.get(name) or name == "records"]
