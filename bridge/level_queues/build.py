@@ -174,7 +174,7 @@ def assembled(
     shelf = adapter.level_address(options, dead_letters(prefix))
     exchange = adapter.level_exchange(options, all_queues, config.bridge) if isinstance(adapter, Exchanging) else None
     inner, outer = (exchange.mover(), exchange.mover()) if exchange else (None, None)
-    mover = MovePublisher(name, inner, metrics, failed) if inner else None
+    mover = MovePublisher(name, inner, metrics, failed, declaration.make) if inner else None
     id_log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
     if id_log is None:
         log.info(
@@ -219,11 +219,13 @@ class Declaration:
     def __init__(self, level_queues: LevelDeclaration) -> None:
         self.made = threading.Event()
         self._level_queues = level_queues
+        self._lock = threading.Lock()
 
     def make(self) -> None:
-        """Raises NotConnected; whoever may not declare finds them there, or is refused later."""
+        """Raises NotConnected; whoever may not declare finds them there, or is refused later. One at a time: two would make one queue twice."""
         try:
-            self._level_queues.apply()
+            with self._lock:
+                self._level_queues.apply()
         except NotConnected:
             raise
         except AdapterError as error:

@@ -54,8 +54,15 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
 class MovePublisher(Publisher):
     """Makes moves in the order of `submit`, which is given MoveItem only."""
 
-    def __init__(self, broker: str, mover: Mover, metrics: Metrics, failed: Callable[[str, BaseException], None]) -> None:
-        super().__init__(broker, mover, metrics, failed)
+    def __init__(
+        self,
+        broker: str,
+        mover: Mover,
+        metrics: Metrics,
+        failed: Callable[[str, BaseException], None],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(broker, mover, metrics, failed, prepare)
         self.name = "level mover"
         self._mover = mover
 
