@@ -6,7 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from ...adapters.base import NotConnected
+from ...adapters.base import BackOff, NotConnected
+from ...core.reasons import Reason
 from ..workers import LOOK
 from .countdown import Countdown
 from .publisher import Item
@@ -28,6 +29,10 @@ class Publishing(Protocol):
 
     def submit(self, items: Sequence[Item]) -> None:
         """Publish, in order, without blocking; each item hears what became of it."""
+        ...
+
+    def seek_missing(self) -> None:
+        """A queue is not there: make it again soon. Any thread."""
         ...
 
 
@@ -63,7 +68,12 @@ class Doors:
         route = came.source if came else ""
         joined = self._joined.get(route)
         if joined is not None and items:
-            joined.publish(items, lambda: self._journal.tell(told, now))
+            try:
+                joined.publish(items, lambda: self._journal.tell(told, now))
+            except NotConnected as error:
+                if isinstance(error.__cause__, BackOff) and error.__cause__.reason == Reason.UNROUTABLE:
+                    self._publisher.seek_missing()
+                raise
         else:
             self._published(items)
             self._journal.tell(told, now, came if joined is None and self.exact(route) else None)

@@ -134,6 +134,10 @@ class Publisher(Worker):
             else:
                 self._keep(items)
 
+    def seek_missing(self) -> None:
+        """Somebody found that a queue is not there: it is made within IDLE. Any thread."""
+        self._missing = True
+
     def stop(self) -> None:
         """Ask the thread to end; what is published already is still answered."""
         super().stop()

@@ -46,6 +46,9 @@ class Immediate:
             assert error is None, error
             self._landed[int(tag)].landed()
 
+    def seek_missing(self) -> None:
+        """None ever is."""
+
     def submit(self, items: Sequence[Item]) -> None:
         self._landed = list(items)
         self._sink.publish([Outgoing(b"%d" % number, item.address, item.message) for number, item in enumerate(items)])

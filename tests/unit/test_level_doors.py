@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from brokers.common import wait_until
 
-from delaybridge.adapters.base import Confirm, NotConnected, Outgoing, Rejected
+from delaybridge.adapters.base import BackOff, Confirm, NotConnected, Outgoing, Rejected
 from delaybridge.bridge.level_queues import doors as module
 from delaybridge.bridge.level_queues.doors import Doors
 from delaybridge.bridge.level_queues.publisher import Publisher
@@ -41,6 +41,10 @@ class Levels:
     def __init__(self, journal: Journal) -> None:
         self.taken: list[str] = []
         self._journal = journal
+        self.sought = False
+
+    def seek_missing(self) -> None:
+        self.sought = True
 
     def submit(self, items: Sequence[Item]) -> None:
         assert self._journal.told == []
@@ -111,6 +115,21 @@ def test_of_a_joined_batch_that_becomes_nothing_rows_are_told_at_once(journal: J
     made, _ = doors(journal, topic)
     made.enter([], ["row"], 7, Came("joined", [b"1"]))  # type: ignore[list-item]
     assert (topic.published, journal.told) == ([], [(["row"], 7, None)])
+
+
+@pytest.mark.parametrize("reason", [Reason.UNROUTABLE, Reason.REFUSED_BY_BROKER])
+def test_a_level_that_a_joined_batch_finds_missing_is_made_again(journal: Journal, reason: Reason, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic()
+    made, levels = doors(journal, topic)
+
+    def refused(*_: object) -> None:
+        raise NotConnected("not taken") from BackOff(reason, "no such topic")
+
+    monkeypatch.setattr(topic, "publish", refused)
+    with pytest.raises(NotConnected):
+        made.enter(ITEMS, ["row"], 7, Came("joined", [b"1"]))  # type: ignore[list-item]
+
+    assert levels.sought == (reason == Reason.UNROUTABLE)
 
 
 class Picky:
