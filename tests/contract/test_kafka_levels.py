@@ -129,13 +129,21 @@ def test_level_0_lets_messages_through_at_once(levels: Levels) -> None:
     assert bodies(receive(source, 1)) == ["now"]  # type: ignore[arg-type]
 
 
-def test_a_head_that_has_to_wait_does_not_keep_another_partitions_messages(levels: Levels) -> None:
-    levels.put_at(now() + 3_600_000, "in an hour", partition=0)
-    levels.put_at(now() - 60_000, "overdue", "too", partition=1)
-    levels.put_at(now(), "soon", partition=2)
+def test_a_head_that_has_to_wait_does_not_keep_another_partitions_messages(url: str) -> None:
+    levels = Levels(url, 3_600_000).apply()
+    levels.put_at(now(), "in an hour", partition=0)
+    levels.put_at(now() - 3_660_000, "overdue", "too", partition=1)
+    levels.put_at(now() - 3_599_000, "soon", partition=2)
     source = levels.source()
     assert bodies(receive(source, 3)) == ["overdue", "too", "soon"]  # type: ignore[arg-type]
     assert source.receive(1, 0.3) is None
+    levels.close()
+
+
+def test_a_message_of_a_bridge_whose_clock_is_ahead_keeps_those_behind_it_for_no_longer_than_its_level(levels: Levels) -> None:
+    levels.put_at(now() + 3_600_000, "from the future", partition=0)
+    levels.put_at(now() - 60_000, "overdue", partition=0)
+    assert bodies(receive(levels.source(), 2)) == ["from the future", "overdue"]  # type: ignore[arg-type]
 
 
 def test_a_source_says_when_its_first_message_leaves(url: str) -> None:
