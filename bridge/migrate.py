@@ -30,7 +30,7 @@ from .level_queues.ids import ENDED, Ids
 from .level_queues.register import Claiming, claims, mark_of, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..adapters.base import Batch, Level, Levelled, Outcome, Sink, Source
     from ..adapters.log import Line, Log
@@ -167,18 +167,17 @@ class Outlet:
             self._outcomes.extend(outcomes)
             self._changed.notify()
 
-    def publish(self, messages: Sequence[tuple[str, Message]]) -> list[AdapterError | None]:
-        """What became of each, in their order: None where it is confirmed."""
+    def publish(self, messages: Sequence[tuple[str, Message]]) -> dict[int, AdapterError]:
+        """Which of them are not confirmed, by their number here, and why."""
         self._outcomes = []
         self._sink.publish([Outgoing(b"%d" % number, address, message) for number, (address, message) in enumerate(messages)])
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._outcomes) == len(messages), CONFIRM):
                 raise NotConnected(f"the level queues did not confirm within {CONFIRM:g} s")
-        found = {int(tag): error for tag, error in self._outcomes}
-        return [found[number] for number in range(len(messages))]
+        return {int(tag): error for tag, error in sorted(self._outcomes, key=lambda told: int(told[0])) if error is not None}
 
 
-def _insist(errors: Sequence[AdapterError]) -> None:
+def _insist(errors: Iterable[AdapterError]) -> None:
     """Go on where there are none, or only messages that the broker never takes. Raises AdapterError."""
     lasting = [error for error in errors if not isinstance(error, Rejected)]
     lost = next((error for error in lasting if isinstance(error, NotConnected)), None)
@@ -198,12 +197,12 @@ def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) ->
             claimed = there.claimed([due.record for due in found], known, now)
             going = [(due, claim) for due, claim in zip(found, claimed, strict=True) if claim is not ENDED]
             errors = outlet.publish([there.at_level(due.record, claim, now) for due, claim in going])
-            staying = {due.key: (due.record.id, error) for (due, _), error in zip(going, errors, strict=True) if error is not None}
+            staying = {going[number][0].key for number in errors}
             index.move_out([due.key for due in found if due.key not in staying])
             moved.records += len(found) - len(staying)
             tell(moved.records)
-            _insist([error for _, error in staying.values()])
-            moved.refused += [f"{name}: {error}" for name, error in staying.values()]
+            _insist(errors.values())
+            moved.refused += [f"{going[number][0].record.id}: {error}" for number, error in errors.items()]
             more = bool(cursor)
         moved.dead_letters = _move_shelf(index, there, outlet, clock)
     index.maintain(clock())  # later nobody knows that much has gone
@@ -217,17 +216,14 @@ def _move_shelf(index: TimeIndex, there: Place, outlet: Outlet, clock: Clock) ->
         errors = outlet.publish(
             [(there.shelf, carrier(each.record, there.shelf, now, each.reason, each.detail).message) for each in letters]
         )
-        for each, error in zip(letters, errors, strict=True):
-            if error is None:
+        for number, each in enumerate(letters):
+            if number not in errors:
                 index.drop_dead_letter(each.number, now)
-                count += 1
-        problems = [(each, error) for each, error in zip(letters, errors, strict=True) if error is not None]
-        _insist([error for _, error in problems])
-        if problems:
-            names = ", ".join(each.record.id for each, _ in problems)
-            raise AdapterError(
-                f"dead letters that this broker never takes stay on the shelf: {names} ({problems[0][1]}); drop them, or stay"
-            )
+        count += len(letters) - len(errors)
+        _insist(errors.values())
+        if errors:
+            refused = ", ".join(f"{letters[number].record.id} ({error})" for number, error in errors.items())
+            raise AdapterError(f"dead letters that this broker never takes stay on the shelf: {refused}; drop them, or stay")
     return count
 
 

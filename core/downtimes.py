@@ -38,7 +38,8 @@ class Downtimes:
         if begin >= end:
             return before
         apart = [span for span in before.spans if span[1] < begin]
-        spans = [*apart, (min([begin, *(span[0] for span in before.spans[len(apart) :])]), end)]
+        reached = before.spans[len(apart) :]
+        spans = [*apart, (min(begin, reached[0][0]) if reached else begin, end)]
         first = max(0, len(spans) - MOST)
         return Downtimes(((spans[0][0], spans[first][1]), *spans[first + 1 :]))
 

@@ -50,9 +50,9 @@ def tallies(summary: DataFrame, most: int = MOST) -> Tallies:
     found = hours.limit(most + 1).collect()
     if len(found) > most:
         return _of_the_worst(summary, hours, most)
-    told = _sorted(found)
-    rows = _by_destination(told)
-    return Tallies(_together(rows), len(rows), sum(row["observed"] is not None for row in rows), rows, told)
+    by_hour = _sorted(found)
+    rows = _by_destination(by_hour)
+    return Tallies(_together(rows), len(rows), sum(row["observed"] is not None for row in rows), rows, by_hour)
 
 
 def _of_the_worst(summary: DataFrame, hours: DataFrame, most: int) -> Tallies:
@@ -63,8 +63,8 @@ def _of_the_worst(summary: DataFrame, hours: DataFrame, most: int) -> Tallies:
     number, seen, longest = (totals.pop(name) for name in ("number", "observed_places", "longest"))
     wrong = sum((F.col(name) for name in FINDINGS), start=F.lit(0))
     worst = places.orderBy(wrong.desc(), F.desc("scheduled"), *PLACE).limit(max(1, most // longest)).select(*PLACE)
-    told = _sorted(hours.join(sent(worst, most), on=list(PLACE), how="left_semi").collect())
-    return Tallies(totals, number, seen, _by_destination(told), told)
+    by_hour = _sorted(hours.join(sent(worst, most), on=list(PLACE), how="left_semi").collect())
+    return Tallies(totals, number, seen, _by_destination(by_hour), by_hour)
 
 
 def _sums() -> list[Any]:

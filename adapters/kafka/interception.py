@@ -69,7 +69,7 @@ class KafkaInterception:
             topics = cluster.topics(_with_destinations(self._named()))
             for one in self._named():
                 topic, settings = topics.get(one.name), _settings(topics, one)
-                if topic is None and one.destination and one.destination not in topics:
+                if _of_unknown_shape(topics, one):
                     continue
                 if topic is None:
                     cluster.create(one.name, *_shape(topics, one), settings)
@@ -159,8 +159,8 @@ class KafkaInterception:
         settings = [f"--config={key}={value}" for key, value in _settings(topics, one).items()]
         command = self._command("--create", one.name, *shape, *settings)
         done = one.name in topics and not _is_closed(topics[one.name])
-        unknown = one.name not in topics and one.destination and one.destination not in topics
-        return Step(f"topic `{one.name}` takes in delayed messages{_beside(one, partitions)}", "" if unknown else command, done)
+        what = f"topic `{one.name}` takes in delayed messages{_beside(one, partitions)}"
+        return Step(what, "" if _of_unknown_shape(topics, one) else command, done)
 
     def _command(self, verb: str, topic: str, *more: str) -> str:
         return shlex.join(["kafka-topics.sh", "--bootstrap-server", self._servers, verb, "--topic", topic, *more])
@@ -241,6 +241,11 @@ def _with_destinations(some: Iterable[Ingress]) -> set[str]:
 
 def _is_closed(topic: Topic) -> bool:
     return topic.own.items() >= _CLOSED.items()
+
+
+def _of_unknown_shape(topics: Mapping[str, Topic], one: Ingress) -> bool:
+    """Whether it is to be made as a topic that is not there either."""
+    return one.name not in topics and bool(one.destination) and one.destination not in topics
 
 
 def _shape(topics: Mapping[str, Topic], one: Ingress) -> tuple[int, int]:

@@ -54,8 +54,11 @@ class LedgerWorker(Worker):
                 self._flush()
                 flush_at = time.monotonic() + self._interval
             self._store.maintain(self._clock())
-            self._down.alive(self._clock(), self._store.outbox_start())
+            self._say_alive()
         self._flush()
+        self._say_alive()
+
+    def _say_alive(self) -> None:
         self._down.alive(self._clock(), self._store.outbox_start())
 
     def status(self) -> LedgerStatus:

@@ -13,6 +13,7 @@ import queue
 import secrets
 import threading
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -130,6 +131,7 @@ class RabbitEnd(End):
             several = {name: values for name, values in several.items() if isinstance(values, Several)}
             yield Got({"#body": body} | said | dict(properties.headers or {}) | floats | several, now_ms())
 
+    @cached_property
     def keeps_several(self) -> bool:
         """Whether the broker keeps all headers of one name: RabbitMQ 4.3 gives a consumer the first of them only."""
         self.declare("several")

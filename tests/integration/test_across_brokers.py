@@ -93,7 +93,7 @@ def due_there(stage: Stage, source: str, sink: str, case: str) -> Flat:
     message = expected(source, sink, case)
     rabbitmq = stage.ends["rabbitmq"]
     assert isinstance(rabbitmq, RabbitEnd)
-    if "twice" in message and "rabbitmq" in (source, sink) and not rabbitmq.keeps_several():
+    if "twice" in message and "rabbitmq" in (source, sink) and not rabbitmq.keeps_several:
         twice = message["twice"]
         message["twice"] = twice[0] if isinstance(twice, Several) else "1"  # ActiveMQ is given one of them anyway
     return message

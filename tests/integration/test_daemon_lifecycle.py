@@ -89,7 +89,7 @@ def test_a_second_signal_ends_it_at_once(place: Rabbit, daemon: Daemon) -> None:
         with mute.accept()[0]:
             daemon.wait_for(lambda: alive(daemon), "the API")
             daemon.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
+            daemon.wait_for(lambda: bool(daemon.log("stopping")), "the first signal to be heard")
             assert daemon.process is not None
             assert daemon.process.poll() is None, "it ended before the second signal: this test shows nothing"
             began = time.monotonic()
