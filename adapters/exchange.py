@@ -13,7 +13,8 @@ from .base import NotConnected, Source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .base import Confirm, Level
+    from .base import Confirm
+    from .levelled import Level
 
 
 class Gone(NotConnected):

@@ -9,7 +9,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .base import Level
+    from .levelled import Level
 
 
 class Line(msgspec.Struct, frozen=True):

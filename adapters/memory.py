@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.message import Message
-    from .base import Level, Step
+    from .base import Step
+    from .levelled import Level
     from .log import Line
 
 
@@ -219,13 +220,13 @@ class MemoryLevels:
         self._levels = levels
 
     def plan(self) -> list[Step]:
-        """See base.LevelDeclaration."""
+        """See levelled.LevelDeclaration."""
         return []
 
     apply = undo = plan
 
     def depths(self) -> list[int]:
-        """See base.LevelDeclaration."""
+        """See levelled.LevelDeclaration."""
         return [len(self._broker.queue(level.name)) for level in self._levels]
 
 
@@ -282,20 +283,20 @@ class MemoryAdapter:
     timed = False
 
     def level_address(self, options: Memory, level: Level) -> str:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         del options
         return level.name
 
     def level_source(self, options: Memory, level: Level) -> MemorySource:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         return MemorySource(broker(options.name), level.name)
 
     def level_contents(self, options: Memory, level: Level) -> list[MemorySource]:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         return [self.level_source(options, level)]
 
     def level_queues(self, options: Memory, levels: Sequence[Level]) -> MemoryLevels:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         return MemoryLevels(broker(options.name), levels)
 
     def level_log(self, options: Memory, level: Level) -> MemoryLog:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
-from ..adapters.base import AdapterError, NotConnected, Outgoing, Rejected, Trimmable
+from ..adapters.base import AdapterError, NotConnected, Outgoing, Rejected
+from ..adapters.levelled import Trimmable
 from ..adapters.log import Logging
 from ..core.levels import Levels
 from ..core.reasons import Reason
@@ -32,7 +33,8 @@ from .level_queues.register import Claiming, claims, mark_of, read_all
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..adapters.base import Batch, Level, Levelled, Outcome, Sink, Source
+    from ..adapters.base import Batch, Outcome, Sink, Source
+    from ..adapters.levelled import Level, Levelled
     from ..adapters.log import Line, Log
     from ..core.message import Message
     from ..core.time_index import TimeIndex
@@ -112,7 +114,7 @@ class Place(NamedTuple):
         return [next(left) if wanted else None for wanted in found]
 
     def depths(self) -> list[int] | None:
-        """See base.LevelDeclaration; None where the broker does not say. Raises NotConnected."""
+        """See levelled.LevelDeclaration; None where the broker does not say. Raises NotConnected."""
         try:
             return self.adapter.level_queues(self.options, self.queues).depths()
         except NotConnected:

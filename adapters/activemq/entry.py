@@ -15,7 +15,8 @@ from .source import ActiveSource
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base import Interception, Level, LevelDeclaration
+    from ..base import Interception
+    from ..levelled import Level, LevelDeclaration
     from ..scheduler_requests import SchedulerRequests
     from .level_source import LevelSource
 
@@ -65,23 +66,23 @@ class ActiveAdapter:
     timed = True
 
     def level_address(self, options: ActiveMQ, level: Level) -> str:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         del options
         return destination(queue_address(level.name))
 
     def level_source(self, options: ActiveMQ, level: Level) -> LevelSource:
-        """See base.Levelled. Keeps back what does not leave yet, so that it can give that back to ActiveMQ."""
+        """See levelled.Levelled. Keeps back what does not leave yet, so that it can give that back to ActiveMQ."""
         from .level_source import LevelSource  # noqa: PLC0415 - only level queues need it
 
         address = self.level_address(options, level)
         return LevelSource(options.targets, address, level, prefetch=options.prefetch, times=options.times)
 
     def level_contents(self, options: ActiveMQ, level: Level) -> list[ActiveSource]:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         return [self._source(options, self.level_address(options, level))]
 
     def level_queues(self, options: ActiveMQ, levels: Sequence[Level]) -> LevelDeclaration:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         from .level_queues import ActiveLevelQueues  # noqa: PLC0415 - only level queues need it
 
         return ActiveLevelQueues(options.targets, options.times, levels)

@@ -14,12 +14,12 @@ from .statistics import PLUGIN, Statistics
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..base import Level
+    from ..levelled import Level
     from .transport import Target, Times
 
 
 class ActiveLevelQueues:
-    """See base.LevelDeclaration. There is nothing to declare; what a level holds the statistics plug-in knows."""
+    """See levelled.LevelDeclaration. There is nothing to declare; what a level holds the statistics plug-in knows."""
 
     counts_taken = True
 
@@ -29,7 +29,7 @@ class ActiveLevelQueues:
         self._levels = levels
 
     def plan(self) -> list[Step]:
-        """See base.LevelDeclaration. Without the plug-in all works, but nobody can say how much waits."""
+        """See levelled.LevelDeclaration. Without the plug-in all works, but nobody can say how much waits."""
         steps = [Step(f"queue `{level.name}` holds what waits for its level; ActiveMQ makes it", "", True) for level in self._levels]
         try:
             self.depths()
@@ -40,11 +40,11 @@ class ActiveLevelQueues:
         return [*steps, Step(what, PLUGIN, counted, by_hand=True)]
 
     def apply(self) -> list[Step]:
-        """See base.LevelDeclaration: what is not done has to be done by hand."""
+        """See levelled.LevelDeclaration: what is not done has to be done by hand."""
         return self.plan()
 
     def undo(self) -> list[Step]:
-        """See base.LevelDeclaration. No STOMP client can delete a queue; ActiveMQ itself removes unused ones where `gcInactiveDestinations` says so."""
+        """See levelled.LevelDeclaration. No STOMP client can delete a queue; ActiveMQ itself removes unused ones where `gcInactiveDestinations` says so."""
         return [self._left(level, depth) for level, depth in zip(self._levels, self.depths(), strict=True)]
 
     def _left(self, level: Level, depth: int) -> Step:
@@ -53,6 +53,6 @@ class ActiveLevelQueues:
         return Step(f"queue `{level.name}` is empty; ActiveMQ removes it where `gcInactiveDestinations` is on", "", True)
 
     def depths(self) -> list[int]:
-        """See base.LevelDeclaration. What a bridge holds counts as well, until it is at its next place."""
+        """See levelled.LevelDeclaration. What a bridge holds counts as well, until it is at its next place."""
         with Statistics(self._targets(), self._times) as statistics:
             return statistics.depths([level.name for level in self._levels])

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from ..base import SINCE, Batch, NotConnected
+from ..base import Batch, NotConnected
+from ..levelled import SINCE
 from .frames import frame
 from .incoming import Rules, received
 from .listener import Listener
@@ -27,7 +28,8 @@ from .listener import Listener
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from ..base import Level, Received
+    from ..base import Received
+    from ..levelled import Level
     from .frames import Frame
     from .transport import Target, Times
 
@@ -130,7 +132,7 @@ class LevelSource:
 
     @property
     def first_leaves(self) -> int | None:
-        """See base.Foreseeing. The head of the queue is in sight, except while it is looked at anew."""
+        """See levelled.Foreseeing. The head of the queue is in sight, except while it is looked at anew."""
         return min((stay.leaves for stay in list(self._staying)), default=None)
 
     def _take_in(self, frames: Sequence[Frame]) -> None:

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 from ...core.fields import MalformedTableError, fields
 from ...core.headers import CONTROL_NAMES, DELAY_NAMES
 from ...core.reasons import Reason
-from ..base import SINCE, Rejected
+from ..base import Rejected
+from ..levelled import SINCE
 from ..texts import text_of
 from .frames import escaped
 from .incoming import KEY, MESSAGE_ID, TEXTS, TIMESTAMP, TOMBSTONE, USUAL_PRIORITY

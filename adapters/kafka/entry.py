@@ -18,7 +18,8 @@ from .source import KafkaSource, Subscription, Tap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base import Finding, Interception, Level, LevelDeclaration
+    from ..base import Finding, Interception
+    from ..levelled import Level, LevelDeclaration
 
 
 class KafkaAdapter:
@@ -65,16 +66,16 @@ class KafkaAdapter:
     timed = True
 
     def level_address(self, options: Kafka, level: Level) -> str:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         del options
         return level.name
 
     def level_source(self, options: Kafka, level: Level) -> LevelSource:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         return Hub(options, [level]).source(level)
 
     def level_contents(self, options: Kafka, level: Level) -> list[LevelSource]:
-        """See base.Levelled. Of a level at which nothing waits, everything may leave."""
+        """See levelled.Levelled. Of a level at which nothing waits, everything may leave."""
         return [self.level_source(options, replace(level, wait=0))]
 
     def level_exchange(self, options: Kafka, levels: Sequence[Level], bridge: str = "") -> KafkaExchange:
@@ -86,7 +87,7 @@ class KafkaAdapter:
         return KafkaLog(options, level.name)
 
     def level_queues(self, options: Kafka, levels: Sequence[Level]) -> LevelDeclaration:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         from .level_queues import KafkaLevelQueues  # noqa: PLC0415 - as above
 
         return KafkaLevelQueues(options, levels)

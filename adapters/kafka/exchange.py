@@ -21,8 +21,9 @@ from .transactor import Transactor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..base import Confirm, Level, Source
+    from ..base import Confirm, Source
     from ..exchange import Move
+    from ..levelled import Level
     from .level_waiting import LevelRecord
     from .options import Kafka
     from .readers import Readers

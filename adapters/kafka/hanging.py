@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kafka import TopicPartition
 
-    from ..base import Level
+    from ..levelled import Level
     from .cluster import Cluster, Open, Owner
     from .options import Endpoint, Kafka
 

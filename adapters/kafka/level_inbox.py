@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from kafka import TopicPartition
 
-    from ..base import Level, Received
+    from ..base import Received
+    from ..levelled import Level
 
 
 def wall_clock() -> int:
@@ -64,7 +65,7 @@ class LevelInbox:
                     self._read[partition] = offset
 
     def leaving(self, topic: str, limit: int, timeout: float) -> list[LevelRecord]:
-        """At most `limit` records that leave their level about now, see base.Level, waiting for the first. Raises NotConnected."""
+        """At most `limit` records that leave their level about now, see levelled.Level, waiting for the first. Raises NotConnected."""
         deadline = time.monotonic() + timeout
         with self._lock:
             while True:
@@ -138,6 +139,10 @@ class LevelInbox:
         """The record that was given out with this token, while it is ours and not finished."""
         with self._lock:
             return self._out.get(token)
+
+    def elsewhere(self, record: LevelRecord) -> bool:
+        """Whether this one, which was given out and is not finished, is ours no more. Takes no lock: it is asked for each delivery."""
+        return self._out.get(record.received.token) is not record
 
     def finish(self, records: Iterable[LevelRecord], *, committed: bool = False) -> None:
         """These need not come again. What belongs to somebody else by now is left to them."""

@@ -15,13 +15,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from ..base import AdapterError, Level, Step
+from ..base import AdapterError, Step
 from .cluster import opened
 from .interception import RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..levelled import Level
     from .cluster import Cluster, Topic
     from .options import Kafka
 
@@ -51,7 +52,7 @@ def settings(level: Level) -> dict[str, str]:
 
 
 class KafkaLevelQueues:
-    """See base.LevelDeclaration."""
+    """See levelled.LevelDeclaration."""
 
     counts_taken = True
 
@@ -60,12 +61,12 @@ class KafkaLevelQueues:
         self._levels = levels
 
     def plan(self) -> list[Step]:
-        """See base.LevelDeclaration."""
+        """See levelled.LevelDeclaration."""
         with opened(self._options) as cluster:
             return self._steps(cluster.topics(self._names))
 
     def apply(self) -> list[Step]:
-        """See base.LevelDeclaration."""
+        """See levelled.LevelDeclaration."""
         with opened(self._options) as cluster:
             there = cluster.topics(self._names, settings=False)
             for level in self._levels:
@@ -74,7 +75,7 @@ class KafkaLevelQueues:
             return self._steps(cluster.topics(self._names))
 
     def undo(self) -> list[Step]:
-        """See base.LevelDeclaration. Stop the bridges first: a message that arrives between the last look and the end would be lost."""
+        """See levelled.LevelDeclaration. Stop the bridges first: a message that arrives between the last look and the end would be lost."""
         with opened(self._options) as cluster:
             steps = [self._undone(cluster, level) for level in self._levels if not level.name.endswith(IDS)]
             for level in self._levels:
@@ -83,13 +84,13 @@ class KafkaLevelQueues:
             return steps
 
     def depths(self) -> list[int]:
-        """See base.LevelDeclaration. What a bridge has taken and not finished counts as well, and a transaction's marker as one."""
+        """See levelled.LevelDeclaration. What a bridge has taken and not finished counts as well, and a transaction's marker as one."""
         with opened(self._options) as cluster:
             there = cluster.topics(self._names, settings=False)
             return [cluster.waiting(group(level.name), there[level.name]) if level.name in there else 0 for level in self._levels]
 
     def trim(self) -> None:
-        """See base.Trimmable. Dead letters are there for whoever takes them away, and the log of ids is compacted."""
+        """See levelled.Trimmable. Dead letters are there for whoever takes them away, and the log of ids is compacted."""
         names = [name for name in self._names if not name.endswith((DEAD_LETTERS, IDS))]
         with opened(self._options) as cluster:
             there = cluster.topics(names, settings=False).values()

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from kafka import OffsetAndMetadata, TopicPartition
 
-    from ..base import Level, Received
+    from ..base import Received
+    from ..levelled import Level
     from .options import Kafka
     from .topics import Topics
 
@@ -195,12 +196,17 @@ class LevelSource:
             return None
         received = [each.received for each in records]
         if self._hub.moving:
-            return Batch(received, nothing, lambda _: None)
-        return Batch(received, partial(inbox.finish, records), lambda places: inbox.finish(records[place] for place in places))
+            return Batch(received, nothing, lambda _: None, lambda place: inbox.elsewhere(records[place]))
+        return Batch(
+            received,
+            partial(inbox.finish, records),
+            lambda places: inbox.finish(records[place] for place in places),
+            lambda place: inbox.elsewhere(records[place]),
+        )
 
     @property
     def first_leaves(self) -> int | None:
-        """See base.Foreseeing. Of the partitions that are this bridge's."""
+        """See levelled.Foreseeing. Of the partitions that are this bridge's."""
         poller = self._poller
         return None if poller is None else poller.level_inbox.first_leaves(self._topic)
 

@@ -17,7 +17,8 @@ from .source import UNGATED, Ingress, RabbitSource, Tap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base import Finding, Level
+    from ..base import Finding
+    from ..levelled import Level
     from .interception import RabbitInterception
     from .source import Subscription
 
@@ -72,21 +73,21 @@ class RabbitAdapter:
     timed = True
 
     def level_address(self, options: RabbitMQ, level: Level) -> str:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         del options
         return queue_address(level.name)
 
     def level_source(self, options: RabbitMQ, level: Level) -> LevelSource:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         purpose = f"level {level.name}"
         return LevelSource(lambda: options.parameters(purpose), level, prefetch=options.prefetch, timeout=options.connection_timeout)
 
     def level_contents(self, options: RabbitMQ, level: Level) -> list[RabbitSource]:
-        """See base.Levelled. First what waits, then what has waited, to which RabbitMQ adds meanwhile."""
+        """See levelled.Levelled. First what waits, then what has waited, to which RabbitMQ adds meanwhile."""
         return [self._source(options, Ingress(queue.name, create=False)) for queue in queues(level)]
 
     def level_queues(self, options: RabbitMQ, levels: Sequence[Level]) -> RabbitLevelQueues:
-        """See base.Levelled."""
+        """See levelled.Levelled."""
         return RabbitLevelQueues(lambda: options.parameters("level queues"), levels)
 
     def _source(self, options: RabbitMQ, subscription: Subscription, gated: Sequence[str] = ()) -> RabbitSource:

@@ -13,7 +13,7 @@ from .level_queues import OUT, queues
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ..base import Level
+    from ..levelled import Level
     from .management import Queue
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
     from pika.connection import Parameters
 
-    from ..base import Level
+    from ..levelled import Level
 
 OUT = ".out"
 UNLIMITED = {"x-delivery-limit": 2**31 - 1}
@@ -80,7 +80,7 @@ def queues(level: Level) -> list[Queue]:
 
 
 class RabbitLevelQueues:
-    """See base.LevelDeclaration. All of it goes over AMQP."""
+    """See levelled.LevelDeclaration. All of it goes over AMQP."""
 
     counts_taken = False
 
@@ -90,17 +90,17 @@ class RabbitLevelQueues:
         self._queues = [queue for level in levels for queue in queues(level)]
 
     def plan(self) -> list[Step]:
-        """See base.LevelDeclaration."""
+        """See levelled.LevelDeclaration."""
         with self._connection() as connection:
             return [_planned(connection, queue) for queue in self._queues]
 
     def apply(self) -> list[Step]:
-        """See base.LevelDeclaration. Raises AdapterError where the user may not."""
+        """See levelled.LevelDeclaration. Raises AdapterError where the user may not."""
         with self._connection() as connection:
             return [_declared(connection, queue) for queue in self._queues]
 
     def undo(self) -> list[Step]:
-        """See base.LevelDeclaration. A queue that a bridge consumes stays, too: stop the bridges first.
+        """See levelled.LevelDeclaration. A queue that a bridge consumes stays, too: stop the bridges first.
 
         Where a level may go, it must have moved a marker, and shown nothing for `SECOND_LOOK` seconds after that.
         """
@@ -114,7 +114,7 @@ class RabbitLevelQueues:
             return [step for level, reason in reasons.items() for step in _taken_away(connection, level, reason)]
 
     def depths(self) -> list[int]:
-        """See base.LevelDeclaration. What a bridge has taken and not acknowledged is not among it; a queue that is missing has none."""
+        """See levelled.LevelDeclaration. What a bridge has taken and not acknowledged is not among it; a queue that is missing has none."""
         with self._connection() as connection:
             return [sum(_ready(connection, queue.name) for queue in queues(level)) for level in self._levels]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pika.connection import Parameters
 
-    from ..base import Level
+    from ..levelled import Level
 
 _HINTS = {NOT_FOUND: "`delaybridge apply` makes it, where it is run by a user who may", DIFFERS: OTHERS}
 

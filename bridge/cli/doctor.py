@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ...adapters.base import Interception, LevelDeclaration, Outcome
+    from ...adapters.base import Interception, Outcome
+    from ...adapters.levelled import LevelDeclaration
     from ..config import Config, Route
     from ..config.sections import Store
     from .client import Client

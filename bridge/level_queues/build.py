@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from ...adapters.base import AdapterError, Foreseeing, Level, Levelled, NotConnected
+from ...adapters.base import AdapterError, NotConnected
 from ...adapters.exchange import Exchanging
+from ...adapters.levelled import Foreseeing, Level, Levelled
 from ...adapters.log import Logging
 from ...core.durations import duration
 from ...core.levels import Levels
@@ -25,8 +26,9 @@ from .store import LevelQueues
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...adapters.base import LevelDeclaration, Sink, Source
+    from ...adapters.base import Sink, Source
     from ...adapters.exchange import Exchange
+    from ...adapters.levelled import LevelDeclaration
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ...adapters.base import AdapterError, NotConnected, Trimmable
+from ...adapters.base import AdapterError, NotConnected
+from ...adapters.levelled import Trimmable
 from ..workers import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...adapters.base import LevelDeclaration
+    from ...adapters.levelled import LevelDeclaration
 
 log = structlog.get_logger()
 

@@ -2,7 +2,7 @@
 
 The body is the whole record, so that nothing depends on what a broker can say. Two headers:
 
-    delaybridge-since    since when it waits at this level (epoch ms); `adapters.base.SINCE`
+    delaybridge-since    since when it waits at this level (epoch ms); `adapters.levelled.SINCE`
     delaybridge-record   for people who look into the queue: its id, when it is due (epoch ms), how many levels it has been through, broker and
                          address where it goes then; one line of them, because each header of a message costs brokers and clients time
 """

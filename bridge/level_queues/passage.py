@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from .envelope import Envelope, unpack
 
 if TYPE_CHECKING:
-    from ...adapters.base import Batch, Level, Source
+    from ...adapters.base import Batch, Source
+    from ...adapters.levelled import Level
     from ...core.message import Message
     from ..clock import Clock
 
@@ -72,10 +73,9 @@ class Batched:
             self.since = self._clock()
             self._taken.begun.append(self)
 
-    @property
-    def lost(self) -> bool:
-        """Whether the broker gives them again."""
-        return self._taken.lost
+    def lost(self, place: int) -> bool:
+        """Whether the broker gives the one at this place again, to this bridge or to another. Any thread."""
+        return self._taken.lost or (self._batch.elsewhere is not None and self._batch.elsewhere(place))
 
     @property
     def pinned(self) -> int:
@@ -126,7 +126,7 @@ class Finish:
     @property
     def open(self) -> bool:
         """Whether its message is still on its way here, and nobody else has it."""
-        return not (self._called or self._batch.lost)
+        return not (self._called or self._batch.lost(self._place))
 
 
 class Stay:
@@ -268,7 +268,9 @@ class Passage:
         taken = self._taken
         while taken.staying and taken.staying[0].leaves <= now + self.level.early:
             stay = heapq.heappop(taken.staying)
-            if stay.envelope is None:
+            if not stay.done.open:
+                stay.done()
+            elif stay.envelope is None:
                 self._onward.aside(stay.message, taken, stay.done)
             else:
                 self._onward.leave(stay.envelope, taken, self._left(stay.envelope, now), stay.done)

@@ -219,7 +219,8 @@ class LevelQueues(Unindexed):
     def empty(self, taken: Taken, now: int) -> None:
         """See `passage.Onward`."""
         for entry in self._waiting.forget(taken, handed_out=True):
-            self.put_again(Envelope(entry.record, now, order=entry.order, claim=entry.claim), taken, now, entry.finish)
+            if entry.finish.open:
+                self.put_again(Envelope(entry.record, now, order=entry.order, claim=entry.claim), taken, now, entry.finish)
 
     def lost(self, taken: Taken) -> None:
         """See `passage.Onward`."""

@@ -143,7 +143,7 @@ class Waiting:
         with self._lock:
             place = self._lanes[lane]
             if held is not None:
-                return _hand_out(place.held.get(held, []), limit, max_bytes)
+                return self._hand_out(place.held.get(held, []), limit, max_bytes)
             place.ripen(now)
             found: list[Due] = []
             while place.ready and len(found) < limit and max_bytes > 0:
@@ -155,12 +155,36 @@ class Waiting:
                         if not entry.gone:
                             place.hold(entry)
                     continue
-                some = _hand_out(heap, min(share, limit - len(found)), max_bytes)
+                some = self._hand_out(heap, min(share, limit - len(found)), max_bytes)
                 if heap:
                     place.ready[address] = heap
                 found += some
                 max_bytes -= sum(due.record.message.size for due in some)
             return found
+
+    def _hand_out(self, heap: list[Entry], limit: int, max_bytes: int) -> list[Due]:
+        """Take from a heap what is not gone, as `core.store.Store.due` does. What another bridge has by now is let go of."""
+        found: list[Due] = []
+        while (entry := _head(heap)) and len(found) < limit and max_bytes > 0:
+            heapq.heappop(heap)
+            if self._elsewhere(entry):
+                continue
+            entry.out = True
+            found.append(Due(entry.key, entry.record, entry.attempts, entry.error))
+            max_bytes -= entry.record.message.size
+        return found
+
+    def _elsewhere(self, entry: Entry) -> bool:
+        """Whether the broker gives it again, here or to another bridge: then it is let go of, as what waits here would be a second one."""
+        if entry.finish.open:
+            return False
+        self._drop(entry)
+        entry.finish()
+        return True
+
+    def _drop(self, entry: Entry) -> None:
+        del self._entries[entry.key]
+        self._lanes[entry.record.lane].gone(entry)
 
     def next_due(self, lane: str) -> int | None:
         """See `core.store.Store.next_due`."""
@@ -199,11 +223,7 @@ class Waiting:
         if entry is None or not entry.out:
             return None
         entry.out = False
-        if entry.origin.lost:  # the broker gives it again, and what waits here would be a second one
-            del self._entries[key]
-            self._lanes[entry.record.lane].gone(entry)
-            return None
-        return entry
+        return None if self._elsewhere(entry) else entry
 
     def find(self, key: bytes) -> Entry | None:
         """A record that is in memory still."""
@@ -238,8 +258,7 @@ class Waiting:
             entry = self._entries.get(key)
             if entry is None or entry.out:
                 return None
-            del self._entries[key]
-            self._lanes[entry.record.lane].gone(entry)
+            self._drop(entry)
             return entry
 
     def forget(self, origin: Taken, *, handed_out: bool = False) -> list[Entry]:
@@ -247,8 +266,7 @@ class Waiting:
         with self._lock:
             dropped = [entry for entry in self._entries.values() if entry.origin is origin and (handed_out or not entry.out)]
             for entry in dropped:
-                del self._entries[entry.key]
-                self._lanes[entry.record.lane].gone(entry)
+                self._drop(entry)
             return dropped
 
     def held(self, lane: str) -> dict[str, tuple[int, str]]:
@@ -282,14 +300,3 @@ def _head(heap: list[Entry]) -> Entry | None:
     while heap and heap[0].gone:
         heapq.heappop(heap)
     return heap[0] if heap else None
-
-
-def _hand_out(heap: list[Entry], limit: int, max_bytes: int) -> list[Due]:
-    """Take from a heap what is not gone, as `core.store.Store.due` does."""
-    found: list[Due] = []
-    while (entry := _head(heap)) and len(found) < limit and max_bytes > 0:
-        heapq.heappop(heap)
-        entry.out = True
-        found.append(Due(entry.key, entry.record, entry.attempts, entry.error))
-        max_bytes -= entry.record.message.size
-    return found

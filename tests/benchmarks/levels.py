@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from delaybridge.adapters.base import Level
+from delaybridge.adapters.levelled import Level
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.level_queues.build import levelled, prepared
 from delaybridge.bridge.level_queues.envelope import Envelope, pack

@@ -14,7 +14,8 @@ from pydantic import SecretStr
 from contract.activemq_stage import Stage, named, native
 from delaybridge.adapters.activemq import ActiveMQ, adapter
 from delaybridge.adapters.activemq.statistics import PLUGIN, Statistics
-from delaybridge.adapters.base import SINCE, AdapterError, Batch, Foreseeing, Level, NotConnected, Outgoing
+from delaybridge.adapters.base import AdapterError, Batch, NotConnected, Outgoing
+from delaybridge.adapters.levelled import SINCE, Foreseeing, Level
 from delaybridge.core import fields
 from delaybridge.core.message import Message
 

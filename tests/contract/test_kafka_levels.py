@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,12 +13,13 @@ from brokers.common import wait_until
 from brokers.kafka import admin, create_topic
 
 from contract.kafka_user import User, named, out, receive
-from delaybridge.adapters.base import Batch, Foreseeing, Level, NotConnected, Source
+from delaybridge.adapters.base import Batch, NotConnected, Source
 from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.kafka.level_source import Hub
+from delaybridge.adapters.levelled import Foreseeing, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from brokers.kafka import Broker
 
@@ -224,6 +226,27 @@ def test_where_records_are_moved_no_batch_is_acknowledged_and_none_is_waited_for
     batch.ack()
     source.close()
     assert bodies(receive(levels.source(), 2)) == ["a", "b"]  # type: ignore[arg-type]
+    levels.close()
+
+
+def test_a_bridge_that_has_a_message_in_memory_hears_that_another_one_is_given_it(url: str) -> None:
+    levels = Levels(url, 0).apply()
+    ours, theirs = (Hub(levels.user.options(), levels.levels, moving=True).source(levels.levels[0]) for _ in range(2))
+    levels.opened(ours)
+    levels.put(*(f"{number}" for number in range(30)))
+    held: dict[str, Callable[[], bool]] = {}
+    while len(held) < 30:
+        batch = ours.receive(30, 10)
+        assert batch is not None
+        assert batch.elsewhere is not None
+        held |= {body: partial(batch.elsewhere, place) for place, body in enumerate(bodies(batch.messages))}
+    assert not any(elsewhere() for elsewhere in held.values())
+    levels.opened(theirs)
+    moved = bodies(receive(theirs, 1))  # type: ignore[arg-type]
+    while (batch := theirs.receive(30, 1)) is not None:
+        moved += bodies(batch.messages)
+    assert {body for body, elsewhere in held.items() if elsewhere()} == set(moved)
+    assert len(moved) < 30
     levels.close()
 
 

@@ -12,8 +12,9 @@ from brokers.kafka import create_topic, delete_topic
 from kafka import KafkaConsumer, errors
 
 from contract.kafka_user import User, named
-from delaybridge.adapters.base import Level, NotConnected
+from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import adapter
+from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.log import Line
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from brokers.kafka import Broker
 
-    from delaybridge.adapters.base import LevelDeclaration
+    from delaybridge.adapters.levelled import LevelDeclaration
     from delaybridge.adapters.log import Log
 
 

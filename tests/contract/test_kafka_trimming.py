@@ -15,8 +15,9 @@ from kafka.admin import ACLOperation, ACLResourcePatternType, OffsetSpec, Resour
 from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private, receive
 from contract.kafka_world import Bridge, taken
 from contract.test_kafka_levels import PARTITIONS, Levels, bodies, come_and_go
-from delaybridge.adapters.base import AdapterError, NotConnected, Trimmable
+from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.kafka.level_queues import group
+from delaybridge.adapters.levelled import Trimmable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

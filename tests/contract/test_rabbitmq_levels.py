@@ -16,7 +16,8 @@ import pytest
 from brokers.common import Unavailable, wait_until
 from brokers.rabbitmq import AFTER_RESTART
 
-from delaybridge.adapters.base import BackOff, Batch, Level, NotConnected, Outcome, Outgoing
+from delaybridge.adapters.base import BackOff, Batch, NotConnected, Outcome, Outgoing
+from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.rabbitmq import RabbitMQ, adapter
 from delaybridge.core.message import Message, Properties
 

@@ -17,7 +17,8 @@ from crash.traffic import now_ms
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from integration.daemon import COMMAND, Daemon
-from integration.level_queues import BRIDGES, config, run_rounds, running
+from integration.level_queues import BRIDGES, bridges, config, run_rounds, running
+from integration.rabbit import Rabbit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,6 +173,36 @@ def test_what_waits_survives_a_bridge_that_is_killed_and_one_that_stops(app: App
     arrivals = app.receive_all({str(number) for number in range(50)})
 
     assert min(arrival.at - arrival.due for arrival in arrivals) >= 0
+
+
+def test_what_waits_for_another_broker_is_delivered_once_where_its_partition_moves_to_another_bridge_meanwhile(
+    kafka: Any, rabbitmq: Any, ends: KafkaEnds, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with (
+        contextlib.closing(Rabbit(rabbitmq.url)) as rabbit,
+        contextlib.closing(App(kafka.url, f"{ends.prefix}.{KIND}.in", f"{ends.prefix}.{KIND}.out")) as app,
+    ):
+        settings["brokers"]["other"] = {"type": "rabbitmq", "url": rabbitmq.url}
+        settings["routes"][0]["to"] = {"broker": "other", "address": rabbit.address("late")}
+        with bridges(tmp_path, settings, 2) as (first, second):
+            first.start()
+            bodies = {str(number) for number in range(90)}
+            for body in bodies:
+                app.send(body, body, x_delay=100)
+            first.wait_for(lambda: _held(first) == len(bodies), "all to be held back")
+            second.start()
+            second.wait_for(lambda: _held(second) > 0, "the other bridge to have its share", 60)
+
+            rabbit.queue("late")
+            arrivals = [arrival.body.decode() for arrival in rabbit.receive("late", len(bodies), 60)]
+            wait_until(lambda: _held(first) == _held(second) == 0, "all to be delivered")
+            assert [first.terminate(), second.terminate()] == [0, 0]
+            assert set(arrivals) == bodies
+            assert rabbit.waiting("late") == 0
+
+
+def _held(bridge: Daemon) -> int:
+    return int(bridge.get("/status")["held"])
 
 
 @pytest.mark.parametrize("count", BRIDGES)

@@ -10,7 +10,7 @@ from delaybridge.adapters.activemq import level_source
 from delaybridge.adapters.activemq.frames import Frame
 from delaybridge.adapters.activemq.level_source import LOOK, SMALL, LevelSource
 from delaybridge.adapters.activemq.transport import Times
-from delaybridge.adapters.base import SINCE, Level
+from delaybridge.adapters.levelled import SINCE, Level
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,8 @@ import pytest
 from delaybridge.adapters.activemq.frames import Frame
 from delaybridge.adapters.activemq.incoming import Rules, received
 from delaybridge.adapters.activemq.outgoing import asking, headers_of, selectable
-from delaybridge.adapters.base import SINCE, Received, Rejected
+from delaybridge.adapters.base import Received, Rejected
+from delaybridge.adapters.levelled import SINCE
 from delaybridge.core import fields
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
 

@@ -21,8 +21,8 @@ from delaybridge.bridge.config.sections import Ledger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delaybridge.adapters.base import Level
     from delaybridge.adapters.kafka import Endpoint, Kafka
+    from delaybridge.adapters.levelled import Level
 
 MEMORY = "brokers: {memory: {type: memory}}\nroutes: [{name: default, from: {broker: memory, queue: in}, to: {broker: memory}}]"
 STANDS = Finding(False, "out-0 stands still", "end it")

@@ -10,7 +10,7 @@ from kafka import OffsetAndMetadata, TopicPartition, errors
 from kafka.future import Future
 from unit.kafka_poller import client, poller_on
 
-from delaybridge.adapters.base import Level, NotConnected, Received
+from delaybridge.adapters.base import NotConnected, Received
 from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka import poller as poller_module
 from delaybridge.adapters.kafka.consumer import consuming
@@ -19,6 +19,7 @@ from delaybridge.adapters.kafka.level_source import LevelPoller
 from delaybridge.adapters.kafka.poller import Handover, Poller
 from delaybridge.adapters.kafka.records import Origin
 from delaybridge.adapters.kafka.source import KafkaSource, Subscription
+from delaybridge.adapters.levelled import Level
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:

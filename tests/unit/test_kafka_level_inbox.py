@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kafka import TopicPartition
 
-from delaybridge.adapters.base import EARLY, Level, Received
+from delaybridge.adapters.base import Received
 from delaybridge.adapters.kafka import level_inbox
 from delaybridge.adapters.kafka.finished import OUT
 from delaybridge.adapters.kafka.level_inbox import LevelInbox
 from delaybridge.adapters.kafka.records import Origin
+from delaybridge.adapters.levelled import EARLY, Level
 from delaybridge.core.message import Message
 
 ONE = TopicPartition("level", 0)

@@ -10,9 +10,10 @@ from kafka import TopicPartition, errors
 from kafka.admin import OffsetSpec
 from unit.kafka_cluster import asked_by
 
-from delaybridge.adapters.base import AdapterError, Level
+from delaybridge.adapters.base import AdapterError
 from delaybridge.adapters.kafka import Kafka, adapter, level_queues
 from delaybridge.adapters.kafka.cluster import Cluster, Topic
+from delaybridge.adapters.levelled import Level
 
 LEVEL = TopicPartition("lv.1s", 0)
 LEVELS = [Level(name, 1000) for name in ("lv.1s", "lv.ids", "lv.dead-letters")]

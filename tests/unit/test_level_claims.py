@@ -10,7 +10,7 @@ from contract.level_queues import Stepped, declared
 from contract.stores import HOUR, MINUTE, T0, bodies, delivered, give, record, take
 from msgspec.structs import replace
 
-from delaybridge.adapters.base import Level
+from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter, broker
 from delaybridge.bridge.level_queues import endings
 from delaybridge.bridge.level_queues import register as module

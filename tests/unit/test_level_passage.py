@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delaybridge.adapters.base import EARLY, Batch, Level, NotConnected, Received
+from delaybridge.adapters.base import Batch, NotConnected, Received
+from delaybridge.adapters.levelled import EARLY, Level
 from delaybridge.adapters.memory import Memory, MemoryAdapter, MemoryBroker, adapter, broker
 from delaybridge.bridge.level_queues.envelope import Envelope, pack
 from delaybridge.bridge.level_queues.passage import AT_ONCE, MOMENT, PATIENCE, PINNED, WINDOW, Passage

@@ -10,7 +10,8 @@ import pytest
 from brokers.common import wait_until
 from contract.level_queues import declared
 
-from delaybridge.adapters.base import BackOff, Level, NotConnected
+from delaybridge.adapters.base import BackOff, NotConnected
+from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues import register as module
 from delaybridge.bridge.level_queues.ids import ENDED, Claim

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.stores import T0, bodies, record
 
-from delaybridge.adapters.base import Batch
+from delaybridge.adapters.base import Batch, Received
 from delaybridge.bridge.level_queues.passage import Batched, Finish, Taken
 from delaybridge.bridge.level_queues.waiting import Waiting
+from delaybridge.core.message import Message
 from delaybridge.core.store import Held
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from delaybridge.core.store import Due
 
 
@@ -21,11 +24,12 @@ def waiting() -> Waiting:
     return Waiting()
 
 
-def _add(waiting: Waiting, *names: str, due: int = T0, address: str = "orders") -> None:
+def _add(waiting: Waiting, *names: str, due: int = T0, address: str = "orders", elsewhere: Callable[[int], bool] | None = None) -> Taken:
     origin = Taken()
-    for name in names:
-        batch = Batched(Batch((), lambda: None), origin, lambda: 0)
-        waiting.add(record(name, due, address=address), 0, origin, Finish(batch, 0, b""))
+    batch = Batched(Batch([Received(Message(b""), "", b"")] * len(names), lambda: None, elsewhere=elsewhere), origin, lambda: 0)
+    for place, name in enumerate(names):
+        waiting.add(record(name, due, address=address), 0, origin, Finish(batch, place, b""))
+    return origin
 
 
 def _take(waiting: Waiting, now: int = T0, limit: int = 100, held: str | None = None) -> list[Due]:
@@ -99,3 +103,23 @@ def test_nothing_is_due_at_an_address_of_which_all_is_gone(waiting: Waiting) -> 
 
     assert waiting.next_due("rabbit") == T0 + 1
     assert bodies(_take(waiting, T0 + 1)) == ["other"]
+
+
+def test_what_another_bridge_is_given_meanwhile_is_not_handed_out_here_and_keeps_nothing_else_unacknowledged(waiting: Waiting) -> None:
+    gone: set[int] = set()
+    origin = _add(waiting, "0", "1", "2", "3", elsewhere=lambda place: place in gone)
+    gone.add(1)
+    first, third, fourth = _take(waiting)
+    assert bodies([first, third, fourth]) == ["0", "2", "3"]
+
+    gone.add(2)
+    waiting.hold([Held(third.key, 1, "refused")])
+    gone.add(3)
+    waiting.put_back([fourth.key])
+    assert bodies(_take(waiting)) == bodies(_take(waiting, held="orders")) == []
+    assert waiting.count() == (1, 0)
+
+    entry = waiting.take(first.key)
+    assert entry is not None
+    entry.finish()
+    assert len(origin.passed_on) == 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delaybridge.adapters.base import Level
+from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.rabbitmq.level_doctor import findings
 from delaybridge.adapters.rabbitmq.management import Queue
 

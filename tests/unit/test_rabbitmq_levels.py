@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from delaybridge.adapters.base import Level
+from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.rabbitmq import level_queues
 from delaybridge.adapters.rabbitmq.level_queues import RabbitLevelQueues
 

@@ -1,0 +1,111 @@
+"""Optional ability of a broker: to keep waiting messages in one queue for each level.
+
+What else the level queues of a broker may be able to do: move in transactions (`exchange`), and keep a log of ids (`log`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import msgspec
+
+from .base import Adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .base import Source, Step
+
+
+EARLY = 50
+"""Milliseconds."""
+
+
+class Level(msgspec.Struct, frozen=True):
+    """One level queue: its name on the broker, and how long each message waits in it (ms; 0: not at all)."""
+
+    name: str
+    wait: int
+
+    @property
+    def early(self) -> int:
+        """So many ms before its time a message may leave, as the rest passes elsewhere. Whoever waits for a first one does so until half of that before."""
+        return min(EARLY, self.wait // 2)
+
+
+SINCE = b"delaybridge-since"
+"""The header that tells since when a message waits at its level (epoch ms), for a source that keeps it back itself."""
+
+
+class LevelDeclaration(Protocol):
+    """The level queues on one broker, to be declared and counted. Every method connects anew, and raises AdapterError.
+
+    `counts_taken` says whether `depths` counts what bridges have taken and not acknowledged.
+    """
+
+    counts_taken: bool
+
+    def plan(self) -> list[Step]:
+        """What would be declared; changes nothing."""
+        ...
+
+    def apply(self) -> list[Step]:
+        """Declare what is missing. Idempotent; never changes what is there: a queue that differs is a step that is not done."""
+        ...
+
+    def undo(self) -> list[Step]:
+        """Take away the queues in which nothing waits; the others are steps that are not done. Idempotent."""
+        ...
+
+    def depths(self) -> list[int]:
+        """How many messages wait at each level, as the broker counts them."""
+        ...
+
+
+@runtime_checkable
+class Trimmable(LevelDeclaration, Protocol):
+    """Level queues of a broker that keeps what is finished until it is told to delete it."""
+
+    def trim(self) -> None:
+        """Delete what no bridge is to be given again, and nothing else. Any other error than NotConnected says that it is of no use to try again."""
+        ...
+
+
+@runtime_checkable
+class Levelled(Adapter, Protocol):
+    """An adapter whose broker can keep waiting messages in one queue for each level, from which any number of bridges take.
+
+    `timed` says that its level sources give a message only once it has waited for as long as its level says, less `Level.early`; else they give it at once, and
+    in order.
+    """
+
+    timed: bool
+
+    def level_address(self, options: Any, level: Level) -> str:
+        """Where a sink publishes so that a message waits at this level."""
+        ...
+
+    def level_source(self, options: Any, level: Level) -> Source:
+        """What leaves this level, the earliest first; not connected yet. `connect` raises NotConnected where the queue is missing."""
+        ...
+
+    def level_contents(self, options: Any, level: Level) -> Sequence[Source]:
+        """Sources that together give everything that is in this level, whether it may leave or not, for `migrate-store`; not connected yet.
+
+        They are drained one after the other, while no bridge takes from the level.
+        """
+        ...
+
+    def level_queues(self, options: Any, levels: Sequence[Level]) -> LevelDeclaration:
+        """The queues themselves."""
+        ...
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """Optional ability of a level source that gives a message only once it may leave."""
+
+    @property
+    def first_leaves(self) -> int | None:
+        """When the first of what it sees leaves its level (epoch ms); None where it sees nothing. Any thread."""
+        ...
