@@ -36,6 +36,7 @@ class KafkaLog:
         self._options = options
         self._partition = TopicPartition(topic, 0)
         self._suspects = Suspects()
+        self._identity = ""
         self._reader: _Reader | None = None
         self._lock = threading.Lock()
         self._writer: _Writer | None = None
@@ -46,8 +47,8 @@ class KafkaLog:
         caught = Caught()
         with caught.opening():
             reader = _Reader(self._options, self._partition, self._suspects, caught)
-            found = reader.seek(place)
-        self._reader = reader
+            found = reader.seek(place if self._identity in ("", reader.identity) else 0)  # in another topic a place means nothing
+        self._reader, self._identity = reader, reader.identity
         return found
 
     def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
@@ -101,6 +102,7 @@ class _Reader:
         configs = consuming(options, "ids") | {"isolation_level": "read_uncommitted", "fetch_max_wait_ms": _WAIT}
         self._consumer, self._topics = bootstrapped(configs, caught, options, suspects)
         self._topics.require([partition.topic], "run `delaybridge apply`")
+        self.identity = self._topics.identity(partition.topic)
         self._consumer.assign([partition])
         self._pulse = Pulse(self._consumer._client, options.connection_timeout)  # noqa: SLF001 - see Pulse
 

@@ -199,7 +199,7 @@ def assembled(
         log=id_log,
         memory=config.store.memory,
     )
-    register = RegisterWorker(store.claims.register, name, metrics, failed, declaration.made) if store.claims.register else None
+    register = RegisterWorker(store.claims.register, name, metrics, failed, declaration.make) if store.claims.register else None
     sources = [exchange.source(queue) if exchange else adapter.level_source(options, queue) for queue in all_queues]
     passages = [
         Passage(queue, source, store, clock, timed=adapter.timed or not queue.wait)

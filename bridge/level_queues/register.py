@@ -225,6 +225,8 @@ class Register:
         """Go on reading where it was, or anew where that is long ago. Raises NotConnected."""
         place = self._ids.read if uptime() - self._seen < GONE_FOR else 0
         found = self._log.connect(place)
+        if found < place:
+            log.error("log_of_ids_is_another", lines=place, action="what waits is delivered, also what was cancelled or replaced")
         if found != self._ids.read:
             with self._changed:
                 self._seen = float("-inf")
@@ -347,7 +349,10 @@ def mark_of(source: str, token: bytes) -> bytes:
 
 
 class RegisterWorker(Worker):
-    """The thread that reads and writes the log, once it is `declared`. `caught_up` once all has been read that stood there at the first look."""
+    """The thread that reads and writes the log. `caught_up` once all has been read that stood there at the first look.
+
+    `prepare` is called before each connection, and makes the log where it is missing. Raises NotConnected where there can be no connection.
+    """
 
     def __init__(
         self,
@@ -355,20 +360,23 @@ class RegisterWorker(Worker):
         broker: str,
         metrics: Metrics,
         failed: Callable[[str, BaseException], None],
-        declared: threading.Event,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__("level ids", failed)
         self.register = register
         self.caught_up = False
         self._broker = broker
         self._metrics = metrics
-        self._declared = declared
+        self._prepare = prepare
         self._swept = time.monotonic()
 
     def run(self) -> None:
         """Look until stopped."""
-        if self._awaits(self._declared):
-            self._serve(self.register.connect, self._look_on, self.register.close, self._broker, self._metrics)
+        self._serve(self._connect_anew, self._look_on, self.register.close, self._broker, self._metrics)
+
+    def _connect_anew(self) -> None:
+        self._prepare()
+        self.register.connect()
 
     def _look_on(self) -> None:
         while not self.stopping.is_set():

@@ -125,6 +125,16 @@ def test_a_log_that_is_shorter_than_it_was_is_read_from_its_beginning(shared: Sh
     assert shared.log().connect(5) == 0
 
 
+def test_a_log_that_was_made_again_is_read_from_its_beginning_also_where_it_is_as_long_by_now(shared: Shared, kafka: Broker) -> None:
+    log = shared.log()
+    log.append([line("a")])
+    assert [each.key for _, each in lines(log, 0, 1)] == [b"a"]
+    delete_topic(kafka.url, shared.level.name)
+    shared.queues.apply()
+    shared.log().append([line("b"), line("c")])
+    assert log.connect(1) == 0
+
+
 def test_a_log_that_is_made_again_under_a_reader_ends_its_connection(shared: Shared, kafka: Broker) -> None:
     reader = shared.log()
     shared.log().append([line("a")])

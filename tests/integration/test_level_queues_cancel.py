@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers.common import wait_until
+from brokers.kafka import admin
 from crash.ends_kafka import KafkaEnds
 from crash.traffic import now_ms, seed
 
@@ -221,3 +222,17 @@ def test_what_needs_an_index_is_still_refused(house: House) -> None:
         assert house.one.ask(verb, "waits", body) == "unsupported_in_level_queues"
     assert house.one.http.get("/api/v1/messages").status_code == 501
     assert house.one.http.get("/api/v1/messages/waits").status_code == 501
+
+
+def test_a_log_of_ids_that_somebody_deletes_is_made_again_and_what_comes_then_can_be_cancelled(house: House, kafka: Any) -> None:
+    house.send("before", x_delay=100)
+    house.arrive(1)
+    with contextlib.closing(admin(kafka.url)) as client:
+        client.delete_topics([f"{house.one.config['store']['prefix']}.ids"])
+    wait_until(lambda: all(daemon.log("log_of_ids_is_another") for daemon in house.daemons), "the loss to be told", 60)
+    house.send("arrives", x_delay=100)
+    assert house.arrive(1) == ["arrives", "before"]
+    house.send("never", x_delay=60_000)
+    house.taken_in(3)
+    assert [daemon.ask("cancel", "never") for daemon in house.daemons] == ["done", "too_late"]
+    house.ended(scheduled=3, delivered=2, cancelled=1)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
-from contract.level_queues import declared
 
 from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.adapters.levelled import Level
@@ -39,7 +38,7 @@ class Bridge:
         self.decided: set[str] = set()
         self.died: list[BaseException] = []
         self.register = Register(log, lambda: T0, self.decided.update, lambda: None)
-        self._worker = RegisterWorker(self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error), declared())
+        self._worker = RegisterWorker(self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error))
 
     def start(self) -> Bridge:
         self._worker.start()
