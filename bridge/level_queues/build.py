@@ -19,6 +19,7 @@ from .depths import DepthWorker
 from .level import LevelWorker
 from .moving import DepartureSink, MovePublisher
 from .passage import Passage
+from .places import Places
 from .publisher import Publisher
 from .register import RegisterWorker
 from .store import LevelQueues
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ..downtimes import Noted
     from ..metrics import Metrics
     from ..workers import Worker
+    from .places import Addressed
 
 
 log = structlog.get_logger()
@@ -171,21 +173,23 @@ def assembled(
     all_queues = queues(levels, prefix)
     depths = DepthWorker(adapter.level_queues(options, all_queues), failed)
     declaration = Declaration(prepared(config))
-    publisher = Publisher(name, adapter.sink(options), metrics, failed, declaration.make)
     addresses = [adapter.level_address(options, queue) for queue in all_queues]
-    shelf = adapter.level_address(options, dead_letters(prefix))
+    places = Places(levels, addresses, adapter.level_address(options, dead_letters(prefix)))
+
+    def anew(place: Addressed) -> Addressed:
+        return places.anew(place, clock())
+
+    publisher = Publisher(name, adapter.sink(options), metrics, failed, declaration.make, anew)
     exchange = adapter.level_exchange(options, all_queues, config.bridge) if isinstance(adapter, Exchanging) else None
     inner, outer = (exchange.mover(), exchange.mover()) if exchange else (None, None)
-    mover = MovePublisher(name, inner, metrics, failed, declaration.make) if inner else None
+    mover = MovePublisher(name, inner, metrics, failed, declaration.make, anew) if inner else None
     id_log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
     if id_log is None:
         log.info(
             "level_queues_without_ids", broker=name, meaning="x-delay-cancel is refused, and an x-delay-id sent again replaces nothing"
         )
     store = LevelQueues(
-        levels,
-        addresses,
-        shelf,
+        places,
         publisher,
         journal,
         lanes=config.brokers,

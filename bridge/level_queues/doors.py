@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from ...adapters.exchange import Joined
-    from ...core.message import Message
     from ...core.store import Came, Told
     from ...core.time_index import TimeIndex
+    from .places import Addressed
 
 GRACE = 3.0
 """Seconds after `shut` within which what is on its way in is still confirmed, as a rule. What is not comes again, together with its whole batch."""
@@ -58,7 +58,7 @@ class Doors:
         """The bridge is stopping: what still waits for its confirmation waits for moments only. Any thread."""
         self._shut = time.monotonic()
 
-    def enter(self, items: Sequence[tuple[str, Message]], told: Sequence[Told], now: int, came: Came | None) -> None:
+    def enter(self, items: Sequence[Addressed], told: Sequence[Told], now: int, came: Came | None) -> None:
         """Durable on return. Raises NotConnected when the bridge stops before the broker has confirmed all, and some of it may be there then.
 
         Nothing else ends the wait: of a batch that is given up for one message, the source gives all again.
@@ -78,14 +78,14 @@ class Doors:
             self._published(items)
             self._journal.tell(told, now, came if joined is None and self.exact(route) else None)
 
-    def _published(self, items: Sequence[tuple[str, Message]]) -> None:
+    def _published(self, items: Sequence[Addressed]) -> None:
         """Publish and wait; what is refused is tried again meanwhile. Raises NotConnected when the bridge stops before all is confirmed."""
         if not items:
             return
         waiting, done = threading.Event(), threading.Event()
         last = Countdown(len(items), done.set)
         waiting.set()
-        self._publisher.submit([Item(address, message, last.one, waiting.is_set) for address, message in items])
+        self._publisher.submit([Item([item], last.one, waiting.is_set) for item in items])
         while not done.wait(LOOK):
             if time.monotonic() >= self._shut + GRACE:
                 waiting.clear()

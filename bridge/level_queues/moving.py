@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ...adapters.exchange import Gone, Move, Mover
-from ...core.message import Message
 from .publisher import Item, Publisher
 
 if TYPE_CHECKING:
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
     from ...adapters.base import Confirm, Outcome, Outgoing
     from ..metrics import Metrics
     from .passage import Finish
-
-Addressed = tuple[str, Message]
-
-_NOTHING: Addressed = ("", Message(b""))
+    from .places import Addressed
 
 
 class MoveItem(Item):
@@ -31,14 +27,12 @@ class MoveItem(Item):
     `moved` is called before, where this bridge has done it.
     """
 
-    __slots__ = ("done", "messages")
+    __slots__ = ("done",)
 
     def __init__(
         self, messages: Sequence[Addressed], done: Finish, wanted: Callable[[], bool], moved: Callable[[], None] | None = None
     ) -> None:
-        address, message = messages[0] if messages else _NOTHING
-        super().__init__(address, message, done if moved is None else partial(_both, moved, done), wanted)
-        self.messages = messages
+        super().__init__(messages, done if moved is None else partial(_both, moved, done), wanted)
         self.done = done
 
     def gone(self) -> None:
@@ -61,8 +55,9 @@ class MovePublisher(Publisher):
         metrics: Metrics,
         failed: Callable[[str, BaseException], None],
         prepare: Callable[[], None] = lambda: None,
+        anew: Callable[[Addressed], Addressed] = lambda place: place,
     ) -> None:
-        super().__init__(broker, mover, metrics, failed, prepare)
+        super().__init__(broker, mover, metrics, failed, prepare, anew)
         self.name = "level mover"
         self._mover = mover
 

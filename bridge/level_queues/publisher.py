@@ -21,8 +21,8 @@ from ..workers import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ...core.message import Message
     from ..metrics import Metrics
+    from .places import Addressed
 
 log = structlog.get_logger()
 
@@ -40,15 +40,14 @@ ALONE = 2.0
 class Item:
     """One message for a level queue. It is tried again, with growing waits, while it is `wanted`.
 
-    In its place before the others for its queue; or by itself, where the broker rejected this one.
+    In its place before the others for its queue; or by itself, where the broker rejected this one. (A subclass may bear several, or none.)
     `landed` is called once it is confirmed, on any thread, and must not block; `gone` in its place where another bridge has it.
     """
 
-    __slots__ = ("address", "landed", "message", "number", "wanted")
+    __slots__ = ("landed", "messages", "number", "wanted")
 
-    def __init__(self, address: str, message: Message, landed: Callable[[], None], wanted: Callable[[], bool]) -> None:
-        self.address = address
-        self.message = message
+    def __init__(self, messages: Sequence[Addressed], landed: Callable[[], None], wanted: Callable[[], bool]) -> None:
+        self.messages = messages
         self.landed = landed
         self.wanted = wanted
         self.number = 0
@@ -56,6 +55,11 @@ class Item:
     def gone(self) -> None:
         """What it was made of belongs to another bridge."""
         self.landed()
+
+    @property
+    def address(self) -> str:
+        """Behind which queue it waits."""
+        return self.messages[0][0] if self.messages else ""
 
     @property
     def tag(self) -> bytes:
@@ -80,6 +84,7 @@ class Publisher(Worker):
     """Publishes in the order of `submit`.
 
     `prepare` is called before each connection, and raises NotConnected where there can be none; and again where a queue is missing, which it makes.
+    `anew` says where a message belongs that could not be published when it was to be.
     """
 
     def __init__(
@@ -89,10 +94,12 @@ class Publisher(Worker):
         metrics: Metrics,
         failed: Callable[[str, BaseException], None],
         prepare: Callable[[], None] = lambda: None,
+        anew: Callable[[Addressed], Addressed] = lambda place: place,
     ) -> None:
         super().__init__("level publisher", failed)
         self._broker = broker
         self._prepare = prepare
+        self._anew = anew
         self._sink = sink
         self._metrics = metrics
         self._retry = Backoff(first=0.1, cap=60.0)
@@ -175,7 +182,7 @@ class Publisher(Worker):
                 self._prepare()
 
     def _send(self, batch: Sequence[Item]) -> None:
-        cast("Sink", self._sink).publish([Outgoing(item.tag, item.address, item.message) for item in batch])
+        cast("Sink", self._sink).publish([Outgoing(item.tag, *item.messages[0]) for item in batch])
 
     def _next(self) -> list[Item] | None:
         """What is to be published now, empty where nothing was for long; None when stopping and nothing is left."""
@@ -237,6 +244,8 @@ class Publisher(Worker):
         for refusal in self._refusals.values():
             if refusal.items and refusal.retry_at <= now:
                 waiting, refusal.items = sorted(refusal.items), []
+                for item in waiting:
+                    item.messages = [self._anew(place) for place in item.messages]
                 self._items.extendleft(reversed(waiting))
 
     def _confirmed(self, outcomes: Sequence[Outcome]) -> None:

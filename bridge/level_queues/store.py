@@ -7,7 +7,6 @@ bridge is its ledger alone: rows that are in no file yet.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,11 +22,10 @@ from ...core.recurrence import following
 from ...core.schedule import Schedule
 from ...core.store import Answer, Counts, Put, Record, Refuse, StoreFull, Told, Withdraw
 from ..clock import Clock, wall_clock
-from ..intake.planner import carrier
 from .claims import Claims, named
 from .countdown import Countdown
 from .doors import Doors
-from .envelope import Envelope, pack
+from .envelope import Envelope
 from .ids import ENDED
 from .moving import MoveItem
 from .publisher import Item
@@ -41,19 +39,16 @@ if TYPE_CHECKING:
 
     from ...adapters.log import Log
     from ...core.ledger import Event
-    from ...core.levels import Levels
     from ...core.message import Message
     from ...core.store import Came, Change, Due, Held, Settled
     from ...core.time_index import TimeIndex
     from .doors import Publishing
     from .ids import Claim, Fate
     from .passage import Finish, Taken
+    from .places import Addressed, Places
     from .waiting import Entry
 
 log = structlog.get_logger()
-
-_ORDER_BITS = 20
-_ORDER_MASK = (1 << _ORDER_BITS) - 1
 
 DAY = 86_400_000
 
@@ -64,19 +59,16 @@ ENDING = 5.0
 class LevelQueues(Unindexed):
     """`core.store.Store` on the level queues of one broker.
 
-    `addresses` are those of the levels, level 0 first, `dead_letters` that of the queue for dead letters without a destination. `journal` keeps
-    the ledger's rows until they are in files; nothing else of it is used. `lanes` are the brokers to which this bridge can deliver; `wake` tells
-    a lane that something for it has come into memory. `mover` makes moves, where the broker has transactions: then what the lane `moving` delivers
-    is finished with its delivery (see moving.py). `down` says when this bridge did not run. `exact` are the routes whose tokens name one message each.
+    `journal` keeps the ledger's rows until they are in files; nothing else of it is used. `lanes` are the brokers to which this bridge can deliver;
+    `wake` tells a lane that something for it has come into memory. `mover` makes moves, where the broker has transactions: then what the lane `moving`
+    delivers is finished with its delivery (see moving.py). `down` says when this bridge did not run. `exact` are the routes whose tokens name one message each.
     `pending` says how many messages wait, as the broker counts, when so many are in memory. `log` is the log of ids, where the broker can keep one:
     then messages can be cancelled and replaced, and a cancel waits for its message for `memory` ms.
     """
 
     def __init__(
         self,
-        levels: Levels,
-        addresses: Sequence[str],
-        dead_letters: str,
+        places: Places,
         publisher: Publishing,
         journal: TimeIndex,
         *,
@@ -91,15 +83,14 @@ class LevelQueues(Unindexed):
         log: Log | None = None,
         memory: int = DAY,
     ) -> None:
-        super().__init__(dead_letters)
-        self.levels = levels
+        super().__init__(places.shelf)
+        self.places = places
         self._pending = pending
         self._mover = mover
         self._moving = moving
         self._clock = clock
         self._down = down
         self.journal = journal
-        self._addresses = addresses
         self._publisher = publisher
         self._lanes = lanes
         self._wake = wake
@@ -108,7 +99,6 @@ class LevelQueues(Unindexed):
         self._told_of: set[str] = set()
         self._lock = threading.Lock()
         self._series: WeakValueDictionary[Record, Finish] = WeakValueDictionary()
-        self._orders = itertools.count()
         self.doors = Doors(publisher, journal, exact)
 
     @property
@@ -123,7 +113,7 @@ class LevelQueues(Unindexed):
 
         What comes again is recognised as `Doors` says; what is not is delivered again, under the same id where tokens are exact.
         """
-        items: list[tuple[str, Message]] = []
+        items: list[Addressed] = []
         told: list[Told] = []
         source = came.source if came else ""
         exact = came.tokens if came and self.doors.exact(source) else [b""] * len(changes)
@@ -140,28 +130,14 @@ class LevelQueues(Unindexed):
             raise
         return answers
 
-    def _change(self, change: Put | Refuse, claim: Claim | None, now: int, items: list[tuple[str, Message]], told: list[Told]) -> None:
+    def _change(self, change: Put | Refuse, claim: Claim | None, now: int, items: list[Addressed], told: list[Told]) -> None:
         record = change.record
         told.append(Told("scheduled", now, record))
         if isinstance(change, Put):
-            items.append(self._at_level(Envelope(record, now, order=self._order(now), claim=claim)))
+            items.append(self.places.enter(record, claim, now))
             return
         told.append(Told("dead_lettered", now, record, reason=change.reason))
-        items.append(self._dead(record, change.forward, now, change.reason, change.detail))
-
-    def _order(self, now: int) -> int:
-        """Rises, also from one bridge to the next as far as their clocks agree."""
-        return now << _ORDER_BITS | next(self._orders) & _ORDER_MASK
-
-    def _at_level(self, envelope: Envelope) -> tuple[str, Message]:
-        remaining = envelope.record.schedule.due - envelope.since
-        return self._addresses[self.levels.fit(remaining)], pack(envelope)
-
-    def _dead(self, record: Record, forward: Record | None, now: int, reason: str, detail: str) -> tuple[str, Message]:
-        """A dead letter on its way to its own destination, or in the queue of those that have none."""
-        if forward is not None:
-            return self._at_level(Envelope(replace(forward, id=forward.id or record.id), now, order=self._order(now)))
-        return self._shelf, carrier(record, self._shelf, now, reason, detail).message
+        items.append(self.places.dead(record, change.forward, now, change.reason, change.detail))
 
     # From level to level: `passage.Onward`.
 
@@ -171,11 +147,11 @@ class LevelQueues(Unindexed):
         fate = self.claims.fate(envelope)
         if fate is not None and envelope.claim is not None:
             self._end(record, envelope.claim, fate, taken, done)
-        elif self.levels.fit(record.schedule.due - now):
-            self._insist([self._at_level(_hop(envelope, now))], taken, done)
+        elif (place := self.places.hop(envelope, now)) is not None:
+            self._insist([place], taken, done)
         elif record.lane not in self._lanes:
             self._unknown(record.lane)
-            self._insist([(self._addresses[1], pack(_hop(envelope, now)))], taken, done)
+            self._insist([self.places.round(envelope, now)], taken, done)
         elif self._is_copy(record, done):
             self.journal.tell([Told("replaced", now, record)], now)  # it was scheduled, as the other one was
             self._insist((), taken, done)
@@ -209,12 +185,13 @@ class LevelQueues(Unindexed):
     def aside(self, message: Message, taken: Taken, done: Finish) -> None:
         """See `passage.Onward`."""
         strange = Record(message=message, schedule=Schedule(due=0), lane="", address="", kind="refused")
-        dead = carrier(strange, self._shelf, 0, Reason.REJECTED_BY_BROKER, "no bridge put this message into a level queue")
-        self._insist([(self._shelf, dead.message)], taken, done)
+        self._insist(
+            [self.places.dead(strange, None, 0, Reason.REJECTED_BY_BROKER, "no bridge put this message into a level queue")], taken, done
+        )
 
     def put_again(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
         """See `passage.Onward`."""
-        self._insist([self._at_level(replace(envelope, since=now))], taken, done)
+        self._insist([self.places.again(envelope, now)], taken, done)
 
     def empty(self, taken: Taken, now: int) -> None:
         """See `passage.Onward`."""
@@ -227,7 +204,7 @@ class LevelQueues(Unindexed):
         self.claims.release()
         self._waiting.forget(taken)
 
-    def _insist(self, items: Sequence[tuple[str, Message]], taken: Taken, done: Finish) -> None:
+    def _insist(self, items: Sequence[Addressed], taken: Taken, done: Finish) -> None:
         """Publish, again and again, until all are confirmed or the broker gives their cause again; then their cause may be forgotten."""
         if self._mover is not None:
             self._mover.submit([MoveItem(items, done, lambda: not taken.lost)])
@@ -236,7 +213,7 @@ class LevelQueues(Unindexed):
             done()
             return
         last = Countdown(len(items), done)
-        self._publisher.submit([Item(address, message, last.one, lambda: not taken.lost) for address, message in items])
+        self._publisher.submit([Item([item], last.one, lambda: not taken.lost) for item in items])
 
     # What goes out.
 
@@ -285,18 +262,18 @@ class LevelQueues(Unindexed):
         if upcoming is not None:
             yield Told("scheduled", now, upcoming)
 
-    def _follow_up(self, entry: Entry, outcome: Settled, now: int) -> list[tuple[str, Message]]:
+    def _follow_up(self, entry: Entry, outcome: Settled, now: int) -> list[Addressed]:
         """What is to be confirmed before this record may be forgotten."""
-        items: list[tuple[str, Message]] = []
+        items: list[Addressed] = []
         if outcome.event == "dead_lettered" or outcome.forward is not None:
-            items.append(self._dead(entry.record, outcome.forward, now, outcome.reason, outcome.detail))
+            items.append(self.places.dead(entry.record, outcome.forward, now, outcome.reason, outcome.detail))
         if (upcoming := self._upcoming(entry, outcome)) is not None:
-            items.append(self._following(upcoming, entry.claim, now))
+            items.append(self.places.enter(upcoming, entry.claim, now))
         return items
 
     # What is finished with its delivery: `moving.Departures`.
 
-    def departing(self, key: bytes) -> tuple[bytes, Sequence[tuple[str, Message]]] | None:
+    def departing(self, key: bytes) -> tuple[bytes, Sequence[Addressed]] | None:
         """See `moving.Departures`."""
         entry = self._waiting.find(key)
         if entry is None:
@@ -304,17 +281,13 @@ class LevelQueues(Unindexed):
         now, schedule = self._clock(), entry.record.schedule
         upcoming = None if schedule.recurrence is None else following(schedule, now, self._down())
         entry.next = None if upcoming is None else replace(entry.record, schedule=upcoming)
-        return entry.finish.token, [self._following(entry.next, entry.claim, now)] if entry.next else []
+        return entry.finish.token, [self.places.enter(entry.next, entry.claim, now)] if entry.next else []
 
     def gone(self, key: bytes) -> None:
         """See `moving.Departures`."""
         entry = self._waiting.take(key)
         if entry is not None:
             entry.finish()
-
-    def _following(self, record: Record, claim: Claim | None, now: int) -> tuple[str, Message]:
-        """The next occurrence, at its level."""
-        return self._at_level(Envelope(record, now, order=self._order(now), claim=claim))
 
     # What is cancelled or replaced.
 
@@ -394,7 +367,3 @@ class LevelQueues(Unindexed):
     def close(self) -> None:
         """See `core.store.Store.close`. The threads have ended by then."""
         self.journal.close()
-
-
-def _hop(envelope: Envelope, now: int) -> Envelope:
-    return replace(envelope, since=now, hops=envelope.hops + 1)

@@ -9,6 +9,7 @@ from delaybridge.adapters.base import Outgoing
 from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues.build import dead_letters, queues
 from delaybridge.bridge.level_queues.passage import Passage
+from delaybridge.bridge.level_queues.places import Places
 from delaybridge.bridge.level_queues.store import LevelQueues
 from delaybridge.core.durations import DEFAULT_LEVELS, parse_levels
 from delaybridge.core.levels import Levels
@@ -51,7 +52,7 @@ class Immediate:
 
     def submit(self, items: Sequence[Item]) -> None:
         self._landed = list(items)
-        self._sink.publish([Outgoing(b"%d" % number, item.address, item.message) for number, item in enumerate(items)])
+        self._sink.publish([Outgoing(b"%d" % number, *item.messages[0]) for number, item in enumerate(items)])
 
 
 class Stepped(LevelQueues):
@@ -63,9 +64,7 @@ class Stepped(LevelQueues):
         self.now = 0
         self.woken: list[tuple[str, int]] = []
         super().__init__(
-            TABLE,
-            [queue.name for queue in all_queues],
-            dead_letters("levels").name,
+            Places(TABLE, [queue.name for queue in all_queues], dead_letters("levels").name),
             Immediate(options),
             journal,
             lanes=lanes,

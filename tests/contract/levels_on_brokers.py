@@ -186,7 +186,7 @@ class OnBroker:
         wanted = Counter(_place(mark) for _, mark in marks)
         for place in wanted:
             wanted[place] += self._came[place]
-        self._parts.publisher.submit([Item(queue, pack(Envelope(mark, now)), lambda: None, lambda: True) for queue, mark in marks])
+        self._parts.publisher.submit([Item([(queue, pack(Envelope(mark, now)))], lambda: None, lambda: True) for queue, mark in marks])
         self._wait_for(wanted)
         found = self._store.due(MARKS, max(due for _, due in ways), len(marks), 1 << 20)
         self._store.settle([Settled(each.key, "expired", now) for each in found], now)

@@ -72,7 +72,7 @@ class Claiming(Stepped):
         self.move_on(self.now)
         for passage in self.passages:
             passage.close()
-        return sum(len(broker(self.name).queue(address)) for address in self._addresses)
+        return sum(len(broker(self.name).queue(address)) for address in self.places.addresses)
 
     def read(self) -> None:
         """Until all that stands in the log is read."""

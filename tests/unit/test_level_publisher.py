@@ -91,7 +91,7 @@ class Answers:
         self.all: list[str] = []
 
     def item(self, address: str, body: str, wanted: Callable[[], bool] = lambda: True) -> Item:
-        return Item(address, Message(body.encode()), lambda: self.all.append(body), wanted)
+        return Item([(address, Message(body.encode()))], lambda: self.all.append(body), wanted)
 
     def wait(self, count: int) -> list[str]:
         wait_until(lambda: len(self.all) >= count, f"{count} answers")
@@ -230,6 +230,23 @@ def test_a_queue_that_somebody_deleted_is_made_again(sink: Flaky) -> None:
     assert not failures
 
 
+def test_what_could_not_be_published_for_long_goes_where_it_belongs_by_then_in_its_order(sink: Flaky) -> None:
+    answers, failures = Answers(), []  # type: tuple[Answers, list[BaseException]]
+    sink.broken = True
+    publisher = Publisher(
+        "rabbit", sink, Metrics("0"), lambda _, error: failures.append(error), anew=lambda place: (f"after {place[0]}", place[1])
+    )
+    publisher.submit([answers.item("5s", "first"), answers.item("1s", "second"), answers.item("5s", "third")])
+    publisher.start()
+    sink.broken = False
+    assert answers.wait(3)
+    assert [place for place in sink.taken if place[0] == "after 5s"] == [("after 5s", b"first"), ("after 5s", b"third")]
+    assert {address for address, _ in sink.taken} == {"after 5s", "after 1s"}
+    publisher.stop()
+    assert publisher.join(10)
+    assert not failures
+
+
 def test_a_missing_queue_that_cannot_be_made_now_costs_no_connection(sink: Flaky) -> None:
     calls: list[int] = []
 
@@ -287,7 +304,7 @@ def test_an_answer_that_cannot_be_taken_ends_the_daemon_and_the_others_are_told(
     publisher.start()
     wait_until(lambda: publisher.connected, "a connection")
     sink.silent = True
-    publisher.submit([Item("1s", Message(b"first"), failing, lambda: True), answers.item("1s", "second")])
+    publisher.submit([Item([("1s", Message(b"first"))], failing, lambda: True), answers.item("1s", "second")])
     wait_until(lambda: len(sink.unanswered) == 2, "both")
 
     assert sink._confirm is not None

@@ -239,8 +239,8 @@ def test_what_is_delivered_leaves_nothing_behind_at_the_broker(store: Stepped, p
         delivered(store, take(store, now), now)
     store.close()
 
-    assert {name: len(broker(str(place)).queue(name)) for name in (*store._addresses, store._shelf)} == dict.fromkeys(
-        (*store._addresses, store._shelf), 0
+    assert {name: len(broker(str(place)).queue(name)) for name in (*store.places.addresses, store.places.shelf)} == dict.fromkeys(
+        (*store.places.addresses, store.places.shelf), 0
     )
 
 

@@ -87,7 +87,7 @@ def test_a_bridge_whose_level_refuses_is_not_ready_and_says_why(queues: Assemble
     assert queues.refusing == 0
 
     address = queues.addresses[1]
-    queues.publisher._keep([Item(address, Message(b""), lambda: None, lambda: True)], BackOff(Reason.REFUSED_BY_BROKER, "it is full"))
+    queues.publisher._keep([Item([(address, Message(b""))], lambda: None, lambda: True)], BackOff(Reason.REFUSED_BY_BROKER, "it is full"))
 
     check = queues.checks()[0]
     assert (check.name, check.ok, check.detail) == ("level publisher", False, f"{address}: refused_by_broker: it is full")
