@@ -102,6 +102,11 @@ class Cluster:
     def __init__(self, admin: Any) -> None:
         self._admin = admin
 
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Kafka's version, as far as its requests tell."""
+        return tuple(self._admin._manager.broker_version)  # noqa: SLF001 - nothing public says it
+
     def names(self) -> set[str]:
         """The names of all topics but Kafka's own."""
         return {each["name"] for each in self._admin.describe_topics() if not each.get("is_internal")}

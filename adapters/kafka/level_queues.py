@@ -2,7 +2,8 @@
 
 One topic for each level, of `level_partitions` partitions, with as many replicas as the cluster gives by default. A record is kept for two weeks
 longer than its level: so long may all bridges be down. Its time is the one that a bridge gave it: delays do not depend on the brokers' clocks.
-It may be as large as a request: what a source gave has to wait somewhere.
+It may be as large as a request: what a source gave has to wait somewhere. Of a bridge whose clock is a week behind a level takes nothing: Kafka would soon
+delete that as old.
 
 What is finished is deleted by the bridges, where they may. Else it would fill disks for these two weeks. And it would come again: only the group's offsets say
 that it is finished, and Kafka forgets them when a group has been without members for `offsets.retention.minutes`, 7 days by default.
@@ -33,6 +34,8 @@ _COMPACTED = {
     "cleanup.policy": "compact", "message.timestamp.type": "CreateTime", "delete.retention.ms": "86400000",
     "segment.ms": "3600000", "segment.bytes": "67108864", "min.cleanable.dirty.ratio": "0.1",
 }  # fmt: skip
+_OLD, _REFUSES_OLD = "message.timestamp.before.max.ms", (3, 6)
+"""The setting by which Kafka refuses records that are older than that, and the version since which it has it (KIP-937)."""
 _SPEED = ("segment.ms", "segment.bytes", "min.cleanable.dirty.ratio")
 """Settings of which others do no harm: they say how much a bridge has to read at its start."""
 
@@ -42,13 +45,15 @@ def group(level: str) -> str:
     return level.rpartition(".")[0]
 
 
-def settings(level: Level) -> dict[str, str]:
-    """What `apply` sets. Dead letters stay until somebody takes them away."""
+def settings(level: Level, version: tuple[int, ...]) -> dict[str, str]:
+    """What `apply` sets on a cluster of this version. Dead letters stay until somebody takes them away."""
     if level.name.endswith(IDS):
         return _COMPACTED
-    retention = FOR_EVER if level.name.endswith(DEAD_LETTERS) else str(level.wait + RETENTION)
-    kept = {"cleanup.policy": "delete", "retention.bytes": FOR_EVER, "retention.ms": retention}
-    return kept | {"message.timestamp.type": "CreateTime", "max.message.bytes": LARGEST}
+    kept = {"cleanup.policy": "delete", "retention.bytes": FOR_EVER, "message.timestamp.type": "CreateTime", "max.message.bytes": LARGEST}
+    if level.name.endswith(DEAD_LETTERS):
+        return kept | {"retention.ms": FOR_EVER}
+    old = {_OLD: str(RETENTION // 2)} if version >= _REFUSES_OLD else {}
+    return kept | {"retention.ms": str(level.wait + RETENTION)} | old
 
 
 class KafkaLevelQueues:
@@ -63,7 +68,7 @@ class KafkaLevelQueues:
     def plan(self) -> list[Step]:
         """See levelled.LevelDeclaration."""
         with opened(self._options) as cluster:
-            return self._steps(cluster.topics(self._names))
+            return self._steps(cluster)
 
     def apply(self) -> list[Step]:
         """See levelled.LevelDeclaration."""
@@ -71,8 +76,8 @@ class KafkaLevelQueues:
             there = cluster.topics(self._names, settings=False)
             for level in self._levels:
                 if level.name not in there:
-                    cluster.create(level.name, self._partitions(level), -1, settings(level))
-            return self._steps(cluster.topics(self._names))
+                    cluster.create(level.name, self._partitions(level), -1, settings(level, cluster.version))
+            return self._steps(cluster)
 
     def undo(self) -> list[Step]:
         """See levelled.LevelDeclaration. Stop the bridges first: a message that arrives between the last look and the end would be lost."""
@@ -120,11 +125,11 @@ class KafkaLevelQueues:
         cluster.delete(level.name)
         return Step(what, "", True)
 
-    def _steps(self, there: Mapping[str, Topic]) -> list[Step]:
-        return [self._step(level, there.get(level.name)) for level in self._levels]
+    def _steps(self, cluster: Cluster) -> list[Step]:
+        there = cluster.topics(self._names)
+        return [self._step(level, there.get(level.name), settings(level, cluster.version)) for level in self._levels]
 
-    def _step(self, level: Level, topic: Topic | None) -> Step:
-        wanted = settings(level)
+    def _step(self, level: Level, topic: Topic | None, wanted: Mapping[str, str]) -> Step:
         what = f"topic `{level.name}` holds {_contents(level)}"
         if topic is None:
             configs = [f"--config={key}={value}" for key, value in wanted.items()]
@@ -157,7 +162,7 @@ def _differs(topic: Topic, wanted: Mapping[str, str]) -> dict[str, str]:
 
 
 def _serves(key: str, value: str, wanted: str) -> bool:
-    if key in _SPEED:
+    if key in (*_SPEED, _OLD):  # topics from before this setting was made work as they did
         return True
     if value == wanted or not key.startswith(("retention", "max", "delete.retention")):
         return value == wanted

@@ -334,3 +334,12 @@ def test_a_topic_that_would_lose_messages_is_told_and_left_alone(url: str) -> No
     assert "differs in" in step.what
     assert "retention.ms" in step.command
     assert "cleanup.policy=delete" in step.command
+
+
+def test_a_level_refuses_what_is_so_old_by_its_bridges_clock_that_kafka_would_soon_delete_it(url: str) -> None:
+    levels = Levels(url, 3_600_000).apply()
+    week = 7 * 86_400_000
+    levels.put_at(now() - week + 60_000, "old", partition=0)
+    levels.put_at(now() - week - 60_000, "too old", partition=0)
+    assert levels.queues.depths() == [1]
+    levels.close()
