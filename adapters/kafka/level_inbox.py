@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kafka import OffsetAndMetadata
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
     from ..base import Received
     from ..levelled import Level
+
+
+HELD = 16 << 20
+"""Bytes of one level that are given out and not finished, after which it gives no more: what a destination refuses is held in memory."""
 
 
 def wall_clock() -> int:
@@ -39,6 +44,7 @@ class LevelInbox:
         self._read: dict[TopicPartition, int] = {}
         self._uncommitted: set[TopicPartition] = set()
         self._out: dict[bytes, LevelRecord] = {}
+        self._held: Counter[str] = Counter()
         self._reason: NotConnected | None = None
 
     # The inbox.
@@ -78,12 +84,13 @@ class LevelInbox:
                     for record in taken:
                         self._finished[record.partition].give(record.offset)
                         self._out[record.received.token] = record
+                        self._held[topic] += record.size
                     return taken
                 leaves = self._waiting.next_leave(topic, self._room)
                 self._changed[topic].wait(left if leaves is None else min(left, max(1, leaves - self._early[topic] // 2 - now) / 1000))
 
     def _room(self, partition: TopicPartition) -> int:
-        return self._finished[partition].room
+        return self._finished[partition].room if self._held[partition.topic] < HELD else 0
 
     def first_leaves(self, topic: str) -> int | None:
         """When the first of what is here of a topic leaves its level; None where that is nothing."""
@@ -149,9 +156,10 @@ class LevelInbox:
         with self._lock:
             for each in records:
                 if self._out.pop(each.received.token, None) is not None:
-                    if not (finished := self._finished[each.partition]).room:
+                    if not self._room(each.partition):
                         self._changed[each.partition.topic].notify_all()
-                    finished.finish(each.offset)
+                    self._finished[each.partition].finish(each.offset)
+                    self._held[each.partition.topic] -= each.size
                     if not committed:
                         self._uncommitted.add(each.partition)
 
@@ -200,3 +208,6 @@ class LevelInbox:
                 self._read.pop(each, None)
                 self._uncommitted.discard(each)
             self._out = {token: record for token, record in self._out.items() if record.partition in self._finished}
+            self._held = Counter()
+            for record in self._out.values():
+                self._held[record.partition.topic] += record.size

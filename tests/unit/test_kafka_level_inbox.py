@@ -11,7 +11,7 @@ from kafka import TopicPartition
 from delaybridge.adapters.base import Received
 from delaybridge.adapters.kafka import level_inbox
 from delaybridge.adapters.kafka.finished import OUT
-from delaybridge.adapters.kafka.level_inbox import LevelInbox
+from delaybridge.adapters.kafka.level_inbox import HELD, LevelInbox
 from delaybridge.adapters.kafka.records import Origin
 from delaybridge.adapters.levelled import EARLY, Level
 from delaybridge.core.message import Message
@@ -21,12 +21,12 @@ WAIT, T0 = 1_000, 1_750_000_000_000
 PATIENCE = 10.0
 
 
-def inbox(*sent: int) -> LevelInbox:
+def inbox(*sent: int, body: bytes = b"x") -> LevelInbox:
     """With a partition that is ours, and records of it."""
     opened = LevelInbox([Level("level", WAIT)])
     opened.open(ONE, None)
     origin = Origin(ONE.topic, ONE.partition, b"i" * 16, "", False)
-    records = [Received(Message(b"x"), "", origin.token(offset, 0), True, at) for offset, at in enumerate(sent)]
+    records = [Received(Message(body), "", origin.token(offset, 0), True, at) for offset, at in enumerate(sent)]
     opened.put({ONE: records}, lambda: {ONE: len(sent)})
     return opened
 
@@ -48,3 +48,20 @@ def test_whoever_waits_for_room_goes_on_when_something_is_finished() -> None:
         held.finish(out[:2])
         assert [each.offset for each in waiting.result()] == [OUT]
         assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_of_large_messages_fewer_are_given_out_at_a_time() -> None:
+    held = inbox(*[T0] * 6, body=bytes(HELD // 4))
+    out = [record for _ in range(6) for record in held.leaving("level", 1, 0)]
+    assert [each.offset for each in out] == [0, 1, 2, 3]
+    with ThreadPoolExecutor(1) as pool:
+        began = time.monotonic()
+        waiting = pool.submit(held.leaving, "level", 1, PATIENCE)
+        held.finish(out[:1])
+        assert [each.offset for each in waiting.result()] == [4]
+        assert time.monotonic() - began < PATIENCE / 2
+    held.forget({ONE})
+    held.open(ONE, None)
+    origin = Origin(ONE.topic, ONE.partition, b"i" * 16, "", False)
+    held.put({ONE: [Received(Message(b"x"), "", origin.token(9, 0), True, T0)]}, lambda: {ONE: 10})
+    assert [each.offset for each in held.leaving("level", 1, 0)] == [9]
