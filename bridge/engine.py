@@ -23,7 +23,7 @@ from .delivery.pauses import Pauses
 from .downtimes import at_the_start
 from .intake.intake import Intake
 from .intake.planner import Planner, Route
-from .ledger.files import highest
+from .ledger.files import highest, marked
 from .ledger.worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
 from .level_queues.moving import DepartureSink
@@ -268,7 +268,7 @@ def open_journal(config: configuration.Config) -> TimeIndex:
     """Open the time index of a configuration; with level queues it holds nothing but ledger rows. Raises StoreLocked and StoreError.
 
     It is the same for both kinds of store: so its rows go on being numbered where they were, and `migrate-store` cannot run beside a bridge.
-    Where it is new and the ledger is not, too: else files would be written over, and audits find numbers twice.
+    Where it is new and the ledger is not, too, and where it is an older state of itself: else files would be written over, and audits find numbers twice.
     """
     return TimeIndex(
         config.store.path,
@@ -277,21 +277,28 @@ def open_journal(config: configuration.Config) -> TimeIndex:
         min_free_disk=config.store.min_free_disk,
         max_bytes=config.store.max_size,
         recent_tokens=RECENT_TOKENS,
-        first_row=lambda: _first_row(config),
+        next_row=lambda row: _next_row(config, row),
     )
 
 
-def _first_row(config: configuration.Config) -> int:
-    last = highest(config.ledger_path, config.bridge)
-    if last:
+def _next_row(config: configuration.Config, row: int) -> int:
+    """The number for the store's next ledger row, `row` or a higher one. Of a store that has written some, the mark says enough."""
+    new = row == 1
+    last = (highest if new else marked)(config.ledger_path, config.bridge)
+    if last < row:
+        return row
+    if new:
         waited = "" if config.store.kind == "level_queues" else "what waited there, and "
-        log.warning(
+        event, meaning = (
             "ledger_without_its_store",
-            ledger=str(config.ledger_path),
-            bridge=config.bridge,
-            rows=last,
-            meaning=f"the store is new, so the one of these rows is lost: {waited}rows that were in no file yet",
+            f"the store is new, so the one of these rows is lost: {waited}rows that were in no file yet",
         )
+    else:
+        event = "ledger_ahead_of_its_store"
+        meaning = (
+            "the store is an older one, as from a backup: what has ended since is delivered again, and what was taken in since is lost"
+        )
+    log.warning(event, ledger=str(config.ledger_path), bridge=config.bridge, rows=last, meaning=meaning)
     return last + 1
 
 

@@ -139,10 +139,14 @@ def highest(root: Path, bridge: str) -> int:
     """The highest number of a bridge's rows that are in files, or were; 0 where there are none. Reads the names of all files."""
     name = re.compile(rf"{re.escape(bridge)}-(\d+)-(\d+)\.parquet")
     found = (name.fullmatch(file.name) for file in root.glob(f"date=*/hour=*/{bridge}-*.parquet"))
-    marked = 0
+    return max([marked(root, bridge), *(int(each[2]) for each in found if each)])
+
+
+def marked(root: Path, bridge: str) -> int:
+    """The number up to which a bridge's rows are in files, as its mark says; 0 where there is none."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it is not ours
-        marked = int(json.loads(_mark(root, bridge).read_text())["sequence"])
-    return max([marked, *(int(each[2]) for each in found if each)])
+        return int(json.loads(_mark(root, bridge).read_text())["sequence"])
+    return 0
 
 
 def by_hour(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -38,8 +38,8 @@ class TimeIndex:
     `bridge` is the name in the ledger rows. Ids that producers chose are remembered for `memory_ms` after their end, early withdrawals as long;
     `recent_tokens` is how many of a source's latest tokens are kept at least. Below `min_free_disk` bytes of free space, as `free_bytes` tells
     it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. With `max_bytes` both are as on a disk of that size.
-    `first_row` is asked for the number of the first ledger row of a store that was never written to. Raises StoreLocked where another process is
-    at work there.
+    `next_row` is given the number that the next ledger row would have, and returns a higher one where those from there on are in files already. Raises
+    StoreLocked where another process is at work there.
     """
 
     cancels = indexed = True
@@ -55,7 +55,7 @@ class TimeIndex:
         max_bytes: int | None = None,
         reserve_bytes: int = 64 * _MIB,
         free_bytes: Callable[[], int] | None = None,
-        first_row: Callable[[], int] = lambda: 1,
+        next_row: Callable[[int], int] = lambda row: row,
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ class TimeIndex:
         try:
             with translated():
                 self._state = State(
-                    self._db, self._disk, watermark, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens, first_row=first_row
+                    self._db, self._disk, watermark, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens, next_row=next_row
                 )
         except BaseException:
             self._db.close()

@@ -67,6 +67,12 @@ class Outbox:
         first = max(self.first, min(up_to + 1, change.numbers.row))
         change.then.append(lambda: self._start_at(first))
 
+    def skip(self, change: Change, row: int) -> None:
+        """Drop all rows, and number those that come from there on."""
+        self.forget(change, change.numbers.row - 1)
+        change.numbers.row = row
+        change.then.append(lambda: self._start_at(row))
+
     def _start_at(self, first: int) -> None:
         self.first = first
 

@@ -53,7 +53,7 @@ class State:
         bridge: str,
         memory_ms: int,
         recent_tokens: int,
-        first_row: Callable[[], int],
+        next_row: Callable[[int], int],
     ) -> None:
         self.db = db
         self.disk = disk
@@ -61,8 +61,9 @@ class State:
         self._check_format()
         written = db.meta.get(keys.NUMBERS_KEY)
         self.numbers = Numbers.unpacked(written)
+        row = next_row(self.numbers.row)
         if written is None:
-            self.numbers.row = first_row()
+            self.numbers.row = row
         self.lanes = Lanes(db)
         self.held = HeldBack(db, self.lanes)
         self.made = MadeIds(db.meta.get(keys.TAG_KEY) or b"")
@@ -77,6 +78,15 @@ class State:
         self.compacting = threading.Lock()
         self._durable = self.numbers
         self.gone_bytes = 0
+        if row > self.numbers.row:
+            self._skip_to(row)
+
+    def _skip_to(self, row: int) -> None:
+        """Number ledger rows from there on, and drop those that are here: whoever had this store later has written them to files."""
+        change = self.change()
+        self.outbox.skip(change, row)
+        self.commit(change)
+        self.db.sync()
 
     def _check_format(self) -> None:
         found = self.db.meta.get(keys.FORMAT_KEY)
