@@ -304,7 +304,7 @@ class Producing(Protocol):
 
 @runtime_checkable
 class Examinable(Protocol):
-    """Optional ability of an adapter, for `doctor`: what keeps messages that are there from being read. What a broker does not tell is `ok`, and said."""
+    """Optional ability of an adapter, for `doctor`: what keeps messages from arriving, or from being read. What a broker does not tell is `ok`, and said."""
 
     def standstills(self, options: Any, routes: Sequence[Any], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
         """In what `routes` (validated `from` sections) read, at `addresses`, where messages go, and at `levels`; changes nothing. Raises AdapterError."""

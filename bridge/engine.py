@@ -287,18 +287,16 @@ def _next_row(config: configuration.Config, row: int) -> int:
     last = (highest if new else marked)(config.ledger_path, config.bridge)
     if last < row:
         return row
+    ledger = {"ledger": str(config.ledger_path), "bridge": config.bridge, "rows": last}
     if new:
         waited = "" if config.store.kind == "level_queues" else "what waited there, and "
-        event, meaning = (
-            "ledger_without_its_store",
-            f"the store is new, so the one of these rows is lost: {waited}rows that were in no file yet",
-        )
+        meaning = f"the store is new, so the one of these rows is lost: {waited}rows that were in no file yet"
+        log.warning("ledger_without_its_store", **ledger, meaning=meaning)
     else:
-        event = "ledger_ahead_of_its_store"
         meaning = (
             "the store is an older one, as from a backup: what has ended since is delivered again, and what was taken in since is lost"
         )
-    log.warning(event, ledger=str(config.ledger_path), bridge=config.bridge, rows=last, meaning=meaning)
+        log.warning("ledger_ahead_of_its_store", **ledger, meaning=meaning)
     return last + 1
 
 

@@ -75,7 +75,7 @@ TABLE: tuple[Metric, ...] = (
     ),
     Metric("ledger_backlog_rows", "gauge", (), "Rows of the ledger that are in no ledger file yet; they wait in the store."),
     Metric("intake_batch_size", "histogram", (), "Messages in one intake batch.", _BATCH),
-    Metric("publish_retries_total", "counter", (), "Messages published again after a failed attempt."),
+    Metric("publish_retries_total", "counter", (), "Attempts to publish that failed, and are made again."),
     Metric(
         "dead_letters_total",
         "counter",
@@ -84,7 +84,7 @@ TABLE: tuple[Metric, ...] = (
     ),
     Metric("duplicates_suppressed_total", "counter", (), "Redeliveries of a source that were recognised and not taken in twice."),
     Metric("broker_connected", "gauge", ("broker",), "1 while all of the bridge's connections to the broker stand, else 0."),
-    Metric("broker_reconnects_total", "counter", ("broker",), "Connections that were lost and made anew."),
+    Metric("broker_reconnects_total", "counter", ("broker",), "Connections that were lost."),
     Metric("config_reload_success_timestamp_seconds", "gauge", (), "When the configuration in force was read."),
     Metric("build_info", "gauge", ("version",), "Always 1; the version is in the label."),
 )

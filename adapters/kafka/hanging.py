@@ -52,7 +52,7 @@ class Look(NamedTuple):
 
 
 def findings(options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
-    """See base.Examinable. Topics that do not exist are left out."""
+    """See base.Examinable. In topics that do not exist nothing hangs."""
     bridges = f"{group(levels[0].name)}-" if levels else None
     with opened(options) as cluster:
         there = cluster.names()
@@ -60,7 +60,11 @@ def findings(options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str
         topics = there & (read | set(addresses) | {level.name for level in levels})
         seen = look(cluster, topics | ({OFFSETS} if levels else set()))
     found = [each for each in seen.hanging if each.open.partition.topic != OFFSETS or _bridge(each, bridges)]
-    return list(_told(seen._replace(hanging=found), bridges, ",".join(options.bootstrap_servers)))
+    missing = [
+        Finding(False, f"a route leads to topic `{name}`, which is not there", "create it, or correct the route")
+        for name in sorted(set(addresses) - there)
+    ]
+    return missing + list(_told(seen._replace(hanging=found), bridges, ",".join(options.bootstrap_servers)))
 
 
 def look(cluster: Cluster, topics: AbstractSet[str]) -> Look:

@@ -60,15 +60,18 @@ class RabbitAdapter:
     def standstills(
         self, options: RabbitMQ, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]
     ) -> list[Finding]:
-        """See base.Examinable: of levels, where there is a `management_url`. The rest `interception` looks at."""
-        del routes, addresses
+        """See base.Examinable: of levels, where there is a `management_url`. What routes read `interception` looks at."""
+        del routes
+        from .destinations import missing  # noqa: PLC0415 - only `doctor` needs it
+
+        found = missing(options.parameters("doctor"), addresses) if addresses else []
         if not levels or options.management_url is None:
-            return []
+            return found
         from .interception import management  # noqa: PLC0415 - the daemon's hot path needs no HTTP client
         from .level_doctor import findings  # noqa: PLC0415 - as above
 
         with management(options) as api:
-            return findings(api.queues(), levels)
+            return [*found, *findings(api.queues(), levels)]
 
     timed = True
 

@@ -69,7 +69,7 @@ app.add_typer(audit.commands, name="audit")
 
 
 def main() -> None:
-    """The console script."""
+    """All of the console script, but for what waits while it is imported: see command.py."""
     # httpx imports its own command line wherever rich is installed: a fifth of a second of each of our commands. It does without, as where rich is not.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # Python's way to say that a module cannot be imported
     if sys.stdout is None:  # it was closed: what is printed must fail, and no other file become standard output

@@ -17,21 +17,18 @@ commands = typer.Typer()
 @commands.command(epilog="Example: delaybridge run --config /etc/delaybridge/delaybridge.yaml")
 def run(config: ConfigOption = None, check: Annotated[bool, typer.Option("--check", help="Check the configuration only.")] = False) -> None:
     """Run the bridge. SIGTERM and SIGINT drain and stop it, a second one stops it at once; SIGHUP reloads the configuration."""
-    from ..signals import held_back
+    from ..config.file import checked, load
 
-    with held_back():
-        from ..config.file import checked, load
+    loaded = load(config)
+    if check:
+        typer.echo(checked(loaded))
+        return
+    from ..config.secrets import secrets
+    from ..daemon import run as run_daemon
+    from ..logs import configure
 
-        loaded = load(config)
-        if check:
-            typer.echo(checked(loaded))
-            return
-        from ..config.secrets import secrets
-        from ..daemon import run as run_daemon
-        from ..logs import configure
-
-        configure(loaded.logs, secrets(loaded))
-        raise typer.Exit(run_daemon(loaded))
+    configure(loaded.logs, secrets(loaded))
+    raise typer.Exit(run_daemon(loaded))
 
 
 @commands.command(epilog="Example: delaybridge check-config --show delaybridge.yaml")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .client import Client
 
 _SYNCS = 20
+_FILE = 64 << 10
+"""Bytes of a small ledger file."""
 _SLOW_SYNC_MS = 50
 """Every batch of messages waits for one sync: above this, lateness and throughput are the disk's."""
 
@@ -108,7 +110,9 @@ def _there(path: Path) -> Path:
 def _ledger(folder: Path) -> Finding:
     """The bridge delivers without its ledger's files, and keeps the rows until its disk is full."""
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_FILE))
+            file.flush()
             return Finding(True, f"the ledger can be written in {folder}")
     except OSError as error:
         fix = "set ledger.path to a directory, or to one that is to be made, in which the bridge's user may write"
@@ -267,7 +271,19 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")
     if reason := status.get("ledger", {}).get("error"):
         yield Finding(False, f"the daemon cannot write its ledger: {reason}", "mend that: the rows wait in its store, and are written then")
-    for lane in status.get("lanes", ()):
+    lanes = status.get("lanes", ())
+    for lane in lanes:
         for held in lane["held"]:
-            what = f"{lane['broker']}: {held['address']} takes no messages, and they are held back: {held['error']}"
-            yield Finding(False, what, "mend that; they are tried again by themselves, until `retry.give_up_after`")
+            yield _held(lane["broker"], held, [route["name"] for route in status.get("routes", ()) if route["paused"]])
+    for broker in sorted({each["broker"] for each in status.get("by_address", ())} - {lane["broker"] for lane in lanes}):
+        what = f"messages wait for a broker {broker!r}, which the daemon's configuration does not name"
+        yield Finding(False, what, "name it there until they are gone: `delaybridge status` shows for which addresses they are")
+
+
+def _held(broker: str, held: dict[str, Any], paused: Sequence[str]) -> Finding:
+    if held["retry_at"] is None:
+        which = f" ({', '.join(paused)})" if paused else ", which the configuration does not name any more"
+        what = f"{broker}: messages for {held['address']} wait, because their route is paused{which}"
+        return Finding(False, what, f"delaybridge resume {paused[0] if len(paused) == 1 else 'ROUTE'}")
+    what = f"{broker}: {held['address']} takes no messages, and they are held back: {held['error']}"
+    return Finding(False, what, "mend that; they are tried again by themselves, until `retry.give_up_after`")

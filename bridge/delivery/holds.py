@@ -19,7 +19,10 @@ ANSWERED = 60_000
 
 @dataclass(slots=True)
 class Hold:
-    """One held address. `since` and `last` are its first and its last refusal; `probing` while one record is out to see whether it works again."""
+    """One held address. `since` and `last` are its first and its last refusal; `probing` while one record is out to see whether it works again.
+
+    `told`: the log says that it refuses.
+    """
 
     attempts: int
     error: str
@@ -27,6 +30,7 @@ class Hold:
     retry_at: int
     in_flight: int = 0
     last: int = 0
+    told: bool = False
 
     @property
     def refused_for(self) -> int:

@@ -180,7 +180,8 @@ class Lane:
                 self.holds.turn(address)
             elif not hold.in_flight:
                 self.holds.free(address)
-                log.info("destination_free", lane=self.name, address=address)
+                if hold.told and not hold.probing:  # else what was behind it has been given up
+                    log.info("destination_free", lane=self.name, address=address)
 
     def _catch_up(self, address: str, share: int, now: int, publish: Publish) -> int:
         """Publish what is held behind an address, at most `share` of it; returns how many."""
@@ -321,11 +322,12 @@ class Lane:
         return None if upcoming is None else replace(due.record, schedule=upcoming)
 
     def _fail(self, due: Due, error: AdapterError, now: int) -> Held:
-        if due.record.address not in self.holds.addresses:
+        hold = self.holds.fail(due.record.address, str(error), now)
+        if not hold.told:
+            hold.told = True
             log.warning(
                 "destination_held", lane=self.name, address=due.record.address, error=str(error), action="tried again with growing waits"
             )
-        hold = self.holds.fail(due.record.address, str(error), now)
         if self._gives_up(hold):
             self._given_up.add(due.record.address)
         return Held(due.key, due.attempts + 1, str(error))

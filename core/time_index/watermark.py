@@ -9,6 +9,7 @@ flush or a compaction leaves some that nobody misses.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from contextlib import suppress
@@ -22,6 +23,8 @@ from .numbers import Numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 _WIDTH = 80
 _TABLES = (".sst", ".blob")
@@ -54,8 +57,8 @@ class Noted(NamedTuple):
 class Watermark:
     """The file `WRITTEN` in the database's directory.
 
-    It is locked while it is open, because looking takes no lock of RocksDB's. Raises StoreLocked where another process has it, StoreError where
-    it cannot be made.
+    It is locked while it is open, because looking takes no lock of RocksDB's. Raises StoreLocked where another process has it, OSError where this
+    user may not write there, StoreError where it cannot be made.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,6 +68,8 @@ class Watermark:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
+            if error.errno in _FORBIDDEN:
+                raise
             raise StoreError(str(error)) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

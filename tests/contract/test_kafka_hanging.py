@@ -39,7 +39,7 @@ def world(kafka: Broker) -> Iterator[World]:
 def found(world: World, *routes: str, **options: str) -> list[Finding]:
     """What `doctor` is told of these routes' topics, of a destination and of levels."""
     endpoints = [Endpoint(topic=topic) for topic in routes]
-    return adapter.standstills(world.levels.user.options(**options), endpoints, [world.destination, named("missing")], world.levels.levels)
+    return adapter.standstills(world.levels.user.options(**options), endpoints, [world.destination], world.levels.levels)
 
 
 def well(findings: list[Finding]) -> bool:
@@ -58,6 +58,12 @@ def test_where_all_have_ended_nothing_hangs(world: World) -> None:
     bridge.move(taken(bridge, 1), world.destination)
     assert bridge.words(1) == ["confirmed"]
     assert found(world) == [Finding(True, "no transaction hangs in the 3 topics that were looked at")]
+
+
+def test_a_destination_that_is_not_there_is_told(world: World) -> None:
+    missing = named("missing")
+    first, *_ = adapter.standstills(world.levels.user.options(), [], [world.destination, missing], [])
+    assert first == Finding(False, f"a route leads to topic `{missing}`, which is not there", "create it, or correct the route")
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])

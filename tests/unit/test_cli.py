@@ -322,7 +322,7 @@ def test_an_unknown_broker_is_a_usage_error() -> None:
 
 
 def test_doctor_is_content_with_a_ready_daemon(daemon: Daemon) -> None:
-    daemon.on("GET /api/v1/status", STATUS | {"lanes": []})
+    daemon.on("GET /api/v1/status", STATUS | {"lanes": [], "by_address": []})
 
     told = call("doctor", "-o", "json")
 

@@ -271,6 +271,41 @@ def test_a_destination_that_takes_nothing_is_told_though_the_daemon_is_ready(tmp
 
 
 @pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("paused", "which", "fix"),
+    [
+        (["jobs"], " (jobs)", "delaybridge resume jobs"),
+        (["jobs", "mails"], " (jobs, mails)", "delaybridge resume ROUTE"),
+        ([], ", which the configuration does not name any more", "delaybridge resume ROUTE"),
+    ],
+)
+def test_what_waits_for_a_paused_route_is_told_with_how_to_resume_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: list[str], which: str, fix: str
+) -> None:
+    held = {"address": "/queues/out", "attempts": 0, "error": "paused", "retry_at": None}
+    routes = [{"name": name, "paused": True} for name in paused] + [{"name": "other", "paused": False}]
+    status = Somebody().status() | {"lanes": [{"broker": "rabbit", "held": [held]}], "routes": routes}
+    monkeypatch.setattr(Somebody, "status", lambda _: status)
+
+    found = list(doctor.findings(config(tmp_path), Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
+
+    assert found[-1] == Finding(False, f"rabbit: messages for /queues/out wait, because their route is paused{which}", fix)
+
+
+@pytest.mark.usefixtures("asked")
+def test_messages_for_a_broker_that_is_not_in_the_configuration_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [{"broker": name, "address": "out", "pending": 1} for name in ("old", "rabbit", "old")]
+    status = Somebody().status() | {"lanes": [{"broker": "rabbit", "held": []}], "by_address": waiting}
+    monkeypatch.setattr(Somebody, "status", lambda _: status)
+
+    found = list(doctor.findings(config(tmp_path), Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
+
+    assert [each.what for each in found if not each.ok and "wait for" in each.what] == [
+        "messages wait for a broker 'old', which the daemon's configuration does not name"
+    ]
+
+
+@pytest.mark.usefixtures("asked")
 def test_a_daemon_that_cannot_write_its_ledger_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be another user than who asks."""
     status = Somebody().status() | {"ledger": {"backlog": 1, "error": "Permission denied"}}

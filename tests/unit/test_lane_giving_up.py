@@ -266,3 +266,34 @@ def test_a_dead_letter_tells_how_often_it_was_tried(bench: Bench) -> None:
 
     assert [dead.attempts for dead in bench.store.dead_letters(10)] == [3]
     assert [row.attempts for row in bench.store.outbox(10) if row.event == "dead_lettered"] == [3]
+
+
+def _told(bench: Bench, now: int, *answers: BackOff | None) -> list[str]:
+    """What the log says of the destination while its next tries are answered so, a minute apart."""
+    with structlog.testing.capture_logs() as logs:
+        for later, answer in enumerate(answers):
+            bench.tick(now + later * 60_000)
+            bench.answer(answer)
+            bench.tick(now + later * 60_000)
+        bench.tick(now + len(answers) * 60_000)
+    return [line["event"] for line in logs if line["event"].startswith("destination_")]
+
+
+def test_a_destination_is_told_as_free_once_it_takes_messages_and_not_where_what_waited_was_given_up(bench: Bench) -> None:
+    bench.put("a", T0)
+    assert _told(bench, T0, REFUSED, None) == ["destination_held", "destination_free"]
+    bench.put("b", T0 + 200_000)
+    assert _told(bench, T0 + 200_000, REFUSED, REFUSED, REFUSED) == ["destination_held"]
+    assert bench.store.counts().shelved == 1
+    assert bench.holds.addresses == {}
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["restart", "pause"])
+def test_a_destination_that_refuses_is_told_also_after_a_pause_and_after_a_restart(bench: Bench, restarted: bool) -> None:
+    bench.put("a", T0, address="full")
+    if restarted:
+        bench.holds.restore("full", 3, str(REFUSED), T0)
+    else:
+        bench.holds.pause("full")
+        bench.holds.resume()
+    assert _told(bench, T0, REFUSED) == ["destination_held"]

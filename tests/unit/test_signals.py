@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+import sys
 
 import pytest
-from fake_daemon import call
 
-from delaybridge.bridge.config import file as configuration_file
-from delaybridge.bridge.config.file import ConfigError
+from delaybridge.bridge import command as console_script
 from delaybridge.bridge.signals import SIGNALS, handled, held_back
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def blocked() -> set[int]:
@@ -31,23 +26,19 @@ def test_a_signal_that_comes_too_early_is_told_once_it_can_be_handled(number: si
     assert told == [number, number]
 
 
+@pytest.mark.parametrize(("command", "waits"), [("run", True), ("status", False)])
+def test_signals_to_a_bridge_wait_from_before_its_commands_are_imported(monkeypatch: pytest.MonkeyPatch, command: str, waits: bool) -> None:
+    seen: list[set[int]] = []
+    monkeypatch.setattr(sys, "argv", ["delaybridge", command])
+    monkeypatch.setattr("delaybridge.bridge.cli.main", lambda: seen.append(blocked()))
+    console_script.main()
+    assert [set(SIGNALS) <= mask for mask in seen] == [waits]
+    assert not blocked() & set(SIGNALS)
+
+
 def test_afterwards_signals_do_what_they_did_before() -> None:
     handlers, mask = [signal.getsignal(number) for number in SIGNALS], blocked()
     with held_back(), handled(lambda *_: None):
         pass
 
     assert ([signal.getsignal(number) for number in SIGNALS], blocked()) == (handlers, mask)
-
-
-def test_run_holds_signals_back_before_it_reads_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[set[int]] = []
-
-    def load(_: Path | None) -> None:
-        seen.append(blocked())
-        raise ConfigError(["enough"])
-
-    monkeypatch.setattr(configuration_file, "load", load)
-
-    assert call("run").exit_code == 78
-    assert set(SIGNALS) <= seen[0]
-    assert not set(SIGNALS) & blocked()
