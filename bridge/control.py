@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..adapters.base import NotConnected, Observable, Outcome, Outgoing, Producing, Received, Source
+from ..core.durations import HOUR_MS
 from ..core.recurrence import upcoming
 from ..core.store import Answer, DeadLetter, Page, Pending, Put, Query, Record, Refuse
 from . import plugins
 from .delivery.holds import NEVER
-from .ledger.files import HOUR_MS
 from .text import instant
 from .views import (
     AddressStatus,

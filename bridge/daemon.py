@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from ..core.durations import HOUR_MS
 from ..core.store import StoreError, StoreLocked
 from . import tuning
 from .clock import wall_clock
 from .engine import Engine
-from .ledger.files import HOUR_MS
 from .metrics import Gauges, Metrics
 from .plugins import UnusableAdapter, traits
 from .signals import handled

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from ..core.downtimes import NONE, Downtimes
-from .ledger.durable import replace_text
+from .durable import replace_text
 
 if TYPE_CHECKING:
     from pathlib import Path

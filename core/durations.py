@@ -18,8 +18,10 @@ EARLIEST_INSTANT = 100_000_000_000
 LATEST_INSTANT = 253_402_300_799_999
 """The last millisecond of the year 9999, as far as RFC 3339 reaches."""
 
+HOUR_MS = 3_600_000
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = (604_800_000, 86_400_000, 3_600_000, 60_000, 1_000)  # w d h m s; both patterns end in a smaller part
+_UNITS = (604_800_000, 86_400_000, HOUR_MS, 60_000, 1_000)  # w d h m s; both patterns end in a smaller part
 _NUMBER = "([0-9]{1,15})"
 _WORDS = re.compile(f"(?=[0-9])(?:{_NUMBER}w)?(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m(?!s))?(?:{_NUMBER}s)?(?:{_NUMBER}ms)?")
 _ISO = re.compile(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ..core.durations import LATEST_INSTANT, parse_duration
+from ..core.durations import HOUR_MS, LATEST_INSTANT, parse_duration
 from .findings import FINDINGS
-from .question import HOUR_MS, Question
+from .question import Question
 from .verdict import Allowance, allowance
 
 if TYPE_CHECKING:

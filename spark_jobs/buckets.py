@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from ..core.durations import HOUR_MS
 from .codes import first, word
 from .frames import none_of
-from .question import HOUR_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

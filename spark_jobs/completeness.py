@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from ..core.durations import HOUR_MS
 from .columns import UnusableInput
-from .question import HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

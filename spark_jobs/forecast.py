@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ..core.durations import LATEST_INSTANT
+from ..core.durations import HOUR_MS, LATEST_INSTANT
 from .arguments import conf_option, instant
 from .command import printed, told_by
 from .forecasting import minutes, occurrences, pending, screen, told
 from .forecasting.minutes import MINUTE_MS
 from .frames import keep
 from .hadoop import Folder
-from .question import HOUR_MS
 from .runs import Run
 from .terminal import shown
 from .verdict import EXIT_CODES

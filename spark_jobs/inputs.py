@@ -14,13 +14,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from ..core.durations import LATEST_INSTANT
+from ..core.durations import HOUR_MS, LATEST_INSTANT
 from ..core.ledger import EVENTS
 from . import marks
 from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
 from .hadoop import Folder
 from .overlaps import seen_once
-from .question import HOUR_MS
 from .session import cause
 
 if TYPE_CHECKING:

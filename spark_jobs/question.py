@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-HOUR_MS = 3_600_000
-
 
 @dataclass(frozen=True, slots=True)
 class Question:

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..ledger.durable import put_in_place
+from ..durable import put_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...core.store import StoreError
-from ..ledger.durable import put_in_place
+from ..durable import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,10 +41,8 @@ class Pauses:
         self._resumed()
 
     def _save(self, routes: set[str]) -> None:
-        unfinished = self._file.with_suffix(".tmp")
         try:
-            unfinished.write_bytes(msgspec.json.encode(sorted(routes)))
-            put_in_place(unfinished, self._file)
+            replace_text(self._file, msgspec.json.encode(sorted(routes)).decode())
         except OSError as error:
             raise StoreError(f"which routes are paused cannot be written, so nothing was changed: {error}") from error
 

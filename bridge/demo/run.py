@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 
 from ...adapters.memory import Memory, broker
+from ...core.durations import HOUR_MS
 from ..clock import wall_clock
 from ..config import Config
 from ..engine import Engine
-from ..ledger.files import HOUR_MS
 from ..metrics import Metrics
 from . import books, tables
 from .arrivals import Arrivals

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from ...core.recurrence import missed, resumed
 from ...core.schedule import Recurrence
+from ..ledger import parquet
 from .convert import delivery
 from .errors import problem
 
@@ -150,8 +151,7 @@ def backlog(control: ControlPort, emit: Emit) -> None:
     """Every pending record as one row, in Arrow's IPC stream format."""
     import pyarrow as pa  # noqa: PLC0415 - 200 ms that a start need not pay
 
-    types = {"string": pa.string(), "int64": pa.int64(), "bool": pa.bool_(), "timestamp_ms": pa.timestamp("ms", "UTC")}
-    schema = pa.schema([pa.field(name, types[kind], nullable) for name, kind, nullable in _COLUMNS])
+    schema = parquet.schema(_COLUMNS)
     status = control.status()
     same = (status.bridge, status.now)
     rest = iter(control.pending())

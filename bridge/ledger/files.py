@@ -13,13 +13,13 @@ import contextlib
 import json
 import re
 from collections import defaultdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from ...core.durations import HOUR_MS
 from ...core.ledger import COLUMNS, Row
-from .durable import put_in_place, replace_text, sync_directory
+from . import parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +32,6 @@ ROWS_PER_FLUSH = 50_000
 
 ROWS_AT_ONCE = 250
 """Rows that are read and turned into columns in one go: a fraction of a millisecond, for which a message that falls due may wait."""
-
-HOUR_MS = 3_600_000
 
 
 class Outbox(Protocol):
@@ -72,19 +70,19 @@ class LedgerFiles:
     def flush(self) -> int:
         """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
         intent = self._outbox.flush_intent()
-        folders: defaultdict[str, list[pa.Table]] = defaultdict(list)
+        hours: defaultdict[int, list[pa.Table]] = defaultdict(list)
         first = last = 0
         for rows in self._pages(intent[1] if intent else None):
             first, last = first or rows[0].sequence, rows[-1].sequence
-            for folder, part in by_hour(rows).items():
-                folders[folder].append(table_of(part))
+            for hour, part in by_hour(rows).items():
+                hours[hour].append(table_of(part))
             self._rest()
         if not last:
             return 0
         if intent is None:
             self._outbox.set_flush_intent(first, last)
-        for folder, tables in folders.items():
-            self._write(self.root / folder, f"{self._bridge}-{first:012d}-{last:012d}.parquet", tables)
+        for hour, tables in hours.items():
+            parquet.write(self.root, hour, f"{self._bridge}-{first:012d}-{last:012d}.parquet", tables)
         self._outbox.forget_outbox(last)
         return last - first + 1
 
@@ -116,23 +114,7 @@ class LedgerFiles:
         last = self._outbox.outbox_start() - 1
         if not last:
             return
-        # The ledger may have been moved away, or be another one now: then the mark's folder is made.
-        replace_text(_mark(self.root, self._bridge), json.dumps({"bridge": self._bridge, "sequence": last, "at_ms": at}))
-
-    def _write(self, folder: Path, name: str, tables: Sequence[pa.Table]) -> None:
-        import pyarrow as pa  # noqa: PLC0415 - a third of a second that the start need not wait for
-        import pyarrow.parquet as pq  # noqa: PLC0415 - as above
-
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / f".{name}.tmp"
-        pq.write_table(pa.concat_tables(tables), unfinished, compression="zstd")
-        put_in_place(unfinished, folder / name)
-        for directory in folder.parents[:3]:
-            sync_directory(directory)
-
-
-def _mark(root: Path, bridge: str) -> Path:
-    return root / "_reach" / f"{bridge}.json"
+        parquet.write_mark(self.root, self._bridge, {"bridge": self._bridge, "sequence": last, "at_ms": at})
 
 
 def highest(root: Path, bridge: str) -> int:
@@ -145,29 +127,26 @@ def highest(root: Path, bridge: str) -> int:
 def marked(root: Path, bridge: str) -> int:
     """The number up to which a bridge's rows are in files, as its mark says; 0 where there is none."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it is not ours
-        return int(json.loads(_mark(root, bridge).read_text())["sequence"])
+        return int(json.loads(parquet.mark_of(root, bridge).read_text())["sequence"])
     return 0
 
 
-def by_hour(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows by the folder of their event's hour."""
+def by_hour(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    """Rows by the hour of their event, counted from the epoch."""
     hours: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
         hours[row.event_time // HOUR_MS].append(row)
-    return {datetime.fromtimestamp(hour * 3600, UTC).strftime("date=%Y-%m-%d/hour=%H"): part for hour, part in hours.items()}
+    return hours
 
 
 def arrow_schema() -> pa.Schema:
     """The ledger's columns as an Arrow schema."""
-    import pyarrow as pa  # noqa: PLC0415 - see above
-
-    types = {"string": pa.string(), "int64": pa.int64(), "timestamp_ms": pa.timestamp("ms", tz="UTC")}
-    return pa.schema([pa.field(name, types[kind], nullable) for name, kind, nullable in COLUMNS])
+    return parquet.schema(COLUMNS)
 
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
     """Rows as an Arrow table in the ledger's schema."""
-    import pyarrow as pa  # noqa: PLC0415 - see above
+    import pyarrow as pa  # noqa: PLC0415 - a third of a second that the start need not wait for
 
     columns = zip(*(msgspec.structs.astuple(row) for row in rows), strict=True)
     schema = arrow_schema()

@@ -12,17 +12,14 @@ that is in its files, perhaps later than `at_ms`; null where it saw none. `copie
 from __future__ import annotations
 
 import base64
-import json
 from collections import defaultdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ...core.durations import LATEST_INSTANT
-from .durable import put_in_place, replace_text
-from .files import HOUR_MS, arrow_schema
+from ...core.durations import HOUR_MS, LATEST_INSTANT
+from . import parquet
+from .files import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,7 +138,9 @@ class ObservedFiles:
     def flush(self) -> None:
         """Write what there is. OSError where that fails; the rows that are in no file are kept."""
         for hour in list(self._hours):
-            self._write(self._root / datetime.fromtimestamp(hour * 3600, UTC).strftime("date=%Y-%m-%d/hour=%H"), self._hours[hour])
+            table = pa.Table.from_pylist(self._hours[hour], schema=SCHEMA)
+            parquet.write(self._root, hour, f"observed-{self._observer}-{self._files:06d}.parquet", [table])
+            self._files += 1  # not before: where the rows stay, they are written again, over what may be there of them
             del self._hours[hour]
         self._mark()
 
@@ -157,15 +156,7 @@ class ObservedFiles:
             "latest_ms": self._latest,
             "copies": self._copies,
         }
-        replace_text(self._root / "_reach" / f"observed-{self._observer}.json", json.dumps(told))
-
-    def _write(self, folder: Path, rows: list[dict[str, Any]]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"observed-{self._observer}-{self._files:06d}.parquet"
-        unfinished = folder / f".{name}.tmp"
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), unfinished, compression="zstd")
-        put_in_place(unfinished, folder / name)
-        self._files += 1  # not before: where the rows stay, they are written again, over what may be there of them
+        parquet.write_mark(self._root, f"observed-{self._observer}", told)
 
 
 def _within(told: int | None, least: int, most: int) -> int | None:

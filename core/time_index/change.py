@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ..durations import HOUR_MS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -92,7 +94,7 @@ class Change:
         """One more or one less pending."""
         self.totals["pending"] += difference
         self.by_address[record.lane, record.address] += difference
-        self.by_hour[record.schedule.due // 3_600_000] += difference
+        self.by_hour[record.schedule.due // HOUR_MS] += difference
 
     def event(
         self, event: Event, at: int, record: Record, record_id: str, lateness: int | None = None, attempts: int = 0, reason: str = ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ..durations import HOUR_MS
 from ..store import Due, Held, Record, Settled
 from . import keys
 from .change import Change, ledger_row
@@ -238,7 +239,7 @@ class Delivery:
             totals[event] += 1
             totals["pending"] -= 1
             by_address[record.lane, record.address] -= 1
-            by_hour[instant // 3_600_000] -= 1
+            by_hour[instant // HOUR_MS] -= 1
 
     def _settle_stray(self, change: Change, outcome: Settled, settled: dict[bytes, Record], now: int) -> None:
         found = self._state.read(outcome.key) if outcome.key not in settled else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from .. import store
+from ..durations import HOUR_MS
 from ..schedule import Schedule
 from ..store import Answer, Came, Put, Record, Refuse, Withdraw
 from . import keys
@@ -80,7 +81,7 @@ class Intake:
             due[key] = raw
             rows.append(ledger_row("scheduled", now, record, made_id(key)))
             by_address[where] += 1
-            by_hour[at // 3_600_000] += 1
+            by_hour[at // HOUR_MS] += 1
             arrived[track].append(key)
         change.numbers.arrival = arrival
         change.totals["scheduled"] += arrival - first

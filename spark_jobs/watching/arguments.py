@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...core.durations import HOUR_MS
 from .. import inputs
 from ..arguments import alias_option, conf_option, duration, instant, ledger_option, pairs_option, sla_option
-from ..question import HOUR_MS
 from .alerts import KINDS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.bridge.ledger.files import arrow_schema
 from delaybridge.bridge.ledger.observed import SCHEMA
-from delaybridge.spark_jobs.question import HOUR_MS
+from delaybridge.core.durations import HOUR_MS
 
 DAY = 24 * HOUR_MS
 T0 = 1_750_032_000_000

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 
 from delaybridge.bridge.ledger.files import table_of
 from delaybridge.bridge.ledger.observed import SCHEMA
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.core.ledger import Event, Row
-from delaybridge.spark_jobs.question import HOUR_MS, Question
+from delaybridge.spark_jobs.question import Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from delaybridge.bridge.ledger.files import arrow_schema
 from delaybridge.bridge.ledger.observed import SCHEMA
-from delaybridge.spark_jobs.question import HOUR_MS
+from delaybridge.core.durations import HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from delaybridge.spark_jobs.question import HOUR_MS
+from delaybridge.core.durations import HOUR_MS
 from spark.ledgers import QUESTION, T0, Bridge, Observer
 
 if TYPE_CHECKING:

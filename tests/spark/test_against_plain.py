@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.core.ledger import EVENTS
 from delaybridge.spark_jobs import inputs
 from delaybridge.spark_jobs.audit import audit
-from delaybridge.spark_jobs.question import HOUR_MS
 from spark import plain
 from spark.ledgers import QUESTION, T0, Bridge, Observer
 

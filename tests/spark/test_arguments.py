@@ -8,10 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.core.durations import LATEST_INSTANT
+from delaybridge.core.durations import HOUR_MS, LATEST_INSTANT
 from delaybridge.spark_jobs import arguments, forecast
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.question import HOUR_MS
 from delaybridge.spark_jobs.verdict import allowance, instant
 from delaybridge.spark_jobs.watching.telling import Teller
 

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import inputs, reconcile, verdict
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import Mark
-from delaybridge.spark_jobs.question import HOUR_MS
 from spark.ledgers import QUESTION, QUIET, T0, Bridge, write_ledger
 
 if TYPE_CHECKING:

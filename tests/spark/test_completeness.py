@@ -12,6 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import marks
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import (
@@ -33,7 +34,6 @@ from delaybridge.spark_jobs.completeness import (
     vanished,
 )
 from delaybridge.spark_jobs.counts import of_ledger, of_numbers
-from delaybridge.spark_jobs.question import HOUR_MS
 from delaybridge.spark_jobs.session import readable_errors
 from delaybridge.spark_jobs.uniqueness import destinations_once, files_once, once
 from spark.ledgers import QUESTION, T0

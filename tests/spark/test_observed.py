@@ -11,10 +11,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.bridge.ledger.observed import ObservedFiles
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import inputs, reconcile, retention
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.question import HOUR_MS
 from spark.ledgers import QUIET, T0, Bridge, Observer
 
 if TYPE_CHECKING:

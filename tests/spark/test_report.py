@@ -12,12 +12,12 @@ pytest.importorskip("pyspark")
 from py4j.protocol import Py4JNetworkError
 from rich.console import Console, Group
 
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.core.ledger import CLOSING
 from delaybridge.spark_jobs import charts, inputs, markup, report, tallies, terminal, verdict
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.findings import FINDINGS
 from delaybridge.spark_jobs.forecasting import screen
-from delaybridge.spark_jobs.question import HOUR_MS
 from delaybridge.spark_jobs.timelines import COLUMNS, TICKS, Axis
 from spark.ledgers import QUESTION, T0, Bridge
 

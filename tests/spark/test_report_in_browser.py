@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import inputs, report, verdict
 from delaybridge.spark_jobs.audit import audit
-from delaybridge.spark_jobs.question import HOUR_MS, Question
+from delaybridge.spark_jobs.question import Question
 from spark import browser
 from spark.ledgers import T0, Bridge, Observer
 

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import inputs, sightings, verdict
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.completeness import Seen
-from delaybridge.spark_jobs.question import HOUR_MS
 from spark.ledgers import QUESTION, T0, Bridge, Observer
 
 if TYPE_CHECKING:

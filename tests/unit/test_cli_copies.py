@@ -14,8 +14,8 @@ from fake_daemon import Daemon, call
 from pyarrow.dataset import dataset
 
 from delaybridge.adapters.base import Batch, Received
+from delaybridge.bridge import durable
 from delaybridge.bridge.cli import observe
-from delaybridge.bridge.ledger import durable
 from delaybridge.bridge.ledger.observed import Look, ObservedFiles, Reach
 from delaybridge.core.message import message
 

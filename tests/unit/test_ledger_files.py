@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,10 +13,11 @@ import pytest
 
 from delaybridge.bridge.ledger import files as ledger_files
 from delaybridge.bridge.ledger.files import LedgerFiles, arrow_schema
+from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.core.ledger import COLUMNS, Row
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 HOUR = 3_600_000
 T0 = 1_750_000_000_000 // HOUR * HOUR
@@ -158,6 +161,40 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert list(tmp_path.rglob("*.parquet")) == []
     assert len(outbox.rows) == 1
+
+
+def _ledger(root: Path) -> None:
+    files = LedgerFiles(root, Outbox([_row(1, T0)]), "b")
+    files.flush_all()
+    files.mark(T0)
+
+
+def _observation(root: Path) -> None:
+    files = ObservedFiles(root, "rabbit", "out", "b")
+    files.add({"at": T0, "address": "out", "body": "a"})
+    files.seen(T0, T0)
+    files.flush()
+
+
+@pytest.mark.parametrize("write", [_ledger, _observation])
+def test_no_mark_is_written_before_the_folders_of_the_files_that_it_tells_of_are_durable(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a loss of power, what the mark says is in files and in none would pass for lost."""
+    synced: list[Path] = []
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+
+    write(tmp_path / "ledger")
+
+    [file] = tmp_path.glob("ledger/date=*/hour=*/*.parquet")
+    marked = next(number for number, path in enumerate(synced) if path.parent.name == "_reach")
+    assert {file.parent, *file.parents[1:4]} <= set(synced[:marked])
 
 
 def test_without_rows_nothing_is_written(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_the_file_is_on_the_disk_before_it_takes_the_old_ones_place(tmp_path: Pa
 
     Pauses(tmp_path / "paused.json", lambda: None).pause("orders")
 
-    assert synced == ["/paused.tmp", ""]
+    assert synced == ["/.paused.json.tmp", ""]
 
 
 def test_a_pause_that_cannot_be_kept_does_not_happen_and_neither_does_a_resume(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from delaybridge.spark_jobs.question import HOUR_MS
+from delaybridge.core.durations import HOUR_MS
 from spark import million
 from spark.java import needs_java
 from spark.ledgers import T0, Bridge

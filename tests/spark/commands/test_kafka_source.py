@@ -20,7 +20,7 @@ from brokers.kafka import create_topic
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from delaybridge.spark_jobs.question import HOUR_MS
+from delaybridge.core.durations import HOUR_MS
 from spark.conftest import CONF
 from spark.java import needs_java
 from spark.ledgers import Bridge

@@ -18,10 +18,9 @@ def put_in_place(unfinished: Path, target: Path) -> None:
 
 
 def replace_text(target: Path, text: str) -> None:
-    """A small file with this text, in the place of the earlier one; its directory is made where it is missing. OSError where it cannot be written."""
+    """A small file with this text, in the place of the earlier one. OSError where it cannot be written: also where its directory is missing."""
     unfinished = target.with_name(f".{target.name}.tmp")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished.write_text(text)
+    unfinished.write_text(text, encoding="utf-8")
     put_in_place(unfinished, target)
 
 
