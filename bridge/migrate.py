@@ -19,12 +19,12 @@ import msgspec
 from ..adapters.base import AdapterError, NotConnected, Outgoing, Rejected
 from ..adapters.levelled import Trimmable
 from ..adapters.log import Logging
+from ..core.dead_letters import carrier
 from ..core.levels import Levels
 from ..core.reasons import Reason
 from ..core.schedule import Schedule
 from ..core.store import Record, Refuse, Told
 from ..core.time_index.made import is_made
-from .intake.planner import carrier
 from .level_queues.build import dead_letters, ids, levelled, queues
 from .level_queues.envelope import Envelope, pack, unpack
 from .level_queues.ids import ENDED, Ids

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from ...adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Rejected
 from ...core import headers
+from ...core.dead_letters import carried, carrier
 from ...core.message import Message
 from ...core.reasons import Reason
 from ...core.recurrence import following, misfired
 from ...core.store import Due, Held, Record, Settled, Store
-from ..intake.planner import carried, carrier
 from .flights import Flight, Flights
 from .holds import NEVER, Hold, Holds
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ...adapters.base import Received
 from ...adapters.probes import NAME
 from ...core import fields, headers
+from ...core.dead_letters import carrier
 from ...core.dialects.base import number
 from ...core.message import Message
 from ...core.reasons import Reason, Refusal
@@ -158,36 +159,6 @@ def kind_of(schedule: Schedule) -> str:
     if schedule.recurrence is None:
         return "once"
     return "cron" if schedule.recurrence.cron else "period"
-
-
-def carrier(record: Record, address: str, now: int, reason: str, detail: str) -> Record:
-    """The record that takes a dead letter to `address`, due at once, its reason in `x-delay-reason` and `x-delay-detail`.
-
-    It does not expire, as RabbitMQ's own dead letters do not: its time to live stands in `x-delay-expiration`.
-    """
-    message, expiration = record.message, record.message.properties.expiration
-    told: dict[bytes, fields.Value] = {headers.REASON: str(reason), headers.DETAIL: detail[:1000]}
-    if expiration is not None:
-        told[headers.EXPIRATION] = expiration.decode(errors="replace")
-    # No broker takes a table that cannot be read; and what an earlier dead letter told is over.
-    damaged = reason == Reason.HEADER_DAMAGED
-    kept = b"" if damaged else fields.without(message.headers, fields.named(message.headers, told))
-    return replace(
-        record,
-        message=Message(
-            message.body, kept + fields.table(told.items()), replace(message.properties, expiration=None, partition=None), message.key
-        ),
-        schedule=Schedule(due=now, occurrence=record.schedule.occurrence),
-        address=address,
-        kind="dead_letter",
-        taken=now,
-    )
-
-
-def carried(record: Record) -> tuple[str, str]:
-    """Why what a carrier takes was dead-lettered: code and detail."""
-    told = {field.name: fields.value_of(field) for field in fields.named(record.message.headers, {headers.REASON, headers.DETAIL})}
-    return str(told.get(headers.REASON, Reason.DELIVERY_FAILED)), str(told.get(headers.DETAIL, ""))
 
 
 def _count_hop(table: bytes) -> tuple[int, bytes]:

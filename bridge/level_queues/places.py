@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ...core.dead_letters import carrier
 from ...core.message import Message
-from ..intake.planner import carrier
 from .envelope import Envelope, pack, unpack
 
 if TYPE_CHECKING:

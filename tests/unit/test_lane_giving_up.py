@@ -12,7 +12,7 @@ from unit.lane_bench import T0, Bench, bodies
 
 from delaybridge.adapters.base import BackOff, Rejected
 from delaybridge.bridge.delivery.lane import LaneSettings
-from delaybridge.bridge.intake.planner import carrier
+from delaybridge.core.dead_letters import carrier
 from delaybridge.core.message import message
 from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Refuse

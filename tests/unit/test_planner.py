@@ -6,9 +6,10 @@ import pytest
 
 from delaybridge.adapters.base import Received, Rejected
 from delaybridge.adapters.texts import text_of
-from delaybridge.bridge.intake.planner import MAX_HOPS, Planner, Route, carrier
+from delaybridge.bridge.intake.planner import MAX_HOPS, Planner, Route
 from delaybridge.core import fields as tables
 from delaybridge.core import headers
+from delaybridge.core.dead_letters import carrier
 from delaybridge.core.fields import Value, plain
 from delaybridge.core.message import Message, Properties, message
 from delaybridge.core.reasons import Reason
