@@ -88,9 +88,9 @@ def doctor(
     client = connect(config, url, token_file)
     found = list(_progress(findings(loaded, client, _chosen(loaded, broker), probe=probe), output))
     if output is not Output.TABLE:
-        from .tables import show_rows
+        from .tables import print_json
 
-        show_rows([{"ok": each.ok, "what": each.what, "fix": "" if each.ok else each.fix} for each in found], {}, output)
+        print_json([{"ok": each.ok, "what": each.what, "fix": "" if each.ok else each.fix} for each in found], output)
     if not all(finding.ok for finding in found):
         raise typer.Exit(FAILED)
 
@@ -159,7 +159,7 @@ def _applied(part: Interception | LevelDeclaration) -> list[dict[str, Any]]:
 
 def _show(steps: Iterator[dict[str, Any]], output: Output) -> list[dict[str, Any]]:
     """Print them as they come. Those that are left to do."""
-    from .tables import show_rows
+    from .tables import print_json
 
     left = []
 
@@ -170,7 +170,7 @@ def _show(steps: Iterator[dict[str, Any]], output: Output) -> list[dict[str, Any
             yield step
 
     if output is not Output.TABLE:
-        show_rows(noted(), {}, output)
+        print_json(noted(), output)
         return left
     for step in noted():
         typer.echo(f"{_state(step)}  {step['broker']}: {step['what']}")

@@ -91,7 +91,7 @@ def _lines() -> list[str]:
 def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> None:
     """Answers as they come: who is interrupted knows how far it went."""
     from ..text import printable
-    from .tables import show_rows
+    from .tables import print_json
 
     left = []
 
@@ -106,7 +106,7 @@ def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> 
         for answer in answers():
             typer.echo(f"{printable(answer['id'])}: {_sentence(answer)}", err=answer["outcome"] != "done")
     else:
-        show_rows(answers(), {}, output)
+        print_json(answers(), output)
     if left:
         raise typer.Exit(FAILED)
 
@@ -124,13 +124,13 @@ def _answer(client: Client, verb: str, id_: str) -> dict[str, Any]:
 
 
 def _ask(client: Client, verb: str, id_: str, body: dict[str, Any] | None, output: Output) -> None:
-    from .tables import show_one
+    from .tables import print_object
 
     answer = client.ask(verb, id_, body)
     if output is Output.TABLE:
         typer.echo(_sentence(answer), err=answer["outcome"] != "done")
     else:
-        show_one({"id": id_, **answer}, {}, output)
+        print_object({"id": id_, **answer}, output)
     if answer["outcome"] != "done":
         raise typer.Exit(FAILED)
 

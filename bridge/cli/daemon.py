@@ -62,12 +62,12 @@ def _checked(path: Path | None) -> dict[str, Any]:
 
 
 def _print(results: list[dict[str, Any]], output: Output, *, show: bool) -> None:
-    from .tables import show_rows
+    from .tables import print_json
 
     if output is not Output.TABLE:
         left_out = {"said"} if show else {"said", "config"}
         shown = [{key: value for key, value in result.items() if key not in left_out} for result in results]
-        show_rows(shown, {}, output)
+        print_json(shown, output)
         return
     for result in results:
         for problem in result["problems"]:

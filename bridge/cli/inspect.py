@@ -22,13 +22,13 @@ _MAYBE_SHELVED = ("dead_lettered", None)
 def status(config: ConfigOption = None, url: UrlOption = None, token_file: TokenOption = None, output: OutputOption = Output.TABLE) -> None:
     """Show the daemon at one glance. What waits, where to, what is held back and why."""
     from .status import print_status
-    from .tables import show_one
+    from .tables import print_object
 
     found = connect(config, url, token_file).status()
     if output is Output.TABLE:
         print_status(found)
     else:
-        show_one(found, {}, output)
+        print_object(found, output)
 
 
 @commands.command(epilog="Example: delaybridge top --interval 5")

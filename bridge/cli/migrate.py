@@ -124,10 +124,10 @@ class _Progress:
 def _show(done: Moved | Came, output: Output) -> None:
     import msgspec
 
-    from .tables import show_rows
+    from .tables import print_json
 
     if output is not Output.TABLE:
-        show_rows([msgspec.to_builtins(done)], {}, output)
+        print_json([msgspec.to_builtins(done)], output)
         return
     for line in _summary(msgspec.to_builtins(done)):
         typer.echo(line)

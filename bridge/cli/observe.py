@@ -256,10 +256,10 @@ def _until_interrupted(arrivals: Iterable[Look]) -> Iterator[Look]:
 
 def _print(deliveries: Iterable[dict[str, Any]], output: Output) -> None:
     from ..text import instant, printable
-    from .tables import show_rows
+    from .tables import print_json
 
     if output is not Output.TABLE:
-        show_rows(deliveries, {}, output)
+        print_json(deliveries, output)
         return
     for each in deliveries:
         lateness = f"{each['lateness_ms']} ms late" if each.get("lateness_ms") is not None else "not by a bridge"

@@ -23,26 +23,37 @@ _WIDE = 1_000
 """Columns of a table that goes to a pipe: nothing is cut."""
 
 
-def show_rows(rows: Iterable[Row], columns: Columns, output: Output, empty: str = "nothing") -> None:
-    """Many things of a kind: as a table, as one JSON array, or as a JSON object a line as they come."""
+def print_json(rows: Iterable[Row], output: Output) -> None:
+    """Many things of a kind: as a JSON object a line as they come, or as one JSON array."""
     if output is Output.NDJSON:
         for row in rows:
             print(json.dumps(row), flush=True)
-    elif output is Output.JSON:
-        _array(rows)
     else:
-        table(columns, [[value(row) for value in columns.values()] for row in rows], empty)
+        _array(rows)
+
+
+def print_object(item: Row, output: Output) -> None:
+    """One thing as JSON: on one line, or for people to read."""
+    print(json.dumps(item, indent=None if output is Output.NDJSON else 2))
 
 
 def show_first(rows: Callable[[int], Iterable[Row]], limit: int, columns: Columns, output: Output, empty: str) -> None:
-    """The first `limit` of `rows(limit)`; where a table leaves some out, it says so on standard error."""
+    """The first `limit` of `rows(limit)`, as a table or as JSON; where a table leaves some out, it says so on standard error."""
     if output is not Output.TABLE:
-        show_rows(rows(limit), columns, output)
+        print_json(rows(limit), output)
         return
     found = list(rows(limit + 1))
-    show_rows(found[:limit], columns, output, empty)
+    table(columns, [[value(row) for value in columns.values()] for row in found[:limit]], empty)
     if len(found) > limit:
         print(f"{limit} shown, there are more: --limit {10 * limit}", file=sys.stderr)
+
+
+def show_one(item: Row, fields: Mapping[str, Any], output: Output) -> None:
+    """One thing: `fields` as a table, or `item` as JSON."""
+    if output is Output.TABLE:
+        table({}, [[name, value] for name, value in fields.items() if value not in (None, "")])
+    else:
+        print_object(item, output)
 
 
 def _array(rows: Iterable[Row]) -> None:
@@ -52,14 +63,6 @@ def _array(rows: Iterable[Row]) -> None:
         print(before, f"\n {json.dumps(row)}", sep="", end="", flush=True)
         before = ","
     print("[\n]" if before == "[" else "\n]")
-
-
-def show_one(item: Row, fields: Mapping[str, Any], output: Output) -> None:
-    """One thing: `fields` as a table, or `item` as JSON."""
-    if output is Output.TABLE:
-        table({}, [[name, value] for name, value in fields.items() if value not in (None, "")])
-    else:
-        print(json.dumps(item, indent=2 if output is Output.JSON else None))
 
 
 def table(headings: Iterable[str], rows: Sequence[Sequence[Any]], empty: str = "nothing", title: str = "") -> None:
