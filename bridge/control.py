@@ -7,17 +7,17 @@ import time
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import islice
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..adapters.base import NotConnected, Observable, Outcome, Outgoing, Producing, Received, Source
+from ..adapters.base import Observable, Producing, Received, Source
 from ..core.durations import HOUR_MS
 from ..core.recurrence import upcoming
 from ..core.store import Answer, DeadLetter, Page, Pending, Put, Query, Record, Refuse
 from . import plugins
 from .delivery.holds import NEVER
+from .outlet import Outlet
 from .text import instant
 from .views import (
     AddressStatus,
@@ -298,17 +298,9 @@ class Control:
             self._would_be_taken(chosen, broker.type, message, address)
         adapter, endpoint = plugins.adapter(broker.type), chosen.source.endpoint
         sink = adapter.producer(broker.options, endpoint) if isinstance(adapter, Producing) else adapter.sink(broker.options)
-        answers: SimpleQueue[Sequence[Outcome]] = SimpleQueue()
-        sink.connect(answers.put)
-        try:
-            sink.publish([Outgoing(b"send", address or endpoint.address, message)])
-            _, error = answers.get(timeout=SEND_TIMEOUT)[0]
-        except Empty:
-            error = NotConnected("the broker did not confirm in time")
-        finally:
-            sink.close()
-        if error is not None:
-            raise error
+        with Outlet(sink, SEND_TIMEOUT, "the broker") as outlet:
+            for error in outlet.publish([(address or endpoint.address, message)]).values():
+                raise error
 
     def _would_be_taken(self, route: Route, kind: str, message: Message, address: str) -> None:
         """Raises WouldBeRefusedError where it is known that the bridge would dead-letter it, NotPossibleError where it would never see it."""

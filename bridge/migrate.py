@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ..adapters.base import AdapterError, NotConnected, Outgoing, Rejected
+from ..adapters.base import AdapterError, NotConnected, Rejected
 from ..adapters.levelled import Trimmable
 from ..adapters.log import Logging
 from ..core.dead_letters import carrier
@@ -29,11 +28,12 @@ from .level_queues.build import dead_letters, ids, levelled, queues
 from .level_queues.envelope import Envelope, pack, unpack
 from .level_queues.ids import ENDED, Ids
 from .level_queues.register import Claiming, claims, mark_of, read_all
+from .outlet import Outlet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..adapters.base import Batch, Outcome, Sink, Source
+    from ..adapters.base import Batch, Sink, Source
     from ..adapters.levelled import Level, Levelled
     from ..adapters.log import Line, Log
     from ..core.message import Message
@@ -100,6 +100,10 @@ class Place(NamedTuple):
         level = self.queues[self.levels.fit(record.schedule.due - now)]
         return self.adapter.level_address(self.options, level), pack(Envelope(record, now, claim=claim))
 
+    def outlet(self) -> Outlet:
+        """Connects when it is entered."""
+        return Outlet(self.sink, CONFIRM, "the level queues")
+
     def known(self) -> Ids:
         """What the log of ids says. Raises NotConnected."""
         return Ids() if self.log is None else read_all(self.log)
@@ -149,36 +153,6 @@ def place(config: Config, broker: str, prefix: str) -> Place:
     return Place(broker, adapter, options, adapter.sink(options), levels, queues(levels, prefix), shelf, log)
 
 
-class Outlet:
-    """Publishes batches, each to its end. Raises NotConnected."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._outcomes: list[Outcome] = []
-        self._changed = threading.Condition()
-
-    def __enter__(self) -> Self:
-        self._sink.connect(self._confirm)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._sink.close()
-
-    def _confirm(self, outcomes: Sequence[Outcome]) -> None:
-        with self._changed:
-            self._outcomes.extend(outcomes)
-            self._changed.notify()
-
-    def publish(self, messages: Sequence[tuple[str, Message]]) -> dict[int, AdapterError]:
-        """Which of them are not confirmed, by their number here, and why."""
-        self._outcomes = []
-        self._sink.publish([Outgoing(b"%d" % number, address, message) for number, (address, message) in enumerate(messages)])
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(self._outcomes) == len(messages), CONFIRM):
-                raise NotConnected(f"the level queues did not confirm within {CONFIRM:g} s")
-        return {int(tag): error for tag, error in sorted(self._outcomes, key=lambda told: int(told[0])) if error is not None}
-
-
 def _insist(errors: Iterable[AdapterError]) -> None:
     """Go on where there are none, or only messages that the broker never takes. Raises AdapterError."""
     lasting = [error for error in errors if not isinstance(error, Rejected)]
@@ -192,7 +166,7 @@ def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) ->
     """Move everything that waits, and the shelf. Raises AdapterError and StoreError; then call it again."""
     moved, cursor, more = Moved(withdrawn=index.withdrawn()), "", True
     known = there.known()
-    with Outlet(there.sink) as outlet:
+    with there.outlet() as outlet:
         while more:
             now = clock()
             found, cursor = index.leaving(OUT, cursor, now)
