@@ -41,9 +41,6 @@ log = structlog.get_logger()
 Failed = Callable[[str, BaseException], None]
 _Client = TypeVar("_Client", ApartSource, ApartSink)
 
-RECENT_TOKENS = 10_000
-"""How many of a source's latest messages the store remembers: more than any adapter leaves unacknowledged or uncommitted."""
-
 
 class Engine:
     """Everything between the brokers and the store. `failed` hears of a thread that died: the daemon must end then.
@@ -276,7 +273,6 @@ def open_journal(config: configuration.Config) -> TimeIndex:
         memory_ms=config.store.memory,
         min_free_disk=config.store.min_free_disk,
         max_bytes=config.store.max_size,
-        recent_tokens=RECENT_TOKENS,
         next_row=lambda row: _next_row(config, row),
     )
 

@@ -18,12 +18,16 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from .durations import HOUR_MS
 from .ledger import Event, Kind
 from .message import Message
 from .schedule import Schedule
 
 if TYPE_CHECKING:
     import builtins
+
+MEMORY_MS = 24 * HOUR_MS
+"""For how long an ended id is remembered where nobody says otherwise."""
 
 
 class StoreError(Exception):

@@ -11,14 +11,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, Confi
 from pydantic_settings import NoDecode
 
 from ...core import schedule
-from ...core.durations import DEFAULT_LEVELS, INTEGER, parse_duration, parse_levels
+from ...core.durations import DEFAULT_LEVELS, HOUR_MS, INTEGER, parse_duration, parse_levels
+from ...core.store import MEMORY_MS
 from ..loopback import is_loopback
 from ..text import fits_a_header
 from .checks import refuse, with_secret_files
 
 _SECOND = 1_000
-_HOUR = 3_600_000
-_YEAR = 366 * 24 * _HOUR
+_YEAR = 366 * 24 * HOUR_MS
+_LIMITS = schedule.Limits()
 _SMALLEST_STORE = 512 * 1024**2
 """Bytes: its reserve and its log take up to 112 MiB, and what was delivered and not given back yet a part of the rest."""
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -126,7 +127,7 @@ class Store(Section):
     path: Directory = Path("delaybridge-data")
     min_free_disk: Size = ByteSize(256 * 1024**2)
     max_size: Size | None = None
-    memory: Duration = 24 * _HOUR
+    memory: Duration = MEMORY_MS
     broker: Name | None = None
     prefix: Name = "delaybridge.level"
     levels: Annotated[Table | None, NoDecode] = None
@@ -161,9 +162,9 @@ class StoreLevels(BaseModel):
 class Limits(Section):
     """What producers may ask for. `levels` is RocketMQ's table of delay levels."""
 
-    max_delay: LongDuration = 10 * _YEAR
-    min_period: Duration = 1_000
-    max_repeat: Number = Field(default=10_000, ge=0)
+    max_delay: LongDuration = _LIMITS.max_delay
+    min_period: Duration = _LIMITS.min_period
+    max_repeat: Number = Field(default=_LIMITS.max_repeat, ge=0)
     levels: Table = parse_levels(DEFAULT_LEVELS)
 
     def core(self) -> schedule.Limits:
@@ -187,7 +188,7 @@ class Retry(Section):
 
     first: Duration = 100
     cap: Duration = 60_000
-    give_up_after: Duration = _HOUR
+    give_up_after: Duration = HOUR_MS
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

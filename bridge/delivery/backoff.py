@@ -8,7 +8,7 @@ from tenacity import RetryCallState, Retrying, wait_random_exponential
 class Backoff:
     """Waits in seconds for attempt 1, 2, …: a random share of `first * 2 ** (attempt - 1)`, at most `cap`."""
 
-    def __init__(self, first: float = 0.1, cap: float = 60.0) -> None:
+    def __init__(self, first: float, cap: float) -> None:
         self._wait = wait_random_exponential(multiplier=first, max=cap)
         self._state = RetryCallState(Retrying(), None, (), {})
 

@@ -48,13 +48,13 @@ class LaneSettings:
     give_up_after           a destination that refuses after having refused for so long gets its overdue messages dead-lettered; 0: never
     """
 
-    window: int = 2000
+    window: int
+    share: int
+    give_up_after: int
     window_bytes: int = 64 << 20
     batch: int = 100
-    share: int = 1000
     slow_after: int = 1000
     settle_after: int = 5
-    give_up_after: int = 3_600_000
 
 
 class Lane:

@@ -86,9 +86,7 @@ class Register:
     when more is known, or known to be all. Neither must block. An ending counts for `memory` ms for whoever cancels late.
     """
 
-    def __init__(
-        self, shared: Log, clock: Clock, decided: Callable[[set[str]], None], seen: Callable[[], None], memory: int = 86_400_000
-    ) -> None:
+    def __init__(self, shared: Log, clock: Clock, decided: Callable[[set[str]], None], seen: Callable[[], None], memory: int) -> None:
         self._log = shared
         self._clock = clock
         self._decided = decided

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..store import Answer, Came, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreError, StoreFull
+from ..store import MEMORY_MS, Answer, Came, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreError, StoreFull
 from .control import Control
 from .database import ROOM_TO_OPEN, translated
 from .delivery import Delivery
@@ -15,6 +15,7 @@ from .disk import Disk, Quota, files
 from .intake import Intake, encoded
 from .listing import Listing
 from .migration import Migration
+from .recent import RECENT_TOKENS
 from .space import Space, compact
 from .state import State
 from .watermark import opened
@@ -50,8 +51,8 @@ class TimeIndex:
         *,
         bridge: str,
         min_free_disk: int,
-        memory_ms: int = 86_400_000,
-        recent_tokens: int = 10_000,
+        memory_ms: int = MEMORY_MS,
+        recent_tokens: int = RECENT_TOKENS,
         max_bytes: int | None = None,
         reserve_bytes: int = 64 * _MIB,
         free_bytes: Callable[[], int] | None = None,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 
+RECENT_TOKENS = 10_000
+"""How many of a source's latest messages are remembered: more than any adapter leaves unacknowledged or uncommitted."""
+
 
 class Recent:
     """Per source: batches of tokens, oldest first; the oldest is dropped when at least `keep` tokens came behind it."""

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 T0 = 1_750_000_000_000
 
 
+def settings(window: int = 2_000, share: int = 1_000, give_up_after: int = 3_600_000, **others: int) -> LaneSettings:
+    """As a configuration without a word on lanes gives them, but for these."""
+    return LaneSettings(window, share, give_up_after, **others)
+
+
 class Bench:
     """A lane with its store, and a sink that keeps what was published until the test answers."""
 

@@ -16,6 +16,9 @@ def _holds() -> Holds:
 class Growing(Backoff):
     """A second for each failed attempt, without jitter."""
 
+    def __init__(self) -> None:
+        super().__init__(first=1.0, cap=60.0)
+
     def seconds(self, attempt: int) -> float:
         return float(attempt)
 

@@ -8,7 +8,7 @@ import pytest
 from kafka import TopicPartition
 
 from delaybridge.adapters.kafka.progress import MOST, Progress
-from delaybridge.bridge.engine import RECENT_TOKENS
+from delaybridge.core.time_index.recent import RECENT_TOKENS
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

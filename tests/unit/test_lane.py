@@ -6,11 +6,10 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.lane_bench import T0, Bench, bodies
+from unit.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import BackOff, NotConnected, Rejected
 from delaybridge.bridge.delivery.holds import NEVER
-from delaybridge.bridge.delivery.lane import LaneSettings
 from delaybridge.core.fields import plain
 from delaybridge.core.reasons import Reason
 from delaybridge.core.schedule import Recurrence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path / "store", LaneSettings(window=10, share=4, batch=5))
+    bench = Bench(tmp_path / "store", settings(window=10, share=4, batch=5))
     yield bench
     bench.store.close()
 
@@ -81,7 +80,7 @@ def test_an_unconfirmed_message_is_delivered_again_after_a_restart_with_the_same
     before = plain(bench.wire[0].message.headers)
     bench.store.close()
 
-    again = Bench(tmp_path / "store", LaneSettings())
+    again = Bench(tmp_path / "store", settings())
     again.tick(T0 + 100)
 
     assert plain(again.wire[0].message.headers) == before
@@ -181,7 +180,7 @@ def test_what_was_held_stays_held_over_a_restart(bench: Bench, tmp_path: Path) -
     bench.tick(T0)
     bench.store.close()
 
-    again = Bench(tmp_path / "store", LaneSettings())
+    again = Bench(tmp_path / "store", settings())
 
     assert list(again.holds.addresses) == ["a"]
     assert again.deliver(T0 + 5000) == ["order-1"]
@@ -201,7 +200,7 @@ def test_a_message_that_the_broker_will_never_take_goes_to_the_shelf_with_the_re
 
 
 def test_a_dead_letter_travels_to_the_routes_dead_letter_address(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "store", LaneSettings(), dead_letter="dead")
+    bench = Bench(tmp_path / "store", settings(), dead_letter="dead")
     bench.put("huge", T0)
     bench.tick(T0)
     bench.answer(Rejected(Reason.TOO_LARGE, "16 MiB at most"))
@@ -218,7 +217,7 @@ def test_a_dead_letter_travels_to_the_routes_dead_letter_address(tmp_path: Path)
 
 
 def test_a_dead_letter_that_nobody_takes_ends_on_the_shelf(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "store", LaneSettings(), dead_letter="dead")
+    bench = Bench(tmp_path / "store", settings(), dead_letter="dead")
     bench.put("huge", T0)
     for later in range(0, 60, 10):
         bench.tick(T0 + later)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.lane_bench import T0, Bench, bodies
+from unit.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import BackOff
-from delaybridge.bridge.delivery.lane import LaneSettings
 from delaybridge.core.fields import plain
 from delaybridge.core.reasons import Reason
 from delaybridge.core.schedule import Recurrence
@@ -23,7 +22,7 @@ HOUR = 3_600_000
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A lane that was started while the clock was an hour ahead."""
-    bench = Bench(tmp_path / "store", LaneSettings(window=10, share=5, batch=5))
+    bench = Bench(tmp_path / "store", settings(window=10, share=5, batch=5))
     bench.lane = bench.new_lane(started=T0 + HOUR)
     bench.tick(T0 + HOUR)
     yield bench

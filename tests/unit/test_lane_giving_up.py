@@ -8,10 +8,9 @@ import pytest
 import structlog
 from contract.stores import record
 from msgspec.structs import replace
-from unit.lane_bench import T0, Bench, bodies
+from unit.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import BackOff, Rejected
-from delaybridge.bridge.delivery.lane import LaneSettings
 from delaybridge.core.dead_letters import carrier
 from delaybridge.core.message import message
 from delaybridge.core.reasons import Reason
@@ -27,7 +26,7 @@ REFUSED = BackOff(Reason.UNROUTABLE, "no such queue")
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A lane whose destinations are given up when they have failed for a minute."""
-    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000))
+    bench = Bench(tmp_path / "store", settings(give_up_after=60_000))
     yield bench
     bench.store.close()
 
@@ -41,7 +40,7 @@ def _fail(bench: Bench, now: int) -> None:
 
 
 def test_a_destination_that_fails_for_too_long_gives_its_overdue_messages_up(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000))
+    bench = Bench(tmp_path / "store", settings(give_up_after=60_000))
     for number in range(3):
         bench.put(str(number), T0)
     now = T0
@@ -58,7 +57,7 @@ def test_a_destination_that_fails_for_too_long_gives_its_overdue_messages_up(tmp
 
 def failing(tmp_path: Path) -> Bench:
     """Ninety-five messages behind a destination that has begun to fail, and is given up after a minute, ten at a time."""
-    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=60_000, batch=10))
+    bench = Bench(tmp_path / "store", settings(give_up_after=60_000, batch=10))
     for number in range(95):
         bench.put(f"old-{number}", T0)
     bench.tick(T0)
@@ -148,7 +147,7 @@ def test_what_a_header_held_is_in_no_log(bench: Bench) -> None:
 
 
 def test_where_no_time_is_set_a_destination_is_never_given_up(bench: Bench) -> None:
-    bench.lane.settings = LaneSettings(give_up_after=0)
+    bench.lane.settings = settings(give_up_after=0)
     bench.put("order-1", T0)
     _fail(bench, T0)
 
@@ -184,7 +183,7 @@ def test_a_destination_that_has_just_begun_to_fail_is_not_given_up_because_the_c
 
 def test_a_clock_that_is_set_forward_makes_no_more_than_a_minute_of_refusing(tmp_path: Path) -> None:
     """Nor does a machine that slept."""
-    bench = Bench(tmp_path / "store", LaneSettings(give_up_after=120_000))
+    bench = Bench(tmp_path / "store", settings(give_up_after=120_000))
     bench.put("order-1", T0)
     for now in (T0, T0 + 2000, T0 + 7_200_000, T0 + 7_240_000):
         _fail(bench, now)

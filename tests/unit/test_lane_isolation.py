@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
-from unit.lane_bench import T0, Bench, bodies
+from unit.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.bridge.delivery.holds import NEVER
-from delaybridge.bridge.delivery.lane import LaneSettings
 from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from delaybridge.adapters.base import Outgoing
     from delaybridge.core.store import Due
 
-SETTINGS = LaneSettings(window=10, share=5, batch=5)
+SETTINGS = settings(window=10, share=5, batch=5)
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def test_a_destination_that_confirms_nothing_at_all_does_not_keep_the_window_for
 
 
 def test_a_stuck_destination_gets_its_share_of_the_window_and_another_half_of_what_is_free(bench: Bench) -> None:
-    bench.lane.settings = LaneSettings(window=40, share=5, batch=5)
+    bench.lane.settings = settings(window=40, share=5, batch=5)
     bench.put("first", T0, address="stuck")
     bench.tick(T0)
     _fill(bench, "stuck")
@@ -70,7 +69,7 @@ def test_a_stuck_destination_gets_its_share_of_the_window_and_another_half_of_wh
 
 
 def test_a_stuck_destination_of_large_messages_leaves_half_of_the_bytes_to_the_others(bench: Bench) -> None:
-    bench.lane.settings = LaneSettings(window=40, share=20, batch=5, window_bytes=1000)
+    bench.lane.settings = settings(window=40, share=20, batch=5, window_bytes=1000)
     bench.put("s" * 100, T0, address="stuck")
     bench.tick(T0)
     for number in range(20):
@@ -133,7 +132,7 @@ def test_what_a_stuck_destination_has_no_room_for_is_not_read_and_held_again_bat
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each batch that is held is a durable write: with thousands of them behind a slow destination, a tick would write all day."""
-    bench.lane.settings = LaneSettings(window=40, share=5, batch=5)
+    bench.lane.settings = settings(window=40, share=5, batch=5)
     _fill(bench, "stuck", 200)
     for later in (0, 500, 1500, 1600):
         _tick_until_idle(bench, T0 + later)
@@ -245,7 +244,7 @@ def test_destinations_that_catch_up_take_turns(bench: Bench) -> None:
 def test_a_destination_that_catches_up_reads_in_portions_between_which_other_lanes_have_their_turn(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.lane.settings = LaneSettings(window=40, share=20, batch=5)
+    bench.lane.settings = settings(window=40, share=20, batch=5)
     _fill(bench, "back", 100)
     while bench.store.counts().held < 100:
         bench.tick(T0)
@@ -268,7 +267,7 @@ def test_a_destination_that_catches_up_reads_in_portions_between_which_other_lan
 
 
 def test_destinations_that_are_given_up_leave_what_is_due_its_turn_after_each_batch(bench: Bench) -> None:
-    bench.lane.settings = LaneSettings(batch=10, give_up_after=60_000)
+    bench.lane.settings = settings(batch=10, give_up_after=60_000)
     for number in range(20):
         _fill(bench, f"gone {number}", 20)
     while bench.store.counts().held < 400:

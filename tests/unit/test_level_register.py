@@ -37,7 +37,7 @@ class Bridge:
     def __init__(self, log: Log) -> None:
         self.decided: set[str] = set()
         self.died: list[BaseException] = []
-        self.register = Register(log, lambda: T0, self.decided.update, lambda: None)
+        self.register = Register(log, lambda: T0, self.decided.update, lambda: None, 24 * HOUR)
         self._worker = RegisterWorker(self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error))
 
     def start(self) -> Bridge:

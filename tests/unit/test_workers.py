@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
-from unit.lane_bench import T0, Bench, bodies
+from unit.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import NotConnected, Outgoing
 from delaybridge.bridge import workers
 from delaybridge.bridge.delivery.backoff import Backoff
-from delaybridge.bridge.delivery.lane import LaneSettings
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.workers import LaneWorker
 
@@ -58,7 +57,7 @@ class Flaky:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path / "store", LaneSettings(settle_after=3_600_000))
+    bench = Bench(tmp_path / "store", settings(settle_after=3_600_000))
     yield bench
     bench.store.close()
 
@@ -150,7 +149,7 @@ def test_a_broker_that_drops_every_connection_is_not_stormed(bench: Bench) -> No
 
     sink, failures = Dropping(connections=5), []  # type: tuple[Flaky, list[BaseException]]
     worker = _worker(bench, sink, failures)
-    worker.backoff = Recorder()
+    worker.backoff = Recorder(first=0.2, cap=5.0)
     worker.start()
     try:
         assert sink.refused.wait(PATIENCE)
@@ -194,7 +193,7 @@ def test_a_sink_that_will_never_answer_is_found_out_though_nothing_more_can_go_o
         """Ten times as fast as the wall's."""
         return T0 + int((time.monotonic() - began) * 10_000)
 
-    bench.lane.settings = LaneSettings(window=500, slow_after=200)
+    bench.lane.settings = settings(window=500, slow_after=200)
     for number in range(500 + behind):
         bench.put(f"order-{number}", T0)
     sink, failures = Silent(clock), []  # type: tuple[Silent, list[BaseException]]
