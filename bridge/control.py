@@ -92,11 +92,11 @@ class Control:
 
     @property
     def downtimes(self) -> Downtimes:
-        """See views.ControlPort."""
+        """See `views.ControlPort`."""
         return self._down.known
 
     def status(self) -> Status:
-        """One glance; costs the same whatever is pending."""
+        """See `views.ControlPort`."""
         counts, now = self._store.counts(), self._clock()
         return Status(
             bridge=self.config.bridge,
@@ -145,11 +145,11 @@ class Control:
         return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held, worker.error or worker.blocked)
 
     def alive(self) -> bool:
-        """Every thread runs, or is on its way to an orderly end. A thread that dies ends the daemon, so this is false only for a moment."""
+        """See `views.ControlPort`. A thread that dies ends the daemon, so this is false only for a moment."""
         return self._stopping() or all(worker.alive for worker in self._workers())
 
     def checks(self) -> Sequence[Check]:
-        """What readiness depends on."""
+        """See `views.ControlPort`."""
         disk = Check("disk", self._store.room(), f"{self._store.free_bytes()} bytes free")
         sources = [Check(f"source {name}", worker.connected, worker.error) for name, worker in self._intakes.items()]
         lanes = [
@@ -160,21 +160,21 @@ class Control:
         return [disk, *sources, *lanes, *levels, *self._more_checks()]
 
     def messages(self, query: Query, limit: int, cursor: str) -> Page:
-        """One page of what is pending."""
+        """See `views.ControlPort`."""
         if query.lane and query.lane not in self.config.brokers and query.lane not in self._store.lanes():
             raise NotKnownError(f"there is no broker {query.lane!r}; the brokers are: {', '.join(self.config.brokers)}")
         return self._store.list(query, limit, cursor)
 
     def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
-        """One pending message, or what became of it."""
+        """See `views.ControlPort`."""
         return self._store.find(id)
 
     def next_dues(self, record: Record, count: int) -> list[int]:
-        """When this occurrence and the following ones are due."""
+        """See `views.ControlPort`."""
         return [each.due for each in islice(upcoming(record.schedule), count)]
 
     def pending(self) -> Iterator[Pending]:
-        """Everything that is pending, in order of due time, page by page."""
+        """See `views.ControlPort`."""
         page = self._store.list(Query(), PAGE)
         yield from page.items
         while page.cursor:
@@ -182,11 +182,11 @@ class Control:
             yield from page.items
 
     def cancel(self, id: str) -> Answer:  # noqa: A002 - the field's own word
-        """Withdraw."""
+        """See `views.ControlPort`."""
         return self._patiently(lambda: self._store.cancel(id, self._clock()))
 
     def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
-        """Move to another instant; one that has passed is now. Raises NotPossibleError where it would not be delivered then."""
+        """See `views.ControlPort`."""
         answer = self._patiently(lambda: self._move(id, due_ms, self._clock()))
         for worker in self._lanes.values():
             worker.poke()
@@ -201,7 +201,7 @@ class Control:
         return self._store.reschedule(id_, due, now)
 
     def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word
-        """Deliver now. Raises NotPossibleError as `reschedule` does."""
+        """See `views.ControlPort`."""
         return self.reschedule(id, self._clock())
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
@@ -212,15 +212,11 @@ class Control:
         return answer
 
     def dead_letters(self, limit: int, after: int) -> Sequence[DeadLetter]:
-        """The shelf."""
+        """See `views.ControlPort`."""
         return self._store.dead_letters(limit, after)
 
     def retry_dead_letter(self, number: int) -> bool:
-        """Schedule a shelved message again: due now, or, where it was refused as it came, as its headers say under the rules of today.
-
-        What could not be delivered as a dead letter goes to the `dead_letter` that its route has today. Raises NotPossibleError where it would be refused
-        again, or where nothing leads there any more.
-        """
+        """See `views.ControlPort`."""
         with self._shelf:  # two who ask for it at once get it once
             done = self._retry(number)
         for lane in self._lanes.values():
@@ -270,28 +266,27 @@ class Control:
         return True
 
     def drop_dead_letter(self, number: int) -> bool:
-        """Forget a shelved message."""
+        """See `views.ControlPort`."""
         with self._shelf:
             return self._store.drop_dead_letter(number, self._clock())
 
     def pause(self, route: str) -> bool:
-        """Go on storing this route's messages, publish none of them."""
+        """See `views.ControlPort`."""
         if known := self._known(route):
             self._pauses.pause(route)
         return known
 
     def resume(self, route: str) -> bool:
-        """Publish again, what waited first."""
+        """See `views.ControlPort`."""
         if known := self._known(route):
             self._pauses.resume(route)
         return known
 
     def _known(self, route: str) -> bool:
-        """A paused route is known though it is no longer configured: what it left behind waits for `resume`."""
         return route in self._pauses.routes or any(known.name == route for known in self.config.routes)
 
     def send(self, route: str | None, message: Message, address: str, *, force: bool = False) -> None:
-        """Publish to a route's source, as a producer would, and wait for the broker's confirmation."""
+        """See `views.ControlPort`."""
         chosen = self._route(route)
         broker = self.config.brokers[chosen.source.broker]
         if not force:
@@ -326,7 +321,7 @@ class Control:
 
     @contextmanager
     def observe(self, broker: str, address: str) -> Iterator[Iterator[Sequence[Received]]]:
-        """Copies of what arrives at a destination from now on."""
+        """See `views.ControlPort`."""
         if broker not in self.config.brokers:
             raise NotKnownError(f"there is no broker {broker!r}; the brokers are: {', '.join(self.config.brokers)}")
         section = self.config.brokers[broker]

@@ -156,7 +156,10 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class ControlPort(Protocol):
-    """What HTTP asks of the engine. Every method may be called from any thread, and any may raise `core.store.StoreError`."""
+    """What HTTP asks of the engine. Every method may be called from any thread, and any may raise `core.store.StoreError`.
+
+    What a kind of store cannot do raises `core.store.Unsupported`; `cancel` in level queues raises AdapterError where their broker cannot be reached.
+    """
 
     @property
     def downtimes(self) -> Downtimes:
@@ -168,11 +171,11 @@ class ControlPort(Protocol):
         ...
 
     def alive(self) -> bool:
-        """All threads run. Never tells of brokers or of the disk: a restart of the bridge would mend neither."""
+        """Every thread runs, or is on its way to an orderly end. Never tells of brokers or of the disk: a restart of the bridge would mend neither."""
         ...
 
     def checks(self) -> Sequence[Check]:
-        """What readiness depends on: brokers connected, store open, room on the disk. Ready is when all are ok."""
+        """What readiness depends on: room on the disk, and every broker connected and taking messages. Ready is when all are ok."""
         ...
 
     def messages(self, query: Query, limit: int, cursor: str) -> Page:
@@ -196,11 +199,11 @@ class ControlPort(Protocol):
         ...
 
     def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
-        """Move to another instant; one that has passed is now. Raises NotPossibleError where its end lies before that."""
+        """Move to another instant; one that has passed is now. Waits as `cancel` does. Raises NotPossibleError where its end lies before that."""
         ...
 
     def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word
-        """Deliver now. Raises NotPossibleError where its end has passed."""
+        """Deliver now: `reschedule` to this instant."""
         ...
 
     def dead_letters(self, limit: int, after: int) -> Sequence[DeadLetter]:
@@ -208,19 +211,26 @@ class ControlPort(Protocol):
         ...
 
     def retry_dead_letter(self, number: int) -> bool:
-        """False where there is none of that number. Raises NotPossibleError where it would be refused again, or its route is gone."""
+        """Schedule a shelved message again: due now, or, where it was refused as it came, as its headers say under the rules of today.
+
+        What could not be delivered as a dead letter goes to the `dead_letter` that its route has today. False where there is none of that number. Raises
+        NotPossibleError where it would be refused again, or where nothing leads there any more.
+        """
         ...
 
     def drop_dead_letter(self, number: int) -> bool:
-        """False where there is none of that number."""
+        """Forget a shelved message; False where there is none of that number."""
         ...
 
     def pause(self, route: str) -> bool:
-        """Go on storing this route's messages but publish none; False where no route has that name. Survives a restart. Idempotent."""
+        """Go on storing this route's messages but publish none; False where no route has that name. Survives a restart. Idempotent.
+
+        A paused route is known though it is no longer configured: what it left behind waits for `resume`.
+        """
         ...
 
     def resume(self, route: str) -> bool:
-        """Publish again, what waited first; False where no route has that name. Idempotent."""
+        """Publish again, what waited first; False as `pause`. Idempotent."""
         ...
 
     def send(self, route: str | None, message: Message, address: str, *, force: bool = False) -> None:
