@@ -58,7 +58,7 @@ WAKING, UNKNOWN, QUIET = 10.0, 3.0, 1.0
 """Seconds to wait for a first message of a level in which some wait, as the broker says; of one of which it says nothing; and for a next one."""
 
 
-class Moved(msgspec.Struct):
+class MovedOut(msgspec.Struct):
     """What went to level queues. `withdrawn` are cancellations that are remembered for schedules that have not come: they stay behind.
 
     So do those that the broker never takes: `refused` says which, and why.
@@ -70,7 +70,7 @@ class Moved(msgspec.Struct):
     refused: list[str] = []
 
 
-class Came(msgspec.Struct):
+class MovedIn(msgspec.Struct):
     """What came to the time index. `again` was there already; `strange` is on the shelf, no bridge had put it there.
 
     `ended` had been cancelled or replaced, and ended here, or had ended already. `left` is what the broker still counts, None where it does not say.
@@ -162,9 +162,9 @@ def _insist(errors: Iterable[AdapterError]) -> None:
         raise lost or AdapterError(f"the level queues did not take {len(lasting)} messages: {lasting[0]} ({hint})")
 
 
-def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> Moved:
+def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> MovedOut:
     """Move everything that waits, and the shelf. Raises AdapterError and StoreError; then call it again."""
-    moved, cursor, more = Moved(withdrawn=index.withdrawn()), "", True
+    moved, cursor, more = MovedOut(withdrawn=index.withdrawn()), "", True
     known = there.known()
     with there.outlet() as outlet:
         while more:
@@ -203,7 +203,7 @@ def _move_shelf(index: TimeIndex, there: Place, outlet: Outlet, clock: Clock) ->
     return count
 
 
-def to_time_index(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> Came:
+def to_time_index(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> MovedIn:
     """Move everything that is at a level; dead letters stay where they are. Raises AdapterError and StoreError; then call it again."""
     keeper, before = _Keeper(index, there, clock, tell), -1
     while before != keeper.count:
@@ -235,7 +235,7 @@ class _Keeper:
     """Takes what comes from level queues into the time index. What was cancelled or replaced there ends, and the ledger is told."""
 
     def __init__(self, index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> None:
-        self.came = Came()
+        self.came = MovedIn()
         self._index, self._there, self._clock, self._tell = index, there, clock, tell
         self._ids = there.known()
         self._endings: list[Line] = []

@@ -9,7 +9,7 @@ import struct
 from typing import get_args
 
 from .dialects import activemq, alibaba, amqp, artemis, own, pulsar, rabbitmq, rocketmq, sqs
-from .dialects.base import INTEGERS, TIMEZONE, Answer, Dialect, Headers, agreed, number, text
+from .dialects.base import INTEGERS, TIMEZONE, Asked, Dialect, Headers, agreed, number, text
 from .durations import LATEST_INSTANT
 from .fields import Field, MalformedTableError, named, without
 from .reasons import Reason, Refusal
@@ -81,18 +81,18 @@ def chosen_id(table: bytes) -> str:
 
 
 def _plan(headers: bytes, found: list[Field], by_name: Headers, now: int, limits: Limits) -> Reading:
-    answers = _answers(by_name, now, limits)
-    answer = agreed(answers) if answers else None
+    asked = _asked(by_name, now, limits)
+    wanted = agreed(asked) if asked else None
     if CANCEL in by_name:
-        if answer is not None and answer.due is not None:
-            raise Refusal(Reason.AMBIGUOUS_SCHEDULE, "x-delay-cancel goes with no delay header", answer.dialect)
+        if wanted is not None and wanted.due is not None:
+            raise Refusal(Reason.AMBIGUOUS_SCHEDULE, "x-delay-cancel goes with no delay header", wanted.dialect)
         return Cancel(id=_name(by_name[CANCEL], Reason.BAD_ID, 255))
     id_ = _chosen_id(by_name)
     to = _name(by_name[TO], Reason.BAD_DESTINATION, 512) if TO in by_name else ""
-    if answer is None or answer.due is None:
-        return _undelayed(headers, found, by_name, answers, id_, to)
-    left = without(headers, found) + b"".join(other.left for other in answers)
-    return Request(schedule=_schedule(answer, answer.due, by_name, now, limits), dialect=answer.dialect, headers=left, id=id_, to=to)
+    if wanted is None or wanted.due is None:
+        return _undelayed(headers, found, by_name, asked, id_, to)
+    left = without(headers, found) + b"".join(each.left for each in asked)
+    return Request(schedule=_schedule(wanted, wanted.due, by_name, now, limits), dialect=wanted.dialect, headers=left, id=id_, to=to)
 
 
 def _chosen_id(by_name: Headers) -> str:
@@ -100,39 +100,39 @@ def _chosen_id(by_name: Headers) -> str:
     return _name(by_name[ID], Reason.BAD_ID, 255) if ID in by_name and OCCURRENCE not in by_name else ""
 
 
-def _answers(by_name: Headers, now: int, limits: Limits) -> list[Answer]:
+def _asked(by_name: Headers, now: int, limits: Limits) -> list[Asked]:
     present = {_DIALECT_OF[name].name: _DIALECT_OF[name] for name in by_name if name in _DIALECT_OF}
-    answers = []
+    asked = []
     for dialect in DIALECTS if len(present) > 1 else present.values():
         if dialect.name in present:
             try:
-                answers.append(dialect.read(by_name, now, limits))
+                asked.append(dialect.read(by_name, now, limits))
             except Refusal as refusal:
                 refusal.dialect = refusal.dialect or dialect.name
                 raise
-    return answers
+    return asked
 
 
-def _undelayed(headers: bytes, found: list[Field], by_name: Headers, answers: list[Answer], id_: str, to: str) -> PassThrough:
+def _undelayed(headers: bytes, found: list[Field], by_name: Headers, asked: list[Asked], id_: str, to: str) -> PassThrough:
     """A numeric `x-delay` that asks for no delay stays as it was: the plugin leaves it, and a negated one marks a delivered message."""
     alone = next((name for name in _MODIFIERS if name in by_name), None)
-    if alone is not None and not answers:
+    if alone is not None and not asked:
         raise Refusal(Reason.INCOMPLETE_SCHEDULE, f"{alone.decode()} goes with a delay header")
-    kept = by_name.get(own.DELAY) if any(answer.dialect == rabbitmq.NAME for answer in answers) else None
+    kept = by_name.get(own.DELAY) if any(each.dialect == rabbitmq.NAME for each in asked) else None
     removed = [field for field in found if field is not kept]
-    return PassThrough(headers=without(headers, removed), dialect=answers[0].dialect if answers else "", id=id_, to=to)
+    return PassThrough(headers=without(headers, removed), dialect=asked[0].dialect if asked else "", id=id_, to=to)
 
 
-def _schedule(answer: Answer, due: int, by_name: Headers, now: int, limits: Limits) -> Schedule:
+def _schedule(wanted: Asked, due: int, by_name: Headers, now: int, limits: Limits) -> Schedule:
     """An end beyond the year 9999 is as good as that year's: nothing is due later, and an export's columns do not hold every number."""
     if due - now > limits.max_delay:
-        raise Refusal(Reason.DELAY_TOO_LONG, f"due in {due - now} ms, more than {limits.max_delay} ms from now", answer.dialect)
-    if TIMEZONE in by_name and (answer.recurrence is None or not answer.recurrence.cron):
-        raise Refusal(Reason.INCOMPLETE_SCHEDULE, "x-delay-timezone goes with a cron", answer.dialect)
+        raise Refusal(Reason.DELAY_TOO_LONG, f"due in {due - now} ms, more than {limits.max_delay} ms from now", wanted.dialect)
+    if TIMEZONE in by_name and (wanted.recurrence is None or not wanted.recurrence.cron):
+        raise Refusal(Reason.INCOMPLETE_SCHEDULE, "x-delay-timezone goes with a cron", wanted.dialect)
     ends = min(own.own_instant(by_name[ENDS]), LATEST_INSTANT) if ENDS in by_name else None
     if ends is not None and due > ends:
-        raise Refusal(Reason.ENDS_BEFORE_DUE, f"x-delay-ends lies {due - ends} ms before the first delivery", answer.dialect)
-    return Schedule(due=due, recurrence=answer.recurrence, ends=ends, misfire=_misfire(by_name.get(MISFIRE)))
+        raise Refusal(Reason.ENDS_BEFORE_DUE, f"x-delay-ends lies {due - ends} ms before the first delivery", wanted.dialect)
+    return Schedule(due=due, recurrence=wanted.recurrence, ends=ends, misfire=_misfire(by_name.get(MISFIRE)))
 
 
 def _misfire(field: Field | None) -> Misfire:

@@ -35,7 +35,7 @@ def expired(schedule: Schedule, now: int) -> bool:
     return schedule.ends is not None and now > schedule.ends
 
 
-def misfired(schedule: Schedule, down: Downtimes, now: int) -> Decision:
+def decision(schedule: Schedule, down: Downtimes, now: int) -> Decision:
     """The decision on an occurrence that is handed out, missed or not. `fire` delivers the oldest missed one: `following` drops the others."""
     if expired(schedule, now):
         return "ended"

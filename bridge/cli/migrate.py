@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config
-    from ..migrate import Came, Moved, Place, Tell
+    from ..migrate import MovedIn, MovedOut, Place, Tell
 
 commands = typer.Typer()
 
@@ -59,7 +59,7 @@ def migrate_store(
     from ..clock import wall_clock
     from ..config.file import load
     from ..engine import open_journal
-    from ..migrate import Moved, place, to_level_queues, to_time_index
+    from ..migrate import MovedOut, place, to_level_queues, to_time_index
 
     loaded = load(config)
     there = place(loaded, *_where(loaded, to, broker, prefix))
@@ -69,12 +69,12 @@ def migrate_store(
         raise StoreLocked(f"another process has the store in {loaded.store.path} open: stop the bridge first") from error
     progress = _Progress()
     try:
-        move: Callable[[TimeIndex, Place, Clock, Tell], Moved | Came] = to_level_queues if to is Kind.LEVEL_QUEUES else to_time_index
+        move: Callable[[TimeIndex, Place, Clock, Tell], MovedOut | MovedIn] = to_level_queues if to is Kind.LEVEL_QUEUES else to_time_index
         done = move(index, there, wall_clock, progress.tell)
     finally:
         index.close()
     _show(done, output)
-    if isinstance(done, Moved) and done.refused:
+    if isinstance(done, MovedOut) and done.refused:
         for line in done.refused:
             typer.echo(f"not moved, for the broker never takes it: {line}", err=True)
         raise typer.Exit(FAILED)
@@ -121,7 +121,7 @@ class _Progress:
             sys.stderr.flush()
 
 
-def _show(done: Moved | Came, output: Output) -> None:
+def _show(done: MovedOut | MovedIn, output: Output) -> None:
     import msgspec
 
     from .tables import print_json

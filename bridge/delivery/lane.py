@@ -19,7 +19,7 @@ from ...core import headers
 from ...core.dead_letters import carried, carrier
 from ...core.message import Message
 from ...core.reasons import Reason
-from ...core.recurrence import following, misfired
+from ...core.recurrence import decision, following
 from ...core.store import Due, Held, Record, Settled, Store
 from .flights import Flight, Flights
 from .holds import NEVER, Hold, Holds
@@ -253,11 +253,11 @@ class Lane:
         """Expire a record whose end has passed, or that was missed while the bridge was down and is to be skipped."""
         schedule = due.record.schedule
         if schedule.ends is None and (schedule.misfire != "skip" or schedule.due >= self._down.known.last):
-            return False  # as `misfired` says, without asking it each time
-        decision = misfired(schedule, self._down.known, now)
-        if decision == "deliver":
+            return False  # as `decision` says, without asking it each time
+        reason = decision(schedule, self._down.known, now)
+        if reason == "deliver":
             return False
-        self._close(Settled(due.key, "expired", now, decision, attempts=due.attempts, next=self._next(due, now)), now)
+        self._close(Settled(due.key, "expired", now, reason, attempts=due.attempts, next=self._next(due, now)), now)
         return True
 
     def _take_off(self, due: Due, now: int, held: str | None) -> Outgoing:

@@ -16,7 +16,7 @@ Headers = Mapping[bytes, Field]
 """The control headers of one message by canonical name (hyphens), the last of duplicates."""
 
 
-class Answer(NamedTuple):
+class Asked(NamedTuple):
     """What one dialect asks for: the first due time, None for no delay. `left` is appended to the delivered message's headers."""
 
     dialect: str
@@ -31,7 +31,7 @@ class Dialect(NamedTuple):
     name: str
     asks: tuple[bytes, ...]
     also: tuple[bytes, ...]
-    read: Callable[[Headers, int, Limits], Answer]
+    read: Callable[[Headers, int, Limits], Asked]
 
 
 TIMEZONE = b"x-delay-timezone"
@@ -138,29 +138,29 @@ def zone(headers: Headers) -> str:
     return name
 
 
-def at(due: int, dialect: str) -> Answer:
+def at(due: int, dialect: str) -> Asked:
     """One delivery at an instant; zero or less is none."""
-    return Answer(dialect, due if due > 0 else None)
+    return Asked(dialect, due if due > 0 else None)
 
 
-def after(delay: int, now: int, dialect: str) -> Answer:
+def after(delay: int, now: int, dialect: str) -> Asked:
     """One delivery after a delay; zero or less is none."""
-    return Answer(dialect, now + delay if delay > 0 else None)
+    return Asked(dialect, now + delay if delay > 0 else None)
 
 
-def agreed(answers: list[Answer]) -> Answer:
-    """The one answer of headers that say the same; no delay agrees with any."""
-    if len(answers) == 1:
-        return answers[0]
-    asking = [answer for answer in answers if answer.due is not None]
-    if any((answer.due, answer.recurrence) != (asking[0].due, asking[0].recurrence) for answer in asking):
-        names = " and ".join(dict.fromkeys(answer.dialect for answer in asking))
+def agreed(asked: list[Asked]) -> Asked:
+    """What all of them ask for; no delay agrees with any."""
+    if len(asked) == 1:
+        return asked[0]
+    asking = [each for each in asked if each.due is not None]
+    if any((each.due, each.recurrence) != (asking[0].due, asking[0].recurrence) for each in asking):
+        names = " and ".join(dict.fromkeys(each.dialect for each in asking))
         raise Refusal(Reason.AMBIGUOUS_SCHEDULE, f"the headers of {names} ask for different schedules")
-    return asking[0] if asking else answers[0]
+    return asking[0] if asking else asked[0]
 
 
-def recurring(plan: Recurrence, dialect: str, limits: Limits) -> Answer:
-    """The checked answer of a plan that goes on after its first occurrence."""
+def recurring(plan: Recurrence, dialect: str, limits: Limits) -> Asked:
+    """A plan that goes on after its first occurrence, checked."""
     if plan.repeat > limits.max_repeat:
         raise Refusal(Reason.REPEAT_TOO_LARGE, f"{plan.repeat} repeats are more than {limits.max_repeat}")
     if plan.repeat and plan.period < max(limits.min_period, 1):
@@ -172,13 +172,13 @@ def recurring(plan: Recurrence, dialect: str, limits: Limits) -> Answer:
     due = first(plan)
     if due is None:
         raise Refusal(Reason.BAD_CRON, f"{plan.cron!r} never matches")
-    return Answer(dialect, due, plan if plan.cron or plan.repeat else None)
+    return Asked(dialect, due, plan if plan.cron or plan.repeat else None)
 
 
-def scheduled(start: int, delay: int, period: int, repeat: int, expression: str, zone: str, dialect: str, limits: Limits) -> Answer:
+def scheduled(start: int, delay: int, period: int, repeat: int, expression: str, zone: str, dialect: str, limits: Limits) -> Asked:
     """ActiveMQ's four properties, by its documentation: a period without a delay puts the first delivery after one period."""
     if not (delay or period or expression):
-        return Answer(dialect, None)
+        return Asked(dialect, None)
     first_delay = delay if expression else delay or period
     plan = Recurrence(start=start, delay=first_delay, period=period, repeat=repeat, cron=expression, zone=zone)
     return recurring(plan, dialect, limits)

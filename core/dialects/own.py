@@ -5,7 +5,7 @@ from ..fields import Field
 from ..reasons import Reason, Refusal
 from ..schedule import Limits, Recurrence
 from . import rabbitmq
-from .base import Answer, Dialect, Headers, cron, duration, instant, natural, recurring, shown, zone
+from .base import Asked, Dialect, Headers, cron, duration, instant, natural, recurring, shown, zone
 
 NAME = "delaybridge"
 DELAY, UNTIL, CRON = b"x-delay", b"x-delay-until", b"x-delay-cron"
@@ -20,11 +20,11 @@ def own_instant(field: Field) -> int:
     return value
 
 
-def read(headers: Headers, now: int, limits: Limits) -> Answer:
+def read(headers: Headers, now: int, limits: Limits) -> Asked:
     """See "Combinations" in docs/headers.md."""
     name, delay, left = _delay(headers.get(DELAY), limits)
     if len(headers) == 1 and DELAY in headers:
-        return Answer(name, now + delay if delay else None, left=left)
+        return Asked(name, now + delay if delay else None, left=left)
     until = own_instant(headers[UNTIL]) if UNTIL in headers else None
     expression = _cron(headers)
     if until is not None and (delay or expression):
@@ -36,8 +36,8 @@ def read(headers: Headers, now: int, limits: Limits) -> Answer:
         plan = Recurrence(start=start, delay=lead, period=period, repeat=repeat, cron=expression, zone=zone(headers))
         return recurring(plan, name if delay else NAME, limits)._replace(left=left)
     if until is not None:
-        return Answer(NAME, until)
-    return Answer(name, now + delay if delay else None, left=left)
+        return Asked(NAME, until)
+    return Asked(name, now + delay if delay else None, left=left)
 
 
 def _delay(field: Field | None, limits: Limits) -> tuple[str, int, bytes]:

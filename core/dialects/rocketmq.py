@@ -2,7 +2,7 @@
 
 from ..durations import DEFAULT_LEVELS, parse_levels
 from ..schedule import Limits
-from .base import Answer, Dialect, Headers, after, at, number
+from .base import Asked, Dialect, Headers, after, at, number
 
 NAME = "rocketmq"
 LEVEL = b"DELAY"
@@ -10,7 +10,7 @@ SECONDS, MILLISECONDS, DELIVER = b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_
 _LEVELS = parse_levels(DEFAULT_LEVELS)
 
 
-def read(headers: Headers, now: int, limits: Limits) -> Answer:
+def read(headers: Headers, now: int, limits: Limits) -> Asked:
     """A level above 0 clears the timers; of the timers only the first that is there counts."""
     level = number(headers[LEVEL]) if LEVEL in headers else 0
     if level > 0:

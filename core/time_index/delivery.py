@@ -89,14 +89,14 @@ class Delivery:
         return found, False
 
     def _gives_way(self, found: list[Due]) -> bool:
-        return self._state.lock.wanted and len(found) >= _BEFORE_GIVING_WAY
+        return self._state.memory_lock.wanted and len(found) >= _BEFORE_GIVING_WAY
 
     def _claim(self, track: Track, now: int, share: int, room: Room, found: list[Due]) -> list[tuple[bytes, Record]]:
         """Walk on from the track's position and hand out its share; returns what is to be set aside: doomed, or for an address that holds others back.
 
         Ends early where another thread waits for the lock.
         """
-        state, lock, claimed, named = self._state, self._state.lock, self._state.lanes.claimed, self._state.lanes.named
+        state, lock, claimed, named = self._state, self._state.memory_lock, self._state.lanes.claimed, self._state.lanes.named
         behind, doomed = state.held.of(track), state.doomed
         until = len(found) + min(share, room.records)
         aside: list[tuple[bytes, Record]] = []

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from . import keys
-from .behind import Behind
 from .database import Database, scan, scan_prefix
+from .held_address import HeldAddress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,17 +29,17 @@ class HeldBack:
     def __init__(self, db: Database, lanes: Lanes) -> None:
         self._db = db
         self._lanes = lanes
-        self._behind: dict[Track, dict[str, Behind]] = {}
+        self._behind: dict[Track, dict[str, HeldAddress]] = {}
         for key, value in scan_prefix(db.meta, keys.HELD_COUNTS):
             track, address = lanes.of(key[1:]), key[3:].decode()
             prefix = keys.held_prefix(track.number, address)
-            self._behind.setdefault(track, {})[address] = Behind(prefix, int.from_bytes(value, "big"), prefix)
+            self._behind.setdefault(track, {})[address] = HeldAddress(prefix, int.from_bytes(value, "big"), prefix)
 
-    def of(self, track: Track) -> dict[str, Behind]:
+    def of(self, track: Track) -> dict[str, HeldAddress]:
         """The addresses on a track that hold any back."""
         return self._behind.get(track, {})
 
-    def holding(self, lane: Lane) -> Iterator[dict[str, Behind]]:
+    def holding(self, lane: Lane) -> Iterator[dict[str, HeldAddress]]:
         """The same of all tracks of a lane where there are any."""
         return (addresses for track, addresses in self._behind.items() if track.lane is lane)
 
@@ -93,7 +93,7 @@ class HeldBack:
             behind = addresses.get(address)
             if behind is None:
                 prefix = keys.held_prefix(track.number, address)
-                behind = addresses[address] = Behind(prefix, 0, keys.after(prefix))
+                behind = addresses[address] = HeldAddress(prefix, 0, keys.after(prefix))
             behind.count += difference
             if not behind.count:
                 del addresses[address]
@@ -107,7 +107,7 @@ class HeldBack:
             for place, value in scan(self._db.meta, behind.position, behind.end):
                 yield track.start + place[len(behind.prefix) :], *_decode(value)
 
-    def handed_out(self, track: Track, address: str, key: bytes) -> Behind:
+    def handed_out(self, track: Track, address: str, key: bytes) -> HeldAddress:
         """Everything behind an address up to this due key is in flight; returns what that one is counted in."""
         behind = self.of(track)[address]
         behind.position = behind.place(key) + b"\0"

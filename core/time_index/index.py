@@ -89,13 +89,13 @@ class TimeIndex:
     @contextlib.contextmanager
     def _writing(self, now: int = 0) -> Iterator[State]:
         """Take the locks of a writer."""
-        with self._state.log, self._entered(now) as state:
+        with self._state.write_lock, self._entered(now) as state:
             yield state
 
     @contextlib.contextmanager
     def _entered(self, now: int = 0) -> Iterator[State]:
         """Take the lock of a reader; after a failure nothing works any more, because nobody knows what of it is on disk."""
-        with self._state.lock:
+        with self._state.memory_lock:
             if self._failure is not None:
                 raise StoreError(f"the store failed before: {self._failure}") from self._failure
             self._state.ids.told(now)
@@ -173,14 +173,14 @@ class TimeIndex:
 
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
         """See `Store.settle`. What is not in flight but still waits is settled too; what is gone is passed over."""
-        if not self._state.log.acquire(blocking=wait):
+        if not self._state.write_lock.acquire(blocking=wait):
             return False
         try:
             for start in range(0, len(outcomes), _SETTLED_AT_ONCE):
                 with self._entered(now):
                     self._delivery.settle(outcomes[start : start + _SETTLED_AT_ONCE], now)
         finally:
-            self._state.log.release()
+            self._state.write_lock.release()
         return True
 
     def first_due(self) -> int | None:
@@ -392,7 +392,7 @@ class TimeIndex:
 
     def close(self) -> None:
         """See `Store.close`. Idempotent."""
-        with self._state.log, self._state.lock:
+        with self._state.write_lock, self._state.memory_lock:
             if not self._closed:
                 broken, self._closed, self._failure = self._failure, True, StoreError("the store is closed")
                 with contextlib.suppress(*([StoreError] if broken else [])):  # it was told already

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from ..store import Record
-    from .behind import Behind
     from .database import Puts
     from .gaps import Stretch
+    from .held_address import HeldAddress
 
 _TRACKS = 256
 """So many addresses of a lane have a track to themselves; those that come later share these."""
@@ -122,7 +122,7 @@ class Lanes:
         self._db = db
         self.claimed: dict[bytes, Record] = {}
         self.named: set[bytes] = set()
-        self.from_held: dict[bytes, Behind] = {}
+        self.from_held: dict[bytes, HeldAddress] = {}
         self.passed = 0
         self.unwritten: Puts = {}
         self.by_name: dict[str, Lane] = {}

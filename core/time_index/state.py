@@ -39,8 +39,8 @@ decode = msgspec.msgpack.Decoder(Record).decode
 class State:
     """What is on disk, and the little that is known of it in memory. Memory changes only after the disk did.
 
-    Two locks, taken in this order: `log` by whoever writes or syncs, `lock` by whoever looks at what is in memory or changes it. A write that
-    met a running sync would wait for it inside rocksdict, with Python's global lock, and every thread would stand still; so it waits for `log`
+    Two locks, taken in this order: `write_lock` by whoever writes or syncs, `memory_lock` by whoever looks at what is in memory or changes it. A write that
+    met a running sync would wait for it inside rocksdict, with Python's global lock, and every thread would stand still; so it waits for `write_lock`
     before, holding nothing, and who only reads waits for no disk at all. Both go round in turns: a lane with much to do keeps nobody out.
     """
 
@@ -73,8 +73,8 @@ class State:
         self.recent = Recent(db, recent_tokens)
         self.shelf = Shelf(db)
         self.doomed = self._stored_doomed()
-        self.log = Turns()
-        self.lock = Turns()
+        self.write_lock = Turns()
+        self.memory_lock = Turns()
         self.compacting = threading.Lock()
         self._durable = self.numbers
         self.gone_bytes = 0
@@ -250,20 +250,20 @@ class State:
         return number >= self._durable.row
 
     def sync(self) -> None:
-        """Make all that was written so far durable. One call serves every write before it. Takes `log`, and no other lock while the disk works.
+        """Make all that was written so far durable. One call serves every write before it. Takes `write_lock`, and no other lock while the disk works.
 
         Where the log cannot be synced, because the disk failed or was full for a write after ours, opening the store again writes what it
         holds to new files; only if that fails too, or does not hold our write, the error is raised.
         """
         aim = self.numbers.write
-        with self.log:
+        with self.write_lock:
             if self._durable.write >= aim:
                 return
             reached = self.numbers
             with contextlib.suppress(StoreError):
                 self._synced(reached)
                 return
-            with self.lock:
+            with self.memory_lock:
                 if self.reopen() < aim:
                     raise StoreError("the disk lost what was written and not synced yet")
 

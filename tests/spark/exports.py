@@ -12,7 +12,7 @@ from delaybridge.bridge.cli.export import write_parquet
 from delaybridge.bridge.http.streams import backlog
 from delaybridge.core.downtimes import Downtimes
 from delaybridge.core.message import message
-from delaybridge.core.recurrence import following, misfired
+from delaybridge.core.recurrence import decision, following
 from delaybridge.core.schedule import Schedule
 from delaybridge.core.store import Pending, Record
 
@@ -66,7 +66,7 @@ def by_the_bridge(schedule: Schedule, since: int, until: int, exported: int = NO
     upcoming: Schedule | None = schedule
     while upcoming is not None and upcoming.due < until:
         handed_out = max(upcoming.due, exported)
-        if misfired(upcoming, down, handed_out) == "deliver" and (upcoming.due < exported or upcoming.due >= since):
+        if decision(upcoming, down, handed_out) == "deliver" and (upcoming.due < exported or upcoming.due >= since):
             found.append((since if upcoming.due < exported else upcoming.due) // 60_000 * 60_000)
         upcoming = following(upcoming, handed_out, down)
     return found

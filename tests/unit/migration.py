@@ -37,7 +37,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(migrate, name, 0.0)
 
 
-def out(index: TimeIndex, there: Place, now: int = T0) -> migrate.Moved:
+def out(index: TimeIndex, there: Place, now: int = T0) -> migrate.MovedOut:
     return to_level_queues(index, there, lambda: now, lambda _: None)
 
 
@@ -53,7 +53,7 @@ def killed_out(index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch) 
             out(index, there)
 
 
-def back(index: TimeIndex, there: Place, now: int = T0) -> migrate.Came:
+def back(index: TimeIndex, there: Place, now: int = T0) -> migrate.MovedIn:
     return to_time_index(index, there, lambda: now, lambda _: None)
 
 

@@ -19,7 +19,7 @@ from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import NotKnownError, NotPossibleError, WouldBeRefusedError
 from delaybridge.core.message import message
 from delaybridge.core.reasons import Reason
-from delaybridge.core.recurrence import misfired
+from delaybridge.core.recurrence import decision
 from delaybridge.core.store import Answer, Pending, Put, Query, Unsupported
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_what_is_moved_to_an_instant_that_has_passed_is_due_now_and_counts_as_mi
     found = engine.control.find("a")
     assert isinstance(found, Pending)
     assert found.record.schedule.due == T0
-    assert misfired(found.record.schedule, engine.control.downtimes, T0) == "deliver"
+    assert decision(found.record.schedule, engine.control.downtimes, T0) == "deliver"
 
 
 def test_nothing_is_moved_behind_its_end_where_it_would_only_expire(engine: Engine) -> None:

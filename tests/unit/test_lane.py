@@ -352,7 +352,7 @@ def test_while_the_disk_is_busy_what_falls_due_goes_out_and_what_was_confirmed_i
     done = threading.Event()
 
     def sync() -> None:
-        with bench.store._state.log:
+        with bench.store._state.write_lock:
             busy.set()
             done.wait(10)
 

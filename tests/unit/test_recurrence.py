@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from delaybridge.core.cron import parse_cron
 from delaybridge.core.downtimes import Downtimes
 from delaybridge.core.durations import LATEST_INSTANT
-from delaybridge.core.recurrence import crowded, expired, first, following, misfired, moved
+from delaybridge.core.recurrence import crowded, decision, expired, first, following, moved
 from delaybridge.core.schedule import Misfire, Recurrence, Schedule
 
 START = int(datetime.fromisoformat("2027-01-01T09:00:00+00:00").timestamp() * 1000)
@@ -122,15 +122,15 @@ def test_a_schedule_has_expired_only_after_its_end() -> None:
 class TestMisfire:
     plan = Recurrence(start=START, period=1000, repeat=9)
 
-    @pytest.mark.parametrize(("rule", "decision"), [("fire", "deliver"), ("skip", "misfire_skipped"), ("all", "deliver")])
-    def test_only_skip_lets_a_missed_occurrence_expire(self, rule: Misfire, decision: str) -> None:
+    @pytest.mark.parametrize(("rule", "decided"), [("fire", "deliver"), ("skip", "misfire_skipped"), ("all", "deliver")])
+    def test_only_skip_lets_a_missed_occurrence_expire(self, rule: Misfire, decided: str) -> None:
         schedule = Schedule(due=START, misfire=rule)
-        assert misfired(schedule, from_then(START + 1), START + 2) == decision
-        assert misfired(schedule, from_then(START), START + 2) == "deliver"
+        assert decision(schedule, from_then(START + 1), START + 2) == decided
+        assert decision(schedule, from_then(START), START + 2) == "deliver"
 
     def test_after_its_end_an_occurrence_expires_whatever_the_rule(self) -> None:
         for rule in ("fire", "skip", "all"):
-            assert misfired(Schedule(due=START, misfire=rule, ends=START + 10), from_then(START + 1), START + 11) == "ended"
+            assert decision(Schedule(due=START, misfire=rule, ends=START + 10), from_then(START + 1), START + 11) == "ended"
 
     @pytest.mark.parametrize("rule", ["fire", "skip"])
     def test_fire_and_skip_go_on_in_time_and_what_was_missed_is_used_up(self, rule: Misfire) -> None:
@@ -161,7 +161,7 @@ class TestMisfire:
         after = following(missed, START + 5000, down)
         assert after is not None
         assert [each.due - START for each in (second, third, missed, after)] == [1000, 2000, 3000, 5000]
-        assert [misfired(replace(each, misfire="skip"), down, START + 5000) for each in (waited, second, third, missed, after)] == [
+        assert [decision(replace(each, misfire="skip"), down, START + 5000) for each in (waited, second, third, missed, after)] == [
             "deliver",
             "deliver",
             "deliver",

@@ -299,7 +299,7 @@ class Beside:
         def made(*arguments: Any) -> Any:
             if not self.order:
                 self.thread.start()
-                wait_until(lambda: self._index._state.lock.wanted, "the other thread to wait")
+                wait_until(lambda: self._index._state.memory_lock.wanted, "the other thread to wait")
             self.order.append("step")
             return make(*arguments)
 
@@ -363,7 +363,7 @@ def test_what_is_held_is_handed_out_without_waiting_for_the_disk(index: TimeInde
     found: list[Due] = []
     thread = threading.Thread(target=lambda: found.extend(index.due("rabbit", T0, 10, 1 << 20, held="x")), daemon=True)
 
-    with index._state.log:
+    with index._state.write_lock:
         thread.start()
         thread.join(10)
         assert bodies(found) == ["a"]

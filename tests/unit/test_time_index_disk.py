@@ -214,8 +214,8 @@ def test_nobody_waits_while_what_the_store_takes_is_measured(tmp_path: Path, mon
     free: list[bool] = []
 
     def taken(_: Path) -> int:
-        free.append(index._state.lock.acquire(blocking=False))
-        index._state.lock.release()
+        free.append(index._state.memory_lock.acquire(blocking=False))
+        index._state.memory_lock.release()
         return 0
 
     monkeypatch.setattr(disk, "taken", taken)

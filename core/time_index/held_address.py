@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import keys
 
 
-class Behind:
+class HeldAddress:
     """What is held back behind one address: `count` in all, `out` of that in flight.
 
     None of it lies before `first`, and none that could be handed out before `position`.
