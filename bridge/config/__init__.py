@@ -134,7 +134,8 @@ class Config(Overridden):
     @property
     def embedded(self) -> bool:
         """Whether nothing is configured but what `EMBEDDED` holds."""
-        return list(self.brokers) == ["memory"] and [route.name for route in self.routes] == ["default"]
+        names = (list(self.brokers), [route.name for route in self.routes])
+        return names == (["memory"], ["default"]) and plugins.traits(self.brokers["memory"].type).embedded
 
     @property
     def brokerless(self) -> bool:

@@ -19,7 +19,6 @@ class Sample:
     group: str
     message: Message
     deliveries: int | None = 1
-    dead: bool = False
 
 
 Headers = dict[str, Value]
@@ -67,6 +66,6 @@ def special(now: int) -> Iterator[Sample]:
     yield Sample("cancelled", message(b"", {"x-delay-cancel": "demo-cancelled"}), deliveries=0)
     yield Sample("replaced", _message("replaced", 1, {"x-delay": "15s", "x-delay-id": "demo-replaced"}), deliveries=0)
     yield Sample("replaced", _message("replaced", 2, {"x-delay": "12s", "x-delay-id": "demo-replaced"}))
-    yield Sample("refused", _message("refused", 0, {"x-delay": "soon"}), deliveries=0, dead=True)
-    yield Sample("refused", _message("refused", 1, {"x-delay": "5s", "x-delay-until": now + 60_000}), deliveries=0, dead=True)
-    yield Sample("refused", _message("refused", 2, {"x-delay-cron": "0 0 30 2 *"}), deliveries=0, dead=True)
+    yield Sample("refused", _message("refused", 0, {"x-delay": "soon"}), deliveries=0)
+    yield Sample("refused", _message("refused", 1, {"x-delay": "5s", "x-delay-until": now + 60_000}), deliveries=0)
+    yield Sample("refused", _message("refused", 2, {"x-delay-cron": "0 0 30 2 *"}), deliveries=0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from .. import ledger
 from ..durations import HOUR_MS
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ Row = tuple[str, int, str, int, int, str, str, str, str, str, str, str, int | No
 
 SIZE: Final = 15
 """Where its `size_bytes` stands."""
+assert ledger.Row.__struct_fields__[SIZE] == "size_bytes"
 
 OVERHEAD: Final = 300
 """About what a record takes on disk beside its body and headers: its fields, its key and its two ledger rows."""

@@ -174,7 +174,9 @@ class Lanes:
 
     def of(self, key: bytes) -> Track:
         """The track of a due key."""
-        return self.tracks[key[0] << 8 | key[1]]
+        return self.tracks[
+            key[0] << 8 | key[1]
+        ]  # `keys.number_of` in place: `floors` asks for each record in flight, and a call takes longer than all of this
 
     def claim(self, key: bytes, record: Record, named: bool) -> None:
         """Mark a record as in flight."""

@@ -225,7 +225,7 @@ class State:
         with self.compacting:
             self.db.reopen()
             self._durable = self.numbers
-        return Numbers.unpacked(self.db.meta.get(keys.NUMBERS_KEY)).write
+        return Numbers.written(self.db.meta.get(keys.NUMBERS_KEY))
 
     def _learn(self, change: Change, counted: dict[bytes, int]) -> None:
         self.numbers = change.numbers

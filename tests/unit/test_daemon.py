@@ -67,6 +67,12 @@ def test_a_store_path_that_is_a_file_is_told_in_a_sentence_with_what_to_do_and_s
     assert "must be a directory" in told["fix"]
 
 
+DEFAULT_NAMES_ON_RABBITMQ: dict[str, Any] = {
+    "brokers": {"memory": {"type": "rabbitmq", "url": "amqp://localhost"}},
+    "routes": [{"name": "default", "from": {"broker": "memory", "queue": "q"}, "to": {"broker": "memory"}}],
+}
+
+
 @pytest.mark.parametrize(
     ("file", "data", "told"),
     [
@@ -81,6 +87,7 @@ def test_a_store_path_that_is_a_file_is_told_in_a_sentence_with_what_to_do_and_s
             {"brokers": {"m": {"type": "memory"}}, "routes": [{"name": "r", "from": {"broker": "m", "queue": "q"}, "to": {"broker": "m"}}]},
             None,
         ),
+        (None, DEFAULT_NAMES_ON_RABBITMQ, None),
     ],
 )
 def test_a_bridge_without_a_configuration_says_so_and_what_to_do(
