@@ -44,6 +44,21 @@ class Tap(NamedTuple):
     topic: str
 
 
+class Listener(Poller):
+    """Reads a topic without a group, from where it is put; partitions that the topic gets later it reads from their beginning."""
+
+    AGE = 5_000  # ms; so old may be what is known of the topic's partitions
+
+    def _poll(self) -> None:
+        assigned = self.consumer.assignment()
+        topics = {each.topic for each in assigned}
+        known = {TopicPartition(topic, number) for topic in topics for number in self.consumer._cluster.partitions_for_topic(topic) or ()}  # noqa: SLF001 - the public way may ask the cluster
+        if new := known - assigned:
+            self.consumer.assign([*assigned, *new])
+            self.consumer.seek_to_beginning(*new)
+        super()._poll()
+
+
 class KafkaSource:
     """Reads topics as a member of a group, or listens at one (a Tap)."""
 
@@ -67,7 +82,8 @@ class KafkaSource:
     def _opened(self, caught: Caught) -> Poller:
         consumer, topics = bootstrapped(self._configs(), caught, self.options, self._suspects, self.options.delayed_suffix)
         returning = isinstance(self.subscription, Subscription) and self.subscription.instance is not None
-        poller = Poller(consumer, Inbox(self.options.prefetch), self.options.connection_timeout, topics, returning=returning)
+        kind = Listener if isinstance(self.subscription, Tap) else Poller
+        poller = kind(consumer, Inbox(self.options.prefetch), self.options.connection_timeout, topics, returning=returning)
         if isinstance(self.subscription, Tap):
             self._listen(consumer, topics, self.subscription.topic)
         else:
@@ -78,9 +94,9 @@ class KafkaSource:
     def _configs(self) -> dict[str, Any]:
         options, subscription = self.options, self.subscription
         configs = consuming(options, "tap" if isinstance(subscription, Tap) else "source")
-        if isinstance(subscription, Subscription):
-            configs |= {"group_id": subscription.group, "group_instance_id": subscription.member}
-        return configs
+        if isinstance(subscription, Tap):
+            return configs | {"metadata_max_age_ms": Listener.AGE}
+        return configs | {"group_id": subscription.group, "group_instance_id": subscription.member}
 
     def _pattern(self) -> str | None:
         assert isinstance(self.subscription, Subscription)

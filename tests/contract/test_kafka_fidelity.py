@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
-from brokers.kafka import create_topic
+from brokers.common import wait_until
+from brokers.kafka import admin, create_topic, delete_topic
 
 from contract.kafka_user import User, bodies, named, out, receive
 from delaybridge.adapters.base import Outgoing
+from delaybridge.adapters.kafka import adapter
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties
 
@@ -186,8 +189,6 @@ def test_another_suffix_may_be_configured(user: User) -> None:
 
 
 def test_the_records_of_a_topic_that_was_created_again_have_other_tokens(user: User) -> None:
-    from brokers.kafka import delete_topic  # noqa: PLC0415 - only here
-
     user.send(b"old")
     (old,) = receive(user.source(), 1)
     user.close()
@@ -238,8 +239,6 @@ def test_another_client_s_compressed_records_are_read(user: User, codec: str) ->
 
 
 def test_a_tap_hears_what_comes_from_now_on_and_takes_nothing_away(user: User) -> None:
-    from delaybridge.adapters.kafka import adapter  # noqa: PLC0415 - only here
-
     user.send(b"before")
     tap = adapter.tap(user.options(), user.topic)
     tap.connect()
@@ -247,3 +246,18 @@ def test_a_tap_hears_what_comes_from_now_on_and_takes_nothing_away(user: User) -
     assert bodies(receive(tap, 1)) == ["after"]
     tap.close()
     assert bodies(receive(user.source(), 2)) == ["before", "after"]
+
+
+def test_a_tap_hears_also_what_came_to_a_new_partition_before_it_knew_of_that(user: User) -> None:
+    tap = adapter.tap(user.options(), user.topic)
+    tap.connect()
+    with contextlib.closing(admin(user.url)) as client:
+        number = len(client.describe_topics([user.topic])[0]["partitions"])
+        client.create_partitions({user.topic: number + 1})
+        wait_until(lambda: len(client.describe_topics([user.topic])[0]["partitions"]) == number + 1, "the new partition")
+    user.send(b"new", partition=number)
+    assert bodies(receive(tap, 1)) == ["new"]
+    user.send(b"known", partition=number)
+    user.send(b"old", partition=0)
+    assert sorted(bodies(receive(tap, 2))) == ["known", "old"]
+    tap.close()
