@@ -3,8 +3,8 @@
 A flush first notes in the store which rows it is going to write, then writes and renames the files, named by that range, then forgets the rows
 and the note in one write. After a crash the noted range is written again under the same names: no row is lost, none stands twice.
 
-`_reach/<bridge>.json` is the bridge's mark: the rows up to `sequence` are in files, and nothing else happened until `at_ms`. An idle bridge goes on
-saying so; without it nobody could tell it from a dead one.
+`_reach/<bridge>.json` is the bridge's mark: its rows, which begin with `first`, are in files up to `sequence`, and nothing else happened until
+`at_ms`. An idle bridge goes on saying so; without it nobody could tell it from a dead one.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ ROWS_AT_ONCE = 250
 
 class Outbox(Protocol):
     """The store's ledger rows that are in no file yet."""
+
+    named_since: int
+    """The sequence of the first row that may bear this bridge's name."""
 
     def flush_intent(self) -> tuple[int, int] | None:
         """The range of sequences that a flush was writing when the bridge last stopped, both inclusive."""
@@ -70,19 +73,19 @@ class LedgerFiles:
     def flush(self) -> int:
         """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
         intent = self._outbox.flush_intent()
-        hours: defaultdict[int, list[pa.Table]] = defaultdict(list)
+        tables: defaultdict[tuple[str, int], list[pa.Table]] = defaultdict(list)
         first = last = 0
         for rows in self._pages(intent[1] if intent else None):
             first, last = first or rows[0].sequence, rows[-1].sequence
-            for hour, part in by_hour(rows).items():
-                hours[hour].append(table_of(part))
+            for place, part in by_bridge_and_hour(rows).items():
+                tables[place].append(table_of(part))
             self._rest()
         if not last:
             return 0
         if intent is None:
             self._outbox.set_flush_intent(first, last)
-        for hour, tables in hours.items():
-            parquet.write(self.root, hour, f"{self._bridge}-{first:012d}-{last:012d}.parquet", tables)
+        for (bridge, hour), parts in tables.items():
+            parquet.write(self.root, hour, f"{bridge}-{first:012d}-{last:012d}.parquet", parts)
         self._outbox.forget_outbox(last)
         return last - first + 1
 
@@ -111,10 +114,9 @@ class LedgerFiles:
 
         OSError where the mark cannot be written.
         """
-        last = self._outbox.outbox_start() - 1
-        if not last:
-            return
-        parquet.write_mark(self.root, self._bridge, {"bridge": self._bridge, "sequence": last, "at_ms": at})
+        last, first = self._outbox.outbox_start() - 1, self._outbox.named_since
+        if last >= first:
+            parquet.write_mark(self.root, self._bridge, {"bridge": self._bridge, "first": first, "sequence": last, "at_ms": at})
 
 
 def highest(root: Path, bridge: str) -> int:
@@ -131,12 +133,12 @@ def marked(root: Path, bridge: str) -> int:
     return 0
 
 
-def by_hour(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    """Rows by the hour of their event, counted from the epoch."""
-    hours: defaultdict[int, list[Row]] = defaultdict(list)
+def by_bridge_and_hour(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
+    """Rows by the bridge whose they are, which may have got another name since, and by the hour of their event, counted from the epoch."""
+    found: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in rows:
-        hours[row.event_time // HOUR_MS].append(row)
-    return hours
+        found[row.bridge, row.event_time // HOUR_MS].append(row)
+    return found
 
 
 def arrow_schema() -> pa.Schema:

@@ -79,6 +79,7 @@ class TimeIndex:
             self._db.close()
             watermark.close()
             raise
+        self.named_since = self._state.outbox.named_since  # the number of the first ledger row that may bear this bridge's name
         self._intake = Intake(self._state)
         self._delivery = Delivery(self._state)
         self._control = Control(self._state)

@@ -78,13 +78,15 @@ class State:
         self.compacting = threading.Lock()
         self._durable = self.numbers
         self.gone_bytes = 0
-        if row > self.numbers.row:
-            self._skip_to(row)
+        if row > self.numbers.row or not self.outbox.is_named:
+            self._begin(row)
 
-    def _skip_to(self, row: int) -> None:
-        """Number ledger rows from there on, and drop those that are here: whoever had this store later has written them to files."""
+    def _begin(self, row: int) -> None:
+        """Note the bridge's name; where `row` is not the next one, go on from there, and drop rows: whoever had this store later has them in files."""
         change = self.change()
-        self.outbox.skip(change, row)
+        self.outbox.name(change)
+        if row > self.numbers.row:
+            self.outbox.skip(change, row)
         self.commit(change)
         self.db.sync()
 

@@ -39,6 +39,7 @@ class Outbox:
         self.intent: tuple[int, int] | None = None
         self.crash_before_forgetting = False
         self.written = 0
+        self.named_since = 1
 
     def flush_intent(self) -> tuple[int, int] | None:
         return self.intent
@@ -235,12 +236,12 @@ def test_a_bridge_marks_how_far_its_files_reach_and_goes_on_when_nothing_happens
     for at in (T0 + 1, T0 + 2):
         files.flush_all()
         files.mark(at)
-        assert json.loads(mark.read_text()) == {"bridge": "b", "sequence": 2, "at_ms": at}
+        assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "sequence": 2, "at_ms": at}
 
     restarted = LedgerFiles(tmp_path, outbox, "b")
     restarted.flush_all()
     restarted.mark(T0 + 3)
-    assert json.loads(mark.read_text()) == {"bridge": "b", "sequence": 2, "at_ms": T0 + 3}
+    assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "sequence": 2, "at_ms": T0 + 3}
 
 
 def test_an_idle_bridge_whose_ledger_was_moved_away_marks_its_reach_where_it_was(tmp_path: Path) -> None:
@@ -250,4 +251,26 @@ def test_an_idle_bridge_whose_ledger_was_moved_away_marks_its_reach_where_it_was
 
     files.mark(T0 + 1)
 
-    assert json.loads((tmp_path / "ledger" / "_reach" / "b.json").read_text()) == {"bridge": "b", "sequence": 1, "at_ms": T0 + 1}
+    assert json.loads((tmp_path / "ledger" / "_reach" / "b.json").read_text()) == {
+        "bridge": "b",
+        "first": 1,
+        "sequence": 1,
+        "at_ms": T0 + 1,
+    }
+
+
+def test_a_bridge_of_another_name_marks_nothing_before_its_first_row_and_leaves_its_predecessors_their_files(tmp_path: Path) -> None:
+    """Also where that was killed between the files and their note."""
+    outbox = Outbox([_row(1, T0), _row(2, T0)])
+    outbox.crash_before_forgetting = True
+    with pytest.raises(KeyboardInterrupt):
+        LedgerFiles(tmp_path, outbox, "b").flush()
+    outbox.crash_before_forgetting, outbox.named_since = False, 3
+    renamed = LedgerFiles(tmp_path, outbox, "c")
+    renamed.flush_all()
+    renamed.mark(T0)
+    assert [file.name for file in tmp_path.rglob("*.*") if file.is_file()] == ["b-000000000001-000000000002.parquet"]
+    outbox.rows = [msgspec.structs.replace(_row(3, T0), bridge="c")]
+    renamed.flush_all()
+    renamed.mark(T0 + 1)
+    assert json.loads((tmp_path / "_reach" / "c.json").read_text()) == {"bridge": "c", "first": 3, "sequence": 3, "at_ms": T0 + 1}

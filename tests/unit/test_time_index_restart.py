@@ -12,6 +12,7 @@ from delaybridge.core.time_index import TimeIndex, database, delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 def test_a_restart_begins_near_the_first_record_that_waits_and_finds_what_came_before_it_since(
@@ -115,3 +116,17 @@ def test_what_was_withdrawn_in_flight_and_delivered_leaves_nothing_behind(open_i
 
     assert index._state.doomed == {}
     assert open_index()._state.doomed == {}
+
+
+def test_rows_of_a_bridge_that_gets_another_name_begin_where_those_of_the_old_one_end(tmp_path: Path) -> None:
+    def opened(bridge: str) -> tuple[int, list[tuple[str, int]]]:
+        index = TimeIndex(tmp_path, bridge=bridge, min_free_disk=0, reserve_bytes=0)
+        give(index, record())
+        told = index.named_since, [(row.bridge, row.sequence) for row in index.outbox(10)]
+        index.close()
+        return told
+
+    assert opened("old") == (1, [("old", 1)])
+    assert opened("old") == (1, [("old", 1), ("old", 2)])
+    assert opened("new") == (3, [("old", 1), ("old", 2), ("new", 3)])
+    assert opened("new")[0] == 3
