@@ -294,6 +294,16 @@ class Observable(Protocol):
 
 
 @runtime_checkable
+class Trailing(Protocol):
+    """Optional ability of a tap: to tell that something has arrived that it is not given yet, as behind somebody's open transaction."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether that is so. Any thread; does not block."""
+        ...
+
+
+@runtime_checkable
 class Producing(Protocol):
     """Optional ability of an adapter whose sink does not do with a delay header what a producer on this broker does."""
 

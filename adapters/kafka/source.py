@@ -49,6 +49,12 @@ class Listener(Poller):
 
     AGE = 5_000  # ms; so old may be what is known of the topic's partitions
 
+    @property
+    def behind(self) -> bool:
+        """Whether there are records that are not fetched, as far as the last answers say. Any thread."""
+        states = list(self.consumer._subscription.assignment.values())  # noqa: SLF001 - the public way may ask the cluster
+        return any(each.highwater is not None and each.position is not None and each.position.offset < each.highwater for each in states)
+
     def _poll(self) -> None:
         assigned = self.consumer.assignment()
         topics = {each.topic for each in assigned}
@@ -124,6 +130,11 @@ class KafkaSource:
         """See base.Gathering. What comes in a pause is received at its end, or, where an answer was there already, after the next one."""
         if self._poller is not None:
             self._poller.pause = self.GATHERING if calm else 0.0
+
+    @property
+    def behind(self) -> bool:
+        """See base.Trailing."""
+        return isinstance(self._poller, Listener) and self._poller.behind
 
     def _batch(self, poller: Poller, records: Sequence[Received], given: Given) -> Batch:
         return Batch(records, partial(poller.progress.ack, given))

@@ -199,8 +199,9 @@ def _looks(
 ) -> Iterator[Look]:
     """One after the other, until `count` messages, or until it has `ended`. Whoever asks for the next one has taken all of the last one: that is acknowledged.
 
-    In a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`.
+    In a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`, unless it says so.
     """
+    from ...adapters.base import Trailing
     from ..ledger.observed import Look
 
     left = count or sys.maxsize
@@ -208,7 +209,7 @@ def _looks(
         began = clock()
         taken, full = _look(tap, min(room, left), clock, elapsed, left)
         deliveries = [delivery for batch, at in taken for delivery in _told(batch, address, at)]
-        yield Look(began, clock(), deliveries, full)
+        yield Look(began, clock(), deliveries, full or (isinstance(tap, Trailing) and tap.behind))
         for batch, _ in taken:
             batch.ack()
         left -= len(deliveries)

@@ -44,7 +44,7 @@ QUIET_MS = 1_000
 class Look(NamedTuple):
     """What came from `began` to `ended` (epoch ms), as the API tells of deliveries: something, or nothing for `QUIET_MS`.
 
-    `full`: it may be all that could be held at once, so that more may wait.
+    `full`: more may have arrived than came. It may be all that could be held at once, or the rest may be behind somebody's open transaction.
     """
 
     began: int

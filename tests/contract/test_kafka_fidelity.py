@@ -15,6 +15,9 @@ from brokers.kafka import admin, create_topic, delete_topic
 from contract.kafka_user import User, bodies, named, out, receive
 from delaybridge.adapters.base import Outgoing
 from delaybridge.adapters.kafka import adapter
+from delaybridge.bridge.cli import observe
+from delaybridge.bridge.clock import wall_clock
+from delaybridge.bridge.ledger.observed import Reach
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties
 
@@ -260,4 +263,30 @@ def test_a_tap_hears_also_what_came_to_a_new_partition_before_it_knew_of_that(us
     user.send(b"known", partition=number)
     user.send(b"old", partition=0)
     assert sorted(bodies(receive(tap, 2))) == ["known", "old"]
+    tap.close()
+
+
+def test_an_observer_behind_somebodys_open_transaction_does_not_think_that_it_has_seen_all(user: User) -> None:
+    tap = adapter.tap(user.options(), user.topic)
+    tap.connect()
+    looks, reach = observe._looks(tap, user.topic, 500, wall_clock, time.monotonic), Reach()
+    reach.looked(next(looks))
+    assert reach.until is not None
+    producer = confluent_kafka.Producer({"bootstrap.servers": user.url, "transactional.id": named("other")})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(user.topic, b"open", partition=0)
+    producer.flush()
+    user.send(b"behind it", partition=0)
+    wait_until(lambda: tap.behind, "the tap to know that more is there")
+    for _ in range(2):
+        reach.looked(next(looks))
+    assert wall_clock() - (reach.until or 0) > 2_000
+    stood = reach.until
+    producer.commit_transaction()
+    came: list[str] = []
+    while len(came) < 2 or reach.until == stood:
+        reach.looked(look := next(looks))
+        came += [each["body"] for each in look.deliveries]
+    assert came == ["open", "behind it"]
     tap.close()

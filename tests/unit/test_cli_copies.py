@@ -191,7 +191,7 @@ class Tap:
     inbox: int = 0
     room_from: float = 0.0
     arrived_until: float = 0.0
-    behind: float = 0.0
+    overdue: float = 0.0
 
     def __post_init__(self) -> None:
         self.arrived_until = self.now
@@ -215,7 +215,7 @@ class Tap:
             self._move()
         count = min(self.inbox, self.gives, limit)
         self.inbox -= count
-        due = self.clock() - round(self.behind * 1000)
+        due = self.clock() - round(self.overdue * 1000)
         told: dict[str, fields.Value] = {"x-delay-id": "m", "x-delay-occurrence": 1, "x-delay-due": due}
         return Batch([Received(message(self.body, told), "", b"")] * count, partial(self._ack, count)) if count else None
 
@@ -278,13 +278,13 @@ def test_an_observer_goes_on_saying_what_it_has_seen_under_traffic_that_never_st
 
 
 def test_an_observer_that_is_behind_under_traffic_that_it_takes_slowly_has_seen_no_more_than_was_due() -> None:
-    tap = Tap(every=0.002, behind=3_600)
+    tap = Tap(every=0.002, overdue=3_600)
 
     assert _reach_of(tap, 2).until == pytest.approx(tap.clock() - 3_600_000, abs=1_000)
 
 
 def test_what_comes_before_its_time_says_nothing_of_what_was_seen() -> None:
-    tap = Tap(every=0.002, behind=-1)
+    tap = Tap(every=0.002, overdue=-1)
 
     assert _reach_of(tap, 2).until is None
 
