@@ -205,7 +205,7 @@ class Control:
         return self.reschedule(id, self._clock())
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask again while the message is in flight: its confirmation makes the answer definite. Nobody tells of that, for telling would cost each delivery."""
+        """Ask again while the message is in flight: its confirmation makes the answer definite. Polled: a notification would slow every delivery."""
         deadline = time.monotonic() + IN_FLIGHT_PATIENCE
         while (answer := ask()).outcome == "in_flight" and time.monotonic() < deadline and not self._stopping():
             time.sleep(0.02)
@@ -253,7 +253,7 @@ class Control:
     def _plan_again(self, planner: Planner, letter: DeadLetter) -> bool:
         """Stored first and dropped then: a crash in between leaves it on the shelf as well.
 
-        What was taken in later and is pending under its id stays, and it gets another one.
+        A later message pending under its id keeps it; this one gets another.
         """
         change = planner.plan_again(letter, self._clock())
         if isinstance(change, Refuse):

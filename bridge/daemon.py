@@ -144,7 +144,7 @@ class Daemon:
         )
 
     def _tell_of_name(self) -> None:
-        """A name that nobody chose may be another one after the next start, and then this is another bridge to all who know it by its name."""
+        """A default name may change with the next start: then all who know the bridge by name see another one."""
         config = self.config
         if "bridge" in config.model_fields_set:
             return
@@ -231,7 +231,7 @@ class Daemon:
 def run(config: Config) -> int:
     """Run the bridge until it is told to stop; returns the exit code of the process. Where a thread works on, the process ends here.
 
-    Python would abort it: it unwinds a thread that comes back from RocksDB meanwhile, say out of a compaction, which knows nothing of that.
+    Python would abort: at exit it unwinds a thread that returns from RocksDB, say from a compaction, which cannot be unwound.
     """
     daemon = Daemon(config)
     code = daemon.run()

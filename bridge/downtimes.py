@@ -38,13 +38,13 @@ class Noted:
 
     def alive(self, now: int, row: int) -> None:
         """A sign of life: durable on return, or told in the log that it is not. `row` as `TimeIndex.outbox_start` says."""
-        self.set_back(now)  # which nobody may have seen who is idle
+        self.set_back(now)  # an idle bridge may not have noticed
         note = _Note(self.known.spans, now, row)
         try:
             replace_text(self._file, msgspec.json.encode(note).decode())
         except OSError as error:  # no space, perhaps: what is delivered gives it back
             if self._written:
-                meaning = "a run that begins before this works again counts as missed what fell due since the last that was written"
+                meaning = "a restart before this works counts as missed what fell due since the last sign of life that was written"
                 log.warning("sign_of_life_not_written", path=str(self._file), error=str(error), meaning=meaning)
             self._written = False
         else:

@@ -185,7 +185,7 @@ class Engine:
 
     @property
     def level_queues_refusing(self) -> int:
-        """How many level queues do not take what is for them."""
+        """How many level queues refuse messages."""
         return self._queues.refusing if self._queues else 0
 
     def start(self) -> None:
@@ -285,8 +285,8 @@ def _next_row(config: configuration.Config, row: int) -> int:
         return row
     ledger = {"ledger": str(config.ledger_path), "bridge": config.bridge, "rows": last}
     if new:
-        waited = "" if config.store.kind == "level_queues" else "what waited there, and "
-        meaning = f"the store is new, so the one of these rows is lost: {waited}rows that were in no file yet"
+        waited = "" if config.store.kind == "level_queues" else "what waited there and "
+        meaning = f"the store is new: the one that wrote these rows is lost, with {waited}rows in no file yet"
         log.warning("ledger_without_its_store", **ledger, meaning=meaning)
     else:
         meaning = (

@@ -71,7 +71,7 @@ TABLE: tuple[Metric, ...] = (
         "level_queues_refusing",
         "gauge",
         (),
-        "Level queues that do not take what is for them: it waits, and the routes it came from with it.",
+        "Level queues that refuse messages: these wait, and so do the routes they came from.",
     ),
     Metric("ledger_backlog_rows", "gauge", (), "Rows of the ledger that are in no ledger file yet; they wait in the store."),
     Metric("intake_batch_size", "histogram", (), "Messages in one intake batch.", _BATCH),

@@ -51,7 +51,7 @@ class RouteStatus(msgspec.Struct, frozen=True):
 
 
 class HeldStatus(msgspec.Struct, frozen=True):
-    """A destination that takes no messages now: how often its first one was tried, why that failed, when the next try is (epoch ms), if by itself."""
+    """A destination that takes no messages now: how often its first one was tried, why that failed, when the next try is (epoch ms), None while paused."""
 
     address: str
     attempts: int

@@ -45,7 +45,7 @@ SYNC_PACE = 0.02
 """Seconds for which settled deliveries gather for one sync; often an intake's write has synced them by then."""
 
 TURN = 20
-"""Milliseconds, at most, for which what falls due waits for the answer to what went before, at a sink that takes messages in turns: it would wait there."""
+"""Milliseconds, at most, that due messages wait for the previous answer of a sink that works in turns: they would wait there."""
 
 
 class Worker(ABC):

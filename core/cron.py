@@ -31,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Cron(CronSim):
-    """Cronsim's, but where clocks go forward at midnight (Cairo, Beirut, Havana, Santiago), that day begins at 1:00, behind the gap.
+    """Cronsim's, but where clocks go forward at midnight (Cairo, Beirut, Havana, Santiago), that day begins at 1:00, after the gap.
 
     Cronsim goes on from a midnight that never was: it takes 1:00 for an hour 0, and passes the hour 1.
     """

@@ -22,7 +22,7 @@ class Downtimes:
         return self.spans[-1][1] if self.spans else 0
 
     def end_of(self, instant: int) -> int | None:
-        """When that one ended in which this instant lies; None where the bridge ran then."""
+        """The end of the downtime that holds this instant; None where the bridge ran then."""
         place = bisect_right(self.spans, instant, key=itemgetter(0)) - 1
         return self.spans[place][1] if place >= 0 and instant < self.spans[place][1] else None
 
@@ -33,7 +33,7 @@ class Downtimes:
         return Downtimes(tuple((begin, min(end, now)) for begin, end in self.spans if begin < now))
 
     def then(self, begin: int, end: int) -> Downtimes:
-        """And one more, the latest. It takes in those that it reaches back to, and is nothing where it ends before it begins."""
+        """With one more, the latest, merged with those that it overlaps or touches; nothing is added where it does not end after it begins."""
         before = self.until(end)
         if begin >= end:
             return before

@@ -49,7 +49,7 @@ class Reason(StrEnum):
         "More than 100 series of a cron would run at once.",
         "Shorten the series, or thin out the cron.",
     )
-    ENDS_BEFORE_DUE = "ends_before_due", "`x-delay-ends` lies before the first delivery.", "Move it behind the first delivery."
+    ENDS_BEFORE_DUE = "ends_before_due", "`x-delay-ends` lies before the first delivery.", "Move it after the first delivery."
     HEADER_DAMAGED = (
         "header_damaged",
         "The header table is cut off or holds an unknown type.",

@@ -48,7 +48,7 @@ def missed(schedule: Schedule, down: Downtimes) -> bool:
 
 
 def resumed(schedule: Schedule, down: Downtimes) -> int | None:
-    """After a missed one, the rules `fire` and `skip` go on with what is due at this instant or later: when the bridge ran again. Else None."""
+    """When the bridge ran again after a missed one: `fire` and `skip` go on with what is due from then on. Else None."""
     return None if schedule.misfire == "all" else down.end_of(_begun(schedule))
 
 

@@ -313,7 +313,7 @@ class Store(Protocol):
         ...
 
     def dead_letters(self, limit: int, after: int = 0) -> Sequence[DeadLetter]:
-        """The shelf, oldest first, from behind number `after`: at most `limit`. Less does not mean that there is no more, as in `list`; none does."""
+        """The shelf, oldest first, after number `after`: at most `limit`. A short page is not the end; an empty one is."""
         ...
 
     def retry_dead_letter(self, number: int, now: int, address: str = "") -> bool:

@@ -54,7 +54,7 @@ def apply(
         bool,
         typer.Option(
             "--undo",
-            help="Take it away again: interception, consumers getting their bindings back first, and level queues that are empty "
+            help="Remove interception (consumers get their bindings back first), and level queues that are empty "
             "(on RabbitMQ it takes three minutes to be sure of that).",
         ),
     ] = False,

@@ -136,7 +136,7 @@ def _show(done: MovedOut | MovedIn, output: Output) -> None:
 _TEXTS = {
     "records": "{:,} messages moved",
     "dead_letters": "{:,} dead letters moved",
-    "withdrawn": "{:,} cancellations of messages that have not come are not in force any more",
+    "withdrawn": "{:,} cancellations whose messages have not come no longer apply",
     "again": "{:,} were there already",
     "strange": "{:,} were put there by no bridge: see delaybridge dead-letter list",
     "ended": "{:,} had been cancelled or replaced, and the ledger has been told",

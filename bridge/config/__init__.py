@@ -76,7 +76,7 @@ class Config(Overridden):
             if first is not None:
                 refuse(
                     ("routes", index, "from"),
-                    f"is what route {first!r} reads already, so that either would get what is meant for the other",
+                    f"is already read by route {first!r}: each would get some of the other's messages",
                 )
         return self
 
@@ -85,7 +85,7 @@ class Config(Overridden):
         for index, route in enumerate(self.routes):
             if route.source.broker != route.to.broker and route.to.address is None and not route.allow_to:
                 missing = "give it an `address`, or let producers choose with `allow_to`"
-                refuse(("routes", index, "to"), f"leads to another broker, and nothing says where to on it: {missing}")
+                refuse(("routes", index, "to"), f"leads to another broker, without an address there: {missing}")
         return self
 
     @model_validator(mode="after")

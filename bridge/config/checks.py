@@ -41,4 +41,4 @@ def _content(data: dict[str, Any], key: str) -> str:
         secret = Path(str(data[key])).read_text().rstrip("\r\n")
     except (OSError, ValueError) as error:  # ValueError: no text, or a NUL in the name
         refuse((key,), f"cannot read the secret: {error}")
-    return secret or refuse((key,), f"{data[key]} is empty: a secret is not")
+    return secret or refuse((key,), f"{data[key]} is empty: a secret must not be")

@@ -68,13 +68,13 @@ def _with_a_unit(value: object) -> object:
     """What is less than a second in milliseconds was meant in seconds."""
     text = str(value)
     if INTEGER.fullmatch(text) and 0 < int(text) < _SECOND:
-        raise ValueError(f"is {text} ms, which ends nothing in order: write a unit, as in {text}s")
+        raise ValueError(f"is {text} ms, too short to drain: write a unit, as in {text}s")
     return value
 
 
 def _a_second(value: int) -> int:
     if 0 < value < _SECOND:
-        raise ValueError("must be at least 1s: less ends nothing in order")
+        raise ValueError("must be at least 1s: less is too short to drain")
     return value
 
 
@@ -117,7 +117,7 @@ class Section(BaseModel):
 class Store(Section):
     """Where messages wait. `memory`: how long an ended id can still be asked about, and a cancel waits for its schedule.
 
-    `max_size`: the store is as on a disk of that size; None: as large as its disk lets it be.
+    `max_size`: the store behaves as on a disk of that size; None: as large as its disk lets it be.
 
     In `level_queues` they wait on `broker`, in queues whose names begin with `prefix`, one for each of `levels`, which are those of Limits, said here;
     then `path` holds ledger rows that are in no file yet.

@@ -103,7 +103,7 @@ class _Reader:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
         if isinstance(value, int | float) and _OTHER_BASE.match(node.value):
             hint = "write a plain number, a duration with its unit, such as 1h, or text in quotes"
-            return self._problem(node, key, f"{node.value!r:.80} is the number {value} in YAML, to the base of 60 or 8: {hint}")
+            return self._problem(node, key, f"{node.value!r:.80} is the number {value} in YAML (base 60 or 8): {hint}")
         return value
 
     def _sequence(self, node: yaml.Node, key: Key) -> list[Any]:

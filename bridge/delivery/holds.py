@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62
 ANSWERED = 60_000
-"""Milliseconds within which a try is answered, after its time has come: what passes beyond is not counted as time in which an address refused."""
+"""Milliseconds after `retry_at` in which a try is answered: the rest of a longer gap does not count as refusing."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Hold:
 
     @property
     def probing(self) -> bool:
-        """True until a delivery succeeded: then one record at a time goes out."""
+        """True after a failure, until a delivery succeeds; until then one record at a time goes out."""
         return self.attempts > 0
 
     def open(self, now: int) -> bool:

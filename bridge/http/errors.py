@@ -98,7 +98,7 @@ def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one t
             return problem(503, "store_full", f"The disk is full; nothing was changed: {error}")
         case StoreError():
             return problem(503, "store_failed", str(error))
-    return problem(500, "internal", "The bridge made a mistake; its log tells which.")
+    return problem(500, "internal", "Internal error; see the bridge's log.")
 
 
 def render(_request: Request, error: Exception) -> Response:

@@ -167,7 +167,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class DeadLettersQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The shelf from behind number `after`."""
+    """The shelf after number `after`."""
 
     limit: Limit = 100
     after: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0

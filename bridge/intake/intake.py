@@ -24,7 +24,7 @@ Wake = Callable[[str, int], None]
 """Tells a lane (by name) that something for it is due at that time."""
 
 SEARCH = 10_000
-"""For how many new messages after connecting redeliveries are looked for: more than any prefetch window, because new ones may come between them.
+"""How many new messages after connecting are searched for redeliveries: more than any prefetch window, because new ones may come between them.
 
 What may be a redelivery does not count.
 """
@@ -125,7 +125,7 @@ class Intake:
         """Leave out those that are among the latest.
 
         What is stored was given first, and a queue gives it first again. So where tokens are not exact, a redelivery that is not stored ends the search: what
-        comes behind it and looks like something stored is a message of its own.
+        comes after it and looks like something stored is a message of its own.
         """
         self._search -= sum(not received.redelivered for received in messages)
         if self._search <= 0:

@@ -54,7 +54,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 class Planner:
     """The rules of one route, applied to one message at a time. Pure: the same message at the same time gives the same change.
 
-    `cancels` says whether the store can find a message by its id; else a cancellation is refused, unless it is a probe of `doctor`'s: that is of nothing.
+    `cancels` says whether the store can find a message by its id; else a cancellation is refused, unless it is `doctor`'s probe, which cancels nothing.
     """
 
     def __init__(self, route: Route, limits: Limits, *, cancels: bool = True) -> None:

@@ -107,7 +107,7 @@ class Assembled(NamedTuple):
 
     @property
     def refusing(self) -> int:
-        """How many queues do not take what is for them."""
+        """How many queues refuse messages."""
         return len(self._refused())
 
     def _refused(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ It is ended by what comes next about the id: a *cancel* cancels it, another clai
 A mark tells the lines of one message from those of others with its id: no line is ever written anew with another meaning, so the broker may drop all
 but the last of each key at any time, and what is left says the same. A message that its source gives again claims again under its mark, and where it
 stood first: what was decided about it stands, and of its copies only the last one is delivered. A cancellation that is given again stands where it stood first,
-too, and is not made anew once it has done its work: what was sent behind it is not its business.
+too, and is not made anew once it has done its work: what was sent after it is not its business.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Ids:
         return len(self._lines)
 
     def apply(self, place: int, line: Line) -> list[Line]:
-        """Take in the next line; returns what is to be said of it: what else is done with, and that a message has ended of which this is a copy."""
+        """Apply the next line; returns lines to append: keys that are done with, and the fate of a copy whose original has ended."""
         head, id_ = line.key[: 1 + MARK], line.key[1 + MARK :]
         if line.value is None:
             return self._forget(place, head, id_, line.note)

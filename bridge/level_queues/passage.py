@@ -29,7 +29,7 @@ PATIENCE, HURRY = 0.5, 0.02
 
 
 MOMENT, PINNED = 1_000, 500
-"""What is passed on waits for others of its batch for so many milliseconds, and for none where so many wait: then it is acknowledged by itself."""
+"""How long (ms) what is passed on waits for the rest of its batch, and how many may wait, before it is acknowledged by itself."""
 
 
 class Taken:
@@ -206,9 +206,9 @@ class Passage:
         self._onward.lost(self._taken)
 
     def hand_back(self, patience: float) -> None:
-        """Before an orderly end: what can only be acknowledged with something that is delivered is published again, and what is in memory.
+        """Before an orderly end: republish what is in memory, and what can only be acknowledged together with messages that are passed on.
 
-        Else that would be delivered twice. Waits up to `patience` seconds for the publisher.
+        Else those would be delivered twice. Waits up to `patience` seconds for the publisher.
         """
         taken, deadline = self._taken, time.monotonic() + patience
         now = self._clock()

@@ -118,7 +118,7 @@ class Publisher(Worker):
 
     @property
     def refused(self) -> dict[str, str]:
-        """Which queues do not take what is for them, and why. Any thread."""
+        """Which queues refuse messages, and why. Any thread."""
         with self._changed:
             rejected = {item.address: each.error for each in self._rejections.values() for item in each.items if item.wanted()}
             if not self._refusals:

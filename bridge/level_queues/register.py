@@ -160,7 +160,7 @@ class Register:
     def certain(self, claim: Claim, since: float) -> bool:
         """Whether this bridge knows enough to deliver a message that it has had since then (`uptime`).
 
-        A log that has been looked at since, and does not reach as far as the claim, is not the one in which that stood: of that nobody knows anything.
+        A log that has been looked at since, and does not reach as far as the claim, is another log: of that claim nobody knows anything.
         """
         return uptime() - self._seen <= FRESH and (self._ids.read > claim.place or self._seen > since)
 

@@ -232,8 +232,8 @@ class Database:
     def collected(self, family: Rdict, room: int) -> float:
         """Which share of the blob files, the oldest, `collect` would copy; 0 unless a third of them is known to be garbage, and the copies fit in `room`.
 
-        In a large store a quarter at most: the copies need room. How much of them is garbage is known for all of them together only; were these none, twice
-        that room would do.
+        In a large store a quarter at most: the copies need room. Garbage is known only in total; if the oldest hold none, the copies take
+        twice that room at most.
         """
         size, garbage = (self._number(family, f"live-blob-file-{what}") for what in ("size", "garbage-size"))
         if garbage < max(_WORTH_COLLECTING, size // 3):
@@ -290,7 +290,7 @@ def scan(family: Rdict, first: bytes, end: bytes, *, values: bool = True) -> Ite
 
 
 def last_up_to(family: Rdict, key: bytes) -> bytes:
-    """The last key that does not lie behind `key`, empty where there is none. No bounds: beside a lower one, seek_for_prev finds keys below it."""
+    """The last key up to `key`, empty where there is none. No bounds: beside a lower one, seek_for_prev finds keys below it."""
     found = family.iter(ReadOptions())
     found.seek_for_prev(key)
     found.status()

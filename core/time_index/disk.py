@@ -28,7 +28,7 @@ def taken(folder: Path) -> int:
 
 
 class Quota:
-    """The store in `folder` as on a disk of `max_bytes`, or on its own where that has less room left, as told by `free_bytes`.
+    """Room as on a disk of `max_bytes` that holds only the store in `folder`, or as on the real disk where that has less left, as told by `free_bytes`.
 
     It is measured again when a second has passed, so that nobody who asks often pays for it. Any thread.
     """

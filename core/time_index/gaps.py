@@ -1,7 +1,7 @@
 """Stretches ahead of a track's position in which nothing is to hand out.
 
 RocksDB keeps what was cancelled until it is compacted, and an iterator comes by all of that. A track that goes back to hand out one record that came
-in early knows already what lies between that one and where it stood: nothing. So it reads up to there, and goes on behind.
+in early knows already what lies between that one and where it stood: nothing. So it reads up to there, and goes on after it.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Gaps:
         self._known = kept[:_KEPT]
 
     def went_on(self, position: bytes) -> None:
-        """Forget what lies behind the position."""
+        """Forget gaps before the position."""
         while self._known and self._known[0][1] <= position:
             del self._known[0]
 
     def around(self, first: bytes, end: bytes) -> Iterator[Stretch]:
         """What is left to be read from `first` to before `end`, in order."""
-        for start, behind in self._known:
+        for start, after in self._known:
             if first < start:
                 yield first, start
-            first = max(first, behind)
+            first = max(first, after)
         if first < end:
             yield first, end
 
@@ -88,5 +88,5 @@ def _wide(first: bytes, end: bytes) -> bool:
 
 
 def _milliseconds(key: bytes) -> int:
-    """The instant of a due key behind its track's number. The end of a track has none."""
+    """The instant of a due key, preceded by its track's number. The end of a track has none."""
     return int.from_bytes(key[:8].ljust(8, b"\0"), "big")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PENDING, _ENDED, _WITHDRAWN = b"p", b"e", b"w"
 _STEP = 64
 _SET_BACK = 60_000
-"""Threads tell a time that is by far less behind another's."""
+"""Milliseconds: far more than threads' times ever differ."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Ids:
         self.now = 0
 
     def told(self, now: int) -> None:
-        """The time, as a call was told it; 0 for one that was not. What a clock said that was wrong must not end what is remembered from now on."""
+        """The time, as a call was told it; 0 for one that was not. A clock that was ahead must not shorten later memories."""
         if now > self.now:
             self.now = now
         elif 0 < now < self.now - _SET_BACK:

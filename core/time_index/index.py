@@ -38,7 +38,7 @@ class TimeIndex:
 
     `bridge` is the name in the ledger rows. Ids that producers chose are remembered for `memory_ms` after their end, early withdrawals as long;
     `recent_tokens` is how many of a source's latest tokens are kept at least. Below `min_free_disk` bytes of free space, as `free_bytes` tells
-    it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. With `max_bytes` both are as on a disk of that size.
+    it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. With `max_bytes` the store behaves as on a disk of that size.
     `next_row` is given the number that the next ledger row would have, and returns a higher one where those from there on are in files already. Raises
     StoreLocked where another process is at work there.
     """

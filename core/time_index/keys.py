@@ -172,6 +172,6 @@ def hour_count_key(hour: int) -> bytes:
 
 
 def after(prefix: bytes) -> bytes:
-    """The first key behind all those that start with `prefix`."""
+    """The first key after all those that start with `prefix`."""
     number = int.from_bytes(prefix, "big") + 1
     return number.to_bytes(len(prefix), "big")

@@ -32,7 +32,7 @@ class Track:
     its instant, `NEVER` at the end.
     `cursor`: the same, as last written to disk, and there also for records in flight: reading begins there after a restart.
     `gaps`: where ahead of the position nothing could be handed out, either; a restart knows of none.
-    `went_on`: the position has passed something; whoever has given its space back unsets this, and `gone_to`: the last key from behind the position
+    `went_on`: the position has passed something; whoever has given its space back unsets this, and `gone_to`: the last key after the position
     that was cancelled, replaced or moved away.
     """
 

@@ -66,7 +66,7 @@ class Outbox:
         return int.from_bytes(key[1:], "big") if key.startswith(keys.OUTBOX) else row
 
     def forget(self, change: Change, up_to: int) -> None:
-        """Drop the rows up to a number, and the intent to write them; the rows behind it in the same write stay."""
+        """Drop the rows up to a number, and the intent to write them; the rows after it in the same write stay."""
         change.meta[keys.INTENT_KEY] = None
         start, end = keys.outbox_key(self.first), keys.outbox_key(up_to + 1)
         last = last_up_to(self._db.meta, keys.outbox_key(up_to))

@@ -24,7 +24,7 @@ RECENT_TOKENS = 10_000
 
 
 class Recent:
-    """Per source: batches of tokens, oldest first; the oldest is dropped when at least `keep` tokens came behind it."""
+    """Per source: batches of tokens, oldest first; the oldest is dropped when at least `keep` tokens came after it."""
 
     def __init__(self, db: Database, keep: int) -> None:
         self._db = db

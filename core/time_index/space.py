@@ -22,7 +22,7 @@ Range = tuple[bytes, bytes]
 
 
 class Space:
-    """Compacts what lies behind the cursors, or was cancelled before: when an eighth of the store has gone, or a thirty-second has and it goes much slower now.
+    """Compacts what lies before the cursors, and on to what was cancelled after them, once 1/8 of the store is gone, or 1/32 and deletion is much slower now.
 
     And again while a third of the bodies' files is garbage, for one compaction copies what is left in a part of them only.
     And once after a start, when nothing goes or intake stands still: what had gone before is not known then, and may be what keeps intake from going on.

@@ -122,7 +122,7 @@ class State:
         return record, False
 
     def next_key(self, change: Change, record: Record, now: int) -> bytes:
-        """Where `put` would place a record now. A past instant counts as now, so that nothing comes to lie behind what was handed out."""
+        """Where `put` would place a record now. A past instant counts as now, so that nothing is put before what was handed out."""
         track = self.lanes.track(record.lane, record.address)
         return keys.due_key(track.base | keys.checked(max(record.schedule.due, now)), change.numbers.arrival)
 

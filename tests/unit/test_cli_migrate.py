@@ -74,7 +74,7 @@ def test_it_moves_there_and_back_and_says_how_much(house: House) -> None:
     assert there.exit_code == 0, there.output
     assert there.stdout.splitlines() == [
         "2 messages moved",
-        "1 cancellations of messages that have not come are not in force any more",
+        "1 cancellations whose messages have not come no longer apply",
     ]
     assert house.waiting("mine.2h") == 2
 

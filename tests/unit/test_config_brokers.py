@@ -178,8 +178,7 @@ def test_a_route_to_another_broker_says_where_its_messages_go_there(file: Path, 
     brokers = "brokers: {here: {type: memory}, there: {type: memory}}"
     (told,) = problems(file, f"{brokers}\nroutes: [{{name: r, from: {{broker: here, queue: in}}, to: {{broker: there{address}}}}}]")
     assert told == (
-        "2: routes[0].to: leads to another broker, and nothing says where to on it: "
-        "give it an `address`, or let producers choose with `allow_to`"
+        "2: routes[0].to: leads to another broker, without an address there: give it an `address`, or let producers choose with `allow_to`"
     )
 
 
@@ -217,10 +216,10 @@ def test_an_address_that_is_empty_is_none(file: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("25", "is 25 ms, which ends nothing in order: write a unit, as in 25s"),
-        ("'500'", "is 500 ms, which ends nothing in order: write a unit, as in 500s"),
-        ("500ms", "must be at least 1s: less ends nothing in order"),
-        ("PT0.5S", "must be at least 1s: less ends nothing in order"),
+        ("25", "is 25 ms, too short to drain: write a unit, as in 25s"),
+        ("'500'", "is 500 ms, too short to drain: write a unit, as in 500s"),
+        ("500ms", "must be at least 1s: less is too short to drain"),
+        ("PT0.5S", "must be at least 1s: less is too short to drain"),
     ],
 )
 def test_a_drain_that_is_over_at_once_is_taken_for_a_slip(file: Path, given: str, told: str) -> None:
@@ -247,7 +246,7 @@ def test_two_routes_that_read_the_same_place_are_refused(file: Path, broker: str
     routes = f"routes:\n  - {{name: a, from: {one}, to: {{broker: here}}}}\n  - {{name: b, from: {other}, to: {{broker: here}}}}\n"
 
     assert problems(file, f"brokers: {{here: {broker}}}\n{routes}") == [
-        "4: routes[1].from: is what route 'a' reads already, so that either would get what is meant for the other"
+        "4: routes[1].from: is already read by route 'a': each would get some of the other's messages"
     ]
 
 

@@ -31,9 +31,7 @@ def test_a_path_that_no_system_takes_is_told_before_it_is_used(file: Path, key: 
 def test_a_number_that_yaml_reads_to_another_base_is_told_and_not_taken_for_milliseconds(file: Path, written: str, read: str) -> None:
     (told,) = problems(file, f"retry: {{give_up_after: {written}}}")
 
-    assert told.startswith(
-        f"1: retry.give_up_after: '{written}' is the number {read} in YAML, to the base of 60 or 8: write a plain number"
-    )
+    assert told.startswith(f"1: retry.give_up_after: '{written}' is the number {read} in YAML (base 60 or 8): write a plain number")
 
 
 def test_numbers_to_the_base_of_ten_and_text_in_quotes_are_what_they_look_like(file: Path) -> None:
@@ -70,7 +68,7 @@ def test_a_switch_is_no_number(file: Path, key: str) -> None:
     [
         ("null", "names no file: name one, or leave the key out"),
         ('"${TOKEN:}"', "names no file: name one, or leave the key out"),
-        ("/dev/null", "/dev/null is empty: a secret is not"),
+        ("/dev/null", "/dev/null is empty: a secret must not be"),
         ('"a\\0b"', "cannot read the secret: embedded null byte"),
     ],
 )
