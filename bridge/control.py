@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .config import Config, Route
     from .delivery.pauses import Pauses
+    from .delivery.worker import LaneWorker
     from .downtimes import Noted
     from .intake.planner import Planner
-    from .workers import IntakeWorker, LaneWorker, Worker
+    from .intake.worker import IntakeWorker
+    from .workers import Worker
 
 IN_FLIGHT_PATIENCE = 5.0
 """Seconds that a request waits for a message that is being published, before it answers `in_flight`."""

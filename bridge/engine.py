@@ -20,14 +20,16 @@ from .delivery.backoff import Backoff
 from .delivery.holds import Holds
 from .delivery.lane import Lane, LaneSettings
 from .delivery.pauses import Pauses
+from .delivery.worker import LaneWorker
 from .downtimes import at_the_start
 from .intake.intake import Intake
 from .intake.planner import Planner, Route
+from .intake.worker import IntakeWorker
 from .ledger.files import highest, marked
 from .ledger.worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
 from .level_queues.moving import DepartureSink
-from .workers import IntakeWorker, LaneWorker, SyncWorker, Worker
+from .workers import SyncWorker, Worker
 
 if TYPE_CHECKING:
     from ..adapters.base import Sink, Source

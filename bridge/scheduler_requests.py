@@ -10,7 +10,7 @@ from ..adapters.base import Rejected
 from ..adapters.scheduler_requests import Browse, Manageable, Remove, RemoveAll
 from ..core.store import Pending, Query, Withdraw
 from . import plugins
-from .workers import RECEIVE_TIMEOUT, Worker
+from .workers import RECEIVE_TIMEOUT, ClientWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -101,7 +101,7 @@ class Manager:
                 return
 
 
-class ManagementWorker(Worker):
+class ManagementWorker(ClientWorker):
     """Drives one destination of management messages."""
 
     def __init__(
@@ -113,15 +113,13 @@ class ManagementWorker(Worker):
         metrics: Metrics,
         failed: Callable[[str, BaseException], None],
     ) -> None:
-        super().__init__(name, failed)
-        self._broker = broker
+        super().__init__(name, broker, metrics, failed)
         self._management = management
         self._manager = manager
-        self._metrics = metrics
 
     def run(self) -> None:
         """Answer until stopped."""
-        self._serve(self._management.connect, self._answer, self._management.close, self._broker, self._metrics)
+        self._serve(self._management.connect, self._answer, self._management.close)
 
     def _answer(self) -> None:
         while not self.stopping.is_set():

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..downtimes import Noted
     from ..metrics import Metrics
-    from ..workers import Worker
+    from ..workers import ClientWorker, Worker
     from .places import Addressed
 
 
@@ -93,7 +93,7 @@ class Assembled(NamedTuple):
         first = min((each for each in (taken, seen) if each is not None), default=None)
         return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first, error)
 
-    def _why_not(self, worker: Worker) -> str:
+    def _why_not(self, worker: ClientWorker) -> str:
         """Why it is not connected. Before the queues are declared it has not tried to be: then it waits for the publisher, which does that."""
         return "" if worker.connected else worker.error or self.publisher.error
 

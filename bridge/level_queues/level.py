@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..workers import Worker
+from ..workers import ClientWorker
 from .passage import HURRY, Passage
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ HANDING_BACK = 3.0
 """Seconds, at the end, for what is to be published again."""
 
 
-class LevelWorker(Worker):
+class LevelWorker(ClientWorker):
     """Drives one passage, once the queues are `declared`."""
 
     def __init__(
@@ -29,16 +29,14 @@ class LevelWorker(Worker):
         failed: Callable[[str, BaseException], None],
         declared: threading.Event,
     ) -> None:
-        super().__init__(f"level {passage.level.name}", failed)
+        super().__init__(f"level {passage.level.name}", broker, metrics, failed)
         self.passage = passage
-        self._broker = broker
-        self._metrics = metrics
         self._declared = declared
 
     def run(self) -> None:
         """Step until stopped."""
         if self._awaits(self._declared):
-            self._serve(self.passage.connect, self._pass_on, self.passage.close, self._broker, self._metrics)
+            self._serve(self.passage.connect, self._pass_on, self.passage.close)
 
     def _pass_on(self) -> None:
         while not self.stopping.is_set():

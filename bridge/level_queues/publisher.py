@@ -16,7 +16,7 @@ from ...adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgo
 from ...adapters.exchange import Gone, Mover
 from ...core.reasons import Reason
 from ..delivery.backoff import Backoff
-from ..workers import Worker
+from ..workers import ClientWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -80,7 +80,7 @@ class _Refusal:
         self.retry_at = 0.0
 
 
-class Publisher(Worker):
+class Publisher(ClientWorker):
     """Publishes in the order of `submit`.
 
     `prepare` is called before each connection, and raises NotConnected where there can be none; and again where a queue is missing, which it makes.
@@ -96,12 +96,10 @@ class Publisher(Worker):
         prepare: Callable[[], None] = lambda: None,
         anew: Callable[[Addressed], Addressed] = lambda place: place,
     ) -> None:
-        super().__init__("level publisher", failed)
-        self._broker = broker
+        super().__init__("level publisher", broker, metrics, failed)
         self._prepare = prepare
         self._anew = anew
         self._sink = sink
-        self._metrics = metrics
         self._retry = Backoff(first=0.1, cap=60.0)
         self._changed = threading.Condition()
         self._items: deque[Item] = deque()
@@ -153,7 +151,7 @@ class Publisher(Worker):
 
     def run(self) -> None:
         """Publish until stopped."""
-        self._serve(self._connect_anew, self._publish_all, self._close, self._broker, self._metrics)
+        self._serve(self._connect_anew, self._publish_all, self._close)
 
     def _connect_anew(self) -> None:
         self._prepare()

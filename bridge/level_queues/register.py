@@ -24,7 +24,7 @@ import structlog
 from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
-from ..workers import Worker
+from ..workers import ClientWorker
 from .ids import ENDED, MARK, Claim, Ids, Word, cancelling, claiming, fate_of, going_on, is_decision, parts, readable, said_by, withdrawn
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ def mark_of(source: str, token: bytes) -> bytes:
     return blake2b(token, digest_size=MARK, key=source.encode()[:64]).digest()
 
 
-class RegisterWorker(Worker):
+class RegisterWorker(ClientWorker):
     """The thread that reads and writes the log. `caught_up` once all has been read that stood there at the first look.
 
     `prepare` is called before each connection, and makes the log where it is missing. Raises NotConnected where there can be no connection.
@@ -360,17 +360,15 @@ class RegisterWorker(Worker):
         failed: Callable[[str, BaseException], None],
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__("level ids", failed)
+        super().__init__("level ids", broker, metrics, failed)
         self.register = register
         self.caught_up = False
-        self._broker = broker
-        self._metrics = metrics
         self._prepare = prepare
         self._swept = time.monotonic()
 
     def run(self) -> None:
         """Look until stopped."""
-        self._serve(self._connect_anew, self._look_on, self.register.close, self._broker, self._metrics)
+        self._serve(self._connect_anew, self._look_on, self.register.close)
 
     def _connect_anew(self) -> None:
         self._prepare()

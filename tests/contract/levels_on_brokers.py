@@ -25,6 +25,7 @@ from delaybridge.bridge.level_queues.build import assembled, levelled, prepared,
 from delaybridge.bridge.level_queues.envelope import Envelope, pack
 from delaybridge.bridge.level_queues.publisher import Item
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.bridge.workers import ClientWorker
 from delaybridge.core.downtimes import NONE
 from delaybridge.core.levels import Levels
 from delaybridge.core.message import Message
@@ -122,7 +123,7 @@ class OnBroker:
         workers = [worker for group in self._parts.workers for worker in group]
         for worker in reversed(workers):
             worker.start()
-        served = [worker for worker in workers if worker is not self._parts.depths]
+        served = [worker for worker in workers if isinstance(worker, ClientWorker)]
         wait_until(lambda: all(worker.connected for worker in served), "all levels to be served", 30)
         for sink in self._parts.sinks.values():
             sink.connect(self._delivered.update)

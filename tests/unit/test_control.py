@@ -39,7 +39,7 @@ def test_what_is_pending_for_a_broker_that_nobody_knows_is_no_empty_list(engine:
 
 def test_what_is_not_connected_says_why_until_it_is(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     lane, intake = engine.lanes["memory"], engine.intakes["default"]
-    lane._lost(NotConnected("it went away"), "memory", engine.metrics)
+    lane._lost(NotConnected("it went away"))
     outcomes = [NotConnected("refused"), NotConnected("refused again"), None]
     told: list[str] = []
 
@@ -49,7 +49,7 @@ def test_what_is_not_connected_says_why_until_it_is(engine: Engine, monkeypatch:
             raise error
 
     monkeypatch.setattr(intake.stopping, "wait", lambda **_: None)
-    assert intake._connect(connect, "memory", engine.metrics)
+    assert intake._connect(connect)
 
     assert told == ["", "refused", "refused again"]
     assert [(each.error, each.connected) for each in engine.control.status().routes] == [("", True)]

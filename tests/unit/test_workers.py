@@ -11,10 +11,10 @@ from brokers.common import wait_until
 from unit.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import NotConnected, Outgoing
-from delaybridge.bridge import workers
+from delaybridge.bridge.delivery import worker as lane_worker
 from delaybridge.bridge.delivery.backoff import Backoff
+from delaybridge.bridge.delivery.worker import LaneWorker
 from delaybridge.bridge.metrics import Metrics
-from delaybridge.bridge.workers import LaneWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -186,7 +186,7 @@ def test_a_sink_that_will_never_answer_is_found_out_though_nothing_more_can_go_o
     bench: Bench, monkeypatch: pytest.MonkeyPatch, behind: int
 ) -> None:
     """As where a burst for one destination fills the window, and is all that there is."""
-    monkeypatch.setattr(workers, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(lane_worker, "LONGEST_WAIT", 0.05)
     began = time.monotonic()
 
     def clock() -> int:
@@ -227,7 +227,7 @@ def test_what_falls_due_while_a_sink_that_takes_turns_is_busy_goes_out_together_
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would wait there, and each message would have cost the lane a turn of its own."""
-    monkeypatch.setattr(workers, "TURN", 3_600_000)
+    monkeypatch.setattr(lane_worker, "TURN", 3_600_000)
     bench.put("first", T0)
     sink = InTurns()
     worker = LaneWorker(bench.lane, sink, lambda: T0, Metrics("test"), lambda *_: None, drain_for=0.1, in_turns=True)

@@ -1,0 +1,56 @@
+"""The thread of one intake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ..workers import RECEIVE_TIMEOUT, ClientWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..metrics import Metrics
+    from .intake import Intake
+
+log = structlog.get_logger()
+
+SMALL_BATCH, PACE = 100, 0.005
+"""After a batch of fewer messages the intake waits for so many seconds: what comes meanwhile shares one durable write. A first message never waits."""
+
+
+class IntakeWorker(ClientWorker):
+    """Drives one intake. `room` says whether the disk has room for more; without it the source is simply not read."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        close: Callable[[], None],
+        room: Callable[[], bool],
+        metrics: Metrics,
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        super().__init__(f"intake {intake.name}", intake.planner.route.source_broker, metrics, failed)
+        self.intake = intake
+        self._close = close
+        self._room = room
+
+    def run(self) -> None:
+        """Receive until stopped."""
+        self._serve(self.intake.connect, self._receive, self._close)
+
+    def _receive(self) -> None:
+        while not self.stopping.is_set():
+            if self._room():
+                if 0 < self.intake.step(RECEIVE_TIMEOUT) < SMALL_BATCH:
+                    self.stopping.wait(PACE)
+            else:
+                log.error("disk_low", worker=self.name, action="intake waits until there is room; delivery goes on")
+                self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        while not self.stopping.wait(1.0):
+            if self._room():
+                log.info("disk_has_room", worker=self.name)
+                return
