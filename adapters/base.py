@@ -1,6 +1,6 @@
 """The contract of a broker adapter: four verbs and an acknowledgement.
 
-An adapter never connects again by itself, holds a destination back, or gives a message up: it raises one of three words, and the bridge acts on them.
+An adapter never connects again by itself, holds a destination back, or gives a message up: it raises one of three errors, and the bridge acts on it.
 It runs the threads that its client needs, and may repeat what its broker has certainly not done (a commit in the middle of a rebalance, say).
 
     AdapterError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AdapterError(Exception):
-    """Anything that an adapter has to say."""
+    """Base of the errors that an adapter raises."""
 
 
 class NotConnected(AdapterError):
@@ -77,7 +77,8 @@ class Batch(msgspec.Struct, frozen=True):
     `ack` may be called from the receiving thread only, once; it does not block, and does nothing where the connection is already gone (the
     broker will deliver the batch again).
 
-    `ack_some`, where a source can do it, is the same for those at these places in `messages`, each once, before `ack`, which then is for the rest.
+    `ack_some`, where a source can do it, acknowledges only the messages at these places in `messages`: each place once, and before `ack`, which then
+    acknowledges the rest.
     Intake has no use for it; at a level, what is stuck keeps its whole batch unacknowledged without it.
 
     `elsewhere`, where a source can lose messages although its connection stays, as in a group whose partitions move, says whether another consumer
@@ -138,7 +139,7 @@ class Sink(Protocol):
     def publish(self, messages: Sequence[Outgoing]) -> None:
         """Send in order, without waiting for confirmation; raises NotConnected: then none was sent.
 
-        Buffers what the caller lets be unconfirmed. Without messages it only says whether the connection is there.
+        Buffers as many messages as the caller leaves unconfirmed. Without messages it only says whether the connection is there.
         """
         ...
 
@@ -244,7 +245,7 @@ class Crowded(Protocol):
     """Optional ability of an Interception: to tell where other bridges take in messages as well."""
 
     def crowds(self) -> dict[str, int]:
-        """How many consumers each ingress queue has that has more than one bridge of this configuration would be; changes nothing."""
+        """The ingress queues with more consumers than one bridge of this configuration has there, each with their number; changes nothing."""
         ...
 
 
@@ -253,7 +254,7 @@ class Gathering(Protocol):
     """Optional ability of a source: to give messages less often, more at once, which costs its broker and the bridge less."""
 
     def gather(self, *, calm: bool) -> None:
-        """Whether nothing that comes from now on is likely to be in a hurry: then it may be received up to 0.25 s after it came. At first it may not.
+        """`calm`: nothing that comes from now on is likely to be urgent, so it may be received up to 0.25 s after it came. Until the first call it may not.
 
         Called by the thread that receives.
         """

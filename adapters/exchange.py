@@ -53,7 +53,7 @@ class Mover(Protocol):
 
 
 class Joined(Source, Protocol):
-    """A source of which a batch can be forgotten together with publishing what it becomes. The `ack` of a batch that becomes nothing blocks as `publish`."""
+    """A source whose broker forgets a batch in the step that publishes what it becomes. Where a batch becomes nothing, its `ack` blocks as `publish` does."""
 
     def publish(self, messages: Sequence[tuple[str, Message]], entered: Callable[[], None]) -> None:
         """Publish these, each with its address, and let the broker forget the batch that was received last; both, or neither.
@@ -74,7 +74,7 @@ class Exchange(Protocol):
         ...
 
     def joined(self, source: Source, route: str) -> Joined | None:
-        """A source of this broker, not connected yet, in the place of this one, whose batches can be passed on in one step; None where it is no such source.
+        """A source to use in place of this one, not connected yet, whose batches are passed on in one step; None where this one cannot be replaced so.
 
         `route` is a name that no other source of this exchange has, and the same after a restart.
         """

@@ -29,7 +29,7 @@ class Level(msgspec.Struct, frozen=True):
 
     @property
     def early(self) -> int:
-        """So many ms before its time a message may leave, as the rest passes elsewhere. Whoever waits for a first one does so until half of that before."""
+        """How early (ms) a message may leave: the rest of its wait passes at its next place. A wait for the first one ends half of that before its time."""
         return min(EARLY, self.wait // 2)
 
 

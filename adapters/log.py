@@ -27,7 +27,7 @@ class Log(Protocol):
     """
 
     def connect(self, place: int) -> int:
-        """Read from that place on; returns the place from which it is read, 0 where the log is not the one that has it. Raises NotConnected."""
+        """Read from that place on; returns the place from which it is read, 0 where the given one is not a place of this log. Raises NotConnected."""
         ...
 
     def read(self, timeout: float) -> tuple[int, Sequence[tuple[int, Line]]]:
@@ -35,7 +35,7 @@ class Log(Protocol):
         ...
 
     def end(self) -> int:
-        """The place behind all lines that were appended, to the end of `append`, before this was asked. Raises NotConnected."""
+        """The place after all lines whose `append` had returned when this was asked. Raises NotConnected."""
         ...
 
     def append(self, lines: Sequence[Line]) -> list[int]:

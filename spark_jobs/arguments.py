@@ -149,10 +149,10 @@ def _window(group: argparse._ArgumentGroup) -> None:
 def _judgement(group: argparse._ArgumentGroup) -> None:
     sla_option(group)
     group.add_argument(
-        "--skew", type=duration, default=100, metavar="DURATION", help="clocks of bridges and observers differ by no more [default: 100ms]"
+        "--skew", type=duration, default=100, metavar="DURATION", help="how far clocks of bridges and observers may differ [default: 100ms]"
     )
     group.add_argument(
-        "--grace", type=duration, default=120_000, metavar="DURATION", help="what happened is in the files after that [default: 2m]"
+        "--grace", type=duration, default=120_000, metavar="DURATION", help="how long after an event it is in the files [default: 2m]"
     )
     group.add_argument(
         "--ended", action="append", default=[], metavar="NAME", help="a bridge or an observer that has written its last row; repeatable"

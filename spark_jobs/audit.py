@@ -95,7 +95,7 @@ def audit(
         found = [one for one in found if one.what != "unlike" or one.place in watched]
         also_malformed = disagreements.number(found, "malformed")
         sound, also_aside = _split(observed, also_malformed, "observed")
-        # Of one that says no due time nobody knows that a bridge sent it: a stranger's would hide all that is wrong.
+        # Nobody knows whether a bridge sent one without a due time: a stranger's would hide all that is wrong.
         spoilt += [observed.rows.where("id is not null").where(inputs.believable("due_time").isNotNull())] if also_malformed else []
         seen = Side(sound, arrivals(sound.rows.where("id is not null"), question), arrived)
         aside = aside.unionByName(also_aside)

@@ -38,7 +38,7 @@ ALWAYS = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
 }
-"""What nobody may say otherwise, not even a cluster: every instant in the reports, the tables and the alerts is UTC, and says so. And what is in a file that
+"""Settings that win over the user's and the cluster's: every instant in the reports, the tables and the alerts is UTC, and says so. And what is in a file that
 cannot be read, or went meanwhile, is not taken for what never happened."""
 
 SETTINGS = {

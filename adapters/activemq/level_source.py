@@ -37,7 +37,7 @@ SMALL = 20
 """Messages of the window that looks at the head of the queue."""
 
 LOOK = 2.0
-"""Seconds after which a full window of messages that stay is given back: so much later than it should may leave what a bridge had that died."""
+"""Seconds after which a full window of messages that stay is given back: by so much may a message be late that a dead bridge had taken."""
 
 SOON = 5_000
 """Milliseconds. When all in sight leave within them, the large window is opened."""

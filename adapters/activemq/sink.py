@@ -51,7 +51,7 @@ _MESSAGES, _BYTES = 1000, 4 << 20  # of one transaction
 _OPEN = 2  # ActiveMQ writes one transaction while it reads the next
 _WIDTH = 100  # of a door, for messages that a transaction has failed with
 _TRUSTED = 10_000
-_NARROW = 4  # of a suspect's: what flies is held back with it, and what waits behind it is told
+_NARROW = 4  # of a suspect's door: when it shuts, what is in flight there stays so, and what waits is told
 _FORGIVEN = 1000  # answers to messages alone, after which a destination that may have stopped the connection is trusted again
 _TICK = 0.25
 _ROLLED_BACK = "rollback only"
@@ -383,7 +383,7 @@ class ActiveSink:
         self._session = session
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
-        """See base.Sink. Buffers what the caller lets be unconfirmed."""
+        """See base.Sink. Buffers as much as the caller leaves unconfirmed."""
         if self._session is None:
             raise NotConnected("the sink is closed")
         self._session.submit(messages)

@@ -55,7 +55,7 @@ class Topic(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Of one partition. `committed` is negative where nothing is; `finished` are so many records behind that, where levels are read."""
+    """One partition's offsets. `committed` is negative where nothing is; where levels are read, `finished` records after it are finished."""
 
     begin: int
     committed: int
@@ -112,7 +112,7 @@ class Cluster:
         return {each["name"] for each in self._admin.describe_topics() if not each.get("is_internal")}
 
     def topics(self, names: Collection[str], *, settings: bool = True) -> dict[str, Topic]:
-        """Those of these that exist. The broker works a millisecond on the settings of each, and serves others later meanwhile."""
+        """Those of these that exist. The settings of each cost the broker a millisecond, for which other requests wait."""
         found = {each["name"]: each["partitions"] for each in self._admin.describe_topics(sorted(names)) if each["partitions"]}
         if not found or not settings:
             return {name: _topic(name, partitions, {}) for name, partitions in found.items()}
@@ -207,7 +207,7 @@ class Cluster:
         return Owner(transactional_id, str(told.state.value), told.topic_partitions)
 
     def implicit(self) -> bool:
-        """Whether what is written in a transaction is in it, and each has an epoch of its own (KIP-890)."""
+        """Whether writing to a partition adds it to the transaction, and each transaction has an epoch of its own (KIP-890)."""
         try:
             features = self._admin.describe_features()
         except _UNTOLD:
@@ -215,7 +215,7 @@ class Cluster:
         return bool(features.get("transaction.version", {}).get("finalized", (0, 0))[1] >= _IMPLICIT)
 
     def led(self, topics: AbstractSet[str], partitions: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
-        """All partitions of these topics, and these: those that have a leader, and those that have none."""
+        """Of all partitions of these topics and of `partitions`, those that have a leader, and those that have none."""
         there = self._partitions(topics | {each.topic for each in partitions})
         asked = {each for each in there if each.topic in topics} | (partitions & there.keys())
         led = {each for each in asked if there[each]["leader_id"] >= 0}

@@ -1,4 +1,4 @@
-"""Commits that are waited for, and what is told of those that fail: the first of a run of them, and its end."""
+"""Commits that are waited for, and what the log says of those that fail: the first of a run of failures, and the end of the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REBALANCING = (errors.RebalanceInProgressError, errors.CommitFailedError)
 """What Kafka answers while partitions go from one bridge to another. It passes."""
 
 _PASSING = 30.0
-"""Seconds after which it has not."""
+"""Seconds after which such a failure is logged all the same."""
 
 
 async def settled(future: Any) -> bool:

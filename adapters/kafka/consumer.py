@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _HEARTBEAT = 0.5
-"""Seconds. By the answer to it a member hears that another one has come or gone, and whoever has heard already stands still until all have."""
+"""Seconds between heartbeats. By the answer a member hears that another one has come or gone; whoever has heard it stands still until all have."""
 
 
 def consuming(options: Kafka, purpose: str) -> dict[str, Any]:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class KafkaExchange:
     """Exactly once from level to level and to any topic of the cluster, for consumers that read what is committed.
 
-    The producer has the bridge's name: so the next one ends at once what a killed one began, and nobody waits for that. Without one it has a new name
-    in each process, and the cluster ends it after the session's time-out.
+    The producer has the bridge's name: so a bridge that comes back ends at once what it began before it was killed, and nobody waits for that. Without
+    a bridge's name the producer has a new one in each process, and the cluster ends what it began after the session's time-out.
     """
 
     def __init__(self, options: Kafka, levels: Sequence[Level], bridge: str = "") -> None:

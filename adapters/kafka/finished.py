@@ -87,7 +87,7 @@ class Finished:
         return later
 
     def text(self) -> str:
-        """What to commit beside `base`: empty where nothing behind it is finished.
+        """What to commit beside `base`: empty where nothing after it is finished.
 
         Of what has come and is not given out nothing need be said, nor of the markers between: they would take characters that others need.
         """
@@ -105,7 +105,7 @@ class Finished:
 
 
 def finished_behind(text: str) -> int:
-    """How many records behind a committed offset are finished, by the text beside it; what is none of ours says nothing."""
+    """How many records after a committed offset are finished, by the text beside it; 0 where the text is not ours."""
     return _decoded(text).bit_count()
 
 

@@ -1,7 +1,7 @@
 """Transactions as Kafka has them since 4.0 (KIP-890, `transaction.version` 2): what is written in one belongs to it, without being asked for.
 
-That is two requests less of seven that follow one another. And each has an epoch of its own, which its predecessor's end brings: what comes late of that is
-refused. kafka-python 3.0.12 can encode these requests, and makes none of them.
+That saves two of seven requests that follow one another. And each transaction has an epoch of its own, which the answer to its predecessor's end brings:
+what comes late of the predecessor is refused. kafka-python 3.0.12 can encode these requests, and makes none of them.
 """
 
 from __future__ import annotations

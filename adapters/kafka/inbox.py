@@ -69,7 +69,7 @@ class Inbox:
     def take(
         self, limit: int, timeout: float, give: Callable[[dict[TopicPartition, int], int], Any] = lambda ends, _: ends
     ) -> tuple[list[Received], Any]:
-        """At most `limit` records, waiting for the first, and what `give` makes of the offsets behind the last ones, and of their number.
+        """At most `limit` records, waiting for the first; and what `give` returns for each partition's offset after its last one, and their number.
 
         Raises NotConnected.
 

@@ -2,7 +2,7 @@
 
 One topic for each level, of `level_partitions` partitions, with as many replicas as the cluster gives by default. A record is kept for two weeks
 longer than its level: so long may all bridges be down. Its time is the one that a bridge gave it: delays do not depend on the brokers' clocks.
-It may be as large as a request: what a source gave has to wait somewhere. Of a bridge whose clock is a week behind a level takes nothing: Kafka would soon
+It may be as large as a request: what a source gave has to wait somewhere. A level takes nothing from a bridge whose clock is a week slow: Kafka would soon
 delete that as old.
 
 What is finished is deleted by the bridges, where they may. Else it would fill disks for these two weeks. And it would come again: only the group's offsets say
@@ -35,9 +35,9 @@ _COMPACTED = {
     "segment.ms": "3600000", "segment.bytes": "67108864", "min.cleanable.dirty.ratio": "0.1",
 }  # fmt: skip
 _OLD, _REFUSES_OLD = "message.timestamp.before.max.ms", (3, 6)
-"""The setting by which Kafka refuses records that are older than that, and the version since which it has it (KIP-937)."""
+"""The setting of the age beyond which Kafka refuses a record, and the first version that has it (KIP-937)."""
 _SPEED = ("segment.ms", "segment.bytes", "min.cleanable.dirty.ratio")
-"""Settings of which others do no harm: they say how much a bridge has to read at its start."""
+"""Settings that may have other values without harm: they decide how much a bridge has to read at its start."""
 
 
 def group(level: str) -> str:

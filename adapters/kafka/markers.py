@@ -55,8 +55,8 @@ class Producer(Protocol):
 class Markers:
     """What is known of the ends of all transactions of one transactional id, `name`. Its producers use it one after the other.
 
-    `topics`: all of their partitions are looked at, whether this process has used them or not. `doubtful`: it is time to look. `busy`: ids that
-    are, in whose place this one is used; its time is `over` once none of them is. `overdue`: its last end was waited for long enough. `taken`: a
+    `topics`: all of their partitions are looked at, whether this process has used them or not. `doubtful`: it is time to look. `busy`: the
+    busy ids in whose place this one is used; it is `over` once none of them is busy. `overdue`: its last end was waited for long enough. `taken`: a
     producer has had the id since this was made. `implicit`: see Cluster.implicit, when it was asked last.
     """
 
@@ -91,7 +91,7 @@ class Markers:
 
     @property
     def committed(self) -> bool:
-        """Whether the last transaction was, as far as is known."""
+        """Whether the last transaction was committed, as far as is known."""
         return bool(self._last)
 
     @property
@@ -102,7 +102,7 @@ class Markers:
     def recall(self) -> AbstractSet[TopicPartition]:
         """Ask how the last transaction ended, before the next producer takes the id over, which aborts one that is open. Raises NotConnected.
 
-        Where that is decided and not written everywhere yet, the id is busy; returns where it is not.
+        Where that is decided and not written everywhere yet, the id is busy; returns the partitions where it is not written.
         """
         with opened(self._options) as cluster:
             last, self.implicit = cluster.transaction(self.name), cluster.implicit()
@@ -119,7 +119,7 @@ class Markers:
         self.doubtful = True
 
     def ended(self, committed: bool) -> None:
-        """So the last transaction ended. Any thread, while `stand` does not run."""
+        """Note how the last transaction ended. Any thread, while `stand` does not run."""
         self._last = committed
 
     def stand(self, producer: Producer, partitions: AbstractSet[TopicPartition] = frozenset()) -> None:

@@ -1,4 +1,4 @@
-"""Which offsets may be committed: those behind everything that is stored, and only for partitions that are ours. And how much is not committed yet."""
+"""Which offsets may be committed: those up to which everything is stored, and only for partitions that are ours. And how much is not committed yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ has no topic ids (then the latest 10,000 are recognised), some of them may be de
 
 
 class Given:
-    """A batch of `count` records that was given out: the offset behind its last record, for each partition.
+    """A batch of `count` records that was given out: the offset after its last record, for each partition.
 
     `committed`: by a transaction. `whole`: none of its partitions has gone to another bridge.
     """
@@ -83,7 +83,7 @@ class Progress:
             return next((each for each in self._open if each.token == token and each.whole and not each.acked), None)
 
     def positions(self, batches: Iterable[Given]) -> dict[TopicPartition, int]:
-        """The offsets behind these. Raises KeyError where a part of one has gone to another bridge."""
+        """The offsets after the last records of these. Raises KeyError where a part of one has gone to another bridge."""
         with self._lock:
             ends: dict[TopicPartition, int] = {}
             for batch in batches:

@@ -101,7 +101,7 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
         self.deallocate(flight)
 
     def _landed(self, flight: Flight, failure: Callable[[int], Exception] | None) -> None:
-        """Tell the outcomes of a batch. What waits behind one that was not taken has its fate, so that nothing overtakes it."""
+        """Tell the outcomes of a batch. Where a message is to be tried again, what waits behind it gets the same outcome, so that nothing overtakes it."""
         messages = flight.records.prepared
         if failure is not None:
             self.on_failure(failure(0))

@@ -7,7 +7,7 @@
     invalid (no key in a compacted topic, time out of range, policy)    Rejected(rejected_by_broker)
     no answer for `delivery_timeout`     NotConnected                   it may have been delivered
 
-kafka-python retries what is safe to retry until then. In memory is what the caller lets be unconfirmed, once.
+kafka-python retries what is safe to retry until then. What the caller leaves unconfirmed is in memory once.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Subscription(NamedTuple):
 
     @property
     def member(self) -> str | None:
-        """The instance, with a digest of what is read: of two members of one name in a group, as two routes of a bridge, each would throw out the other."""
+        """The instance, with a digest of what is read: two members of one name in a group, such as two routes of a bridge, would throw each other out."""
         return self.instance and f"{self.instance}-{crc32((self.pattern or ','.join(self.topics)).encode()):08x}"
 
 

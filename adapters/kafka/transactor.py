@@ -69,7 +69,7 @@ class Pending:
 class Transactor(Publisher):
     """One transactional producer, and the thread that begins and ends its transactions.
 
-    `hub` has the consumer whose records are finished, while there is one. What is not known to have happened or not ends that session: its successor
+    `hub` has the consumer whose records are finished, while there is one. A transaction of unknown outcome ends that session: its successor
     reads from the cluster which records are finished. `markers` sees to it that each transaction has ended where the next one writes.
 
     Where it `leaves_doubt`, the moves of such a transaction have no outcome yet: they are `doubtful`, each with what it finishes, and whoever makes the next

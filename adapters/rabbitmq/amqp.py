@@ -1,4 +1,4 @@
-"""What administration says over AMQP itself: queues where there is no management API, bindings with voids; and the same as commands to paste."""
+"""What administration says over AMQP itself: queues where there is no management API, bindings with arguments without a value; also as commands to paste."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def declare(parameters: Sequence[Parameters], queue: str) -> None:
 
 
 def bind(parameters: Sequence[Parameters], binding: Binding) -> None:
-    """Make a binding, voids and all."""
+    """Make a binding, also with arguments that have no value."""
     with channel(parameters) as amqp:
         make = amqp.queue_bind if binding.destination_type == "queue" else amqp.exchange_bind
         make(binding.destination, binding.source, binding.routing_key, binding.arguments)

@@ -382,7 +382,7 @@ class RabbitSink:
         self._link, self._session = link, session
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
-        """See base.Sink. Buffers what the caller lets be unconfirmed; while RabbitMQ blocks the connection, outcomes stay open."""
+        """See base.Sink. Buffers as much as the caller leaves unconfirmed; while RabbitMQ blocks the connection, outcomes stay open."""
         if self._session is None:
             raise NotConnected("the sink is closed")
         self._session.submit(messages)

@@ -112,7 +112,7 @@ def _judgement(group: argparse._ArgumentGroup) -> None:
         help="what happened is in a ledger that reaches so much further [default: 5s]",
     )
     group.add_argument(
-        "--skew", type=duration, default=100, metavar="DURATION", help="clocks of bridges and brokers differ by no more [default: 100ms]"
+        "--skew", type=duration, default=100, metavar="DURATION", help="how far clocks of bridges and brokers may differ [default: 100ms]"
     )
     group.add_argument(
         "--silent",
