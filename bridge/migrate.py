@@ -18,14 +18,13 @@ import msgspec
 from ..adapters.base import AdapterError, NotConnected, Rejected
 from ..adapters.levelled import Trimmable
 from ..adapters.log import Logging
-from ..core.dead_letters import carrier
 from ..core.levels import Levels
 from ..core.reasons import Reason
 from ..core.schedule import Schedule
 from ..core.store import Record, Refuse, Told
 from ..core.time_index.made import is_made
-from .level_queues.build import dead_letters, ids, levelled, queues
-from .level_queues.envelope import Envelope, pack, unpack
+from .level_queues.build import ids, levelled, places, queues
+from .level_queues.envelope import Envelope, unpack
 from .level_queues.ids import ENDED, Ids
 from .level_queues.register import Claiming, claims, mark_of, read_all
 from .outlet import Outlet
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
     from ..adapters.base import Batch, Sink, Source
     from ..adapters.levelled import Level, Levelled
     from ..adapters.log import Line, Log
-    from ..core.message import Message
     from ..core.time_index import TimeIndex
     from .clock import Clock
     from .config import Config
     from .level_queues.ids import Claim
+    from .level_queues.places import Places
 
 Tell = Callable[[int], None]
 """Hears now and then how many records have moved so far."""
@@ -90,15 +89,9 @@ class Place(NamedTuple):
     adapter: Levelled
     options: object
     sink: Sink
-    levels: Levels
     queues: list[Level]
-    shelf: str
+    places: Places
     log: Log | None
-
-    def at_level(self, record: Record, claim: Claim | None, now: int) -> tuple[str, Message]:
-        """The level that fits, and the message there."""
-        level = self.queues[self.levels.fit(record.schedule.due - now)]
-        return self.adapter.level_address(self.options, level), pack(Envelope(record, now, claim=claim))
 
     def outlet(self) -> Outlet:
         """Connects when it is entered."""
@@ -148,9 +141,8 @@ def place(config: Config, broker: str, prefix: str) -> Place:
     """Raises plugins.UnusableAdapter where this broker cannot hold level queues."""
     adapter, options = levelled(config, broker)
     levels = Levels(config.limits.levels)
-    shelf = adapter.level_address(options, dead_letters(prefix))
     log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
-    return Place(broker, adapter, options, adapter.sink(options), levels, queues(levels, prefix), shelf, log)
+    return Place(broker, adapter, options, adapter.sink(options), queues(levels, prefix), places(adapter, options, levels, prefix), log)
 
 
 def _insist(errors: Iterable[AdapterError]) -> None:
@@ -172,7 +164,7 @@ def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) ->
             found, cursor = index.leaving(OUT, cursor, now)
             claimed = there.claimed([due.record for due in found], known, now)
             going = [(due, claim) for due, claim in zip(found, claimed, strict=True) if claim is not ENDED]
-            errors = outlet.publish([there.at_level(due.record, claim, now) for due, claim in going])
+            errors = outlet.publish([there.places.enter(due.record, claim, now) for due, claim in going])
             staying = {going[number][0].key for number in errors}
             index.move_out([due.key for due in found if due.key not in staying])
             moved.records += len(found) - len(staying)
@@ -189,9 +181,7 @@ def _move_shelf(index: TimeIndex, there: Place, outlet: Outlet, clock: Clock) ->
     count = 0
     while letters := index.dead_letters(OUT):
         now = clock()
-        errors = outlet.publish(
-            [(there.shelf, carrier(each.record, there.shelf, now, each.reason, each.detail).message) for each in letters]
-        )
+        errors = outlet.publish([there.places.dead(each.record, None, now, each.reason, each.detail) for each in letters])
         for number, each in enumerate(letters):
             if number not in errors:
                 index.drop_dead_letter(each.number, now)

@@ -138,6 +138,12 @@ def dead_letters(prefix: str) -> Level:
     return Level(f"{prefix}.dead-letters", 0)
 
 
+def places(adapter: Levelled, options: object, levels: Levels, prefix: str) -> Places:
+    """Where records go in these queues."""
+    addresses = [adapter.level_address(options, queue) for queue in queues(levels, prefix)]
+    return Places(levels, addresses, adapter.level_address(options, dead_letters(prefix)))
+
+
 def ids(prefix: str) -> Level:
     """The log of ids, where the broker can keep one."""
     return Level(f"{prefix}.ids", 0)
@@ -173,11 +179,10 @@ def assembled(
     all_queues = queues(levels, prefix)
     depths = DepthWorker(adapter.level_queues(options, all_queues), failed)
     declaration = Declaration(prepared(config))
-    addresses = [adapter.level_address(options, queue) for queue in all_queues]
-    places = Places(levels, addresses, adapter.level_address(options, dead_letters(prefix)))
+    there = places(adapter, options, levels, prefix)
 
     def anew(place: Addressed) -> Addressed:
-        return places.anew(place, clock())
+        return there.anew(place, clock())
 
     publisher = Publisher(name, adapter.sink(options), metrics, failed, declaration.make, anew)
     exchange = adapter.level_exchange(options, all_queues, config.bridge) if isinstance(adapter, Exchanging) else None
@@ -189,7 +194,7 @@ def assembled(
             "level_queues_without_ids", broker=name, meaning="x-delay-cancel is refused, and an x-delay-id sent again replaces nothing"
         )
     store = LevelQueues(
-        places,
+        there,
         publisher,
         journal,
         lanes=config.brokers,
@@ -211,7 +216,7 @@ def assembled(
     ]
     workers = [LevelWorker(passage, name, metrics, failed, declaration.made) for passage in passages]
     sinks = {name: DepartureSink(outer, store)} if outer else {}
-    return Assembled(store, workers, addresses, sources, publisher, mover, depths, register, sinks, exchange)
+    return Assembled(store, workers, there.addresses, sources, publisher, mover, depths, register, sinks, exchange)
 
 
 def exact(config: Config) -> set[str]:

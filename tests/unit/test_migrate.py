@@ -106,7 +106,7 @@ def test_of_messages_under_one_id_each_comes_back_once_although_they_are_due_tog
     """Where level queues cannot replace, an id that is sent again is a second message; a batch that was taken in twice is none."""
     first, second = (record(body, T0 + HOUR, chosen_id="order-7") for body in ("first", "second"))
     with there.outlet() as outlet:
-        outlet.publish([there.at_level(one, None, T0) for one in (first, replace(first, taken=T0 + 1), second)])
+        outlet.publish([there.places.enter(one, None, T0) for one in (first, replace(first, taken=T0 + 1), second)])
 
     came = back(index, there)
 
