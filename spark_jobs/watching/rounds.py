@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 
 from .. import marks
 from ..verdict import instant
-from . import alerts, counting, steps, streams
+from . import alerts, counting, sessions, steps, streams
 from .state import State
 from .telling import Teller
 
@@ -67,12 +67,13 @@ class Rounds:
             raise self._failure or error from None
         finally:
             query.stop()
+            sessions.let_go(self._spark, lambda: sessions.of_query(query))
 
     def _absorb(self, batch: DataFrame, number: int) -> None:
         """Carry the state on by a batch, unless that was done before a crash. Spark hands on only the text of what is raised here."""
         if number <= self.state.holds.batch:
             return
-        kept = batch.persist()
+        kept = sessions.kept(batch)
         now = self._clock()
         try:
             self._take(steps.absorb(self.state, self._arguments, kept, number, self.reaches), now)
