@@ -7,6 +7,8 @@ found by this.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from .completeness import Gap
@@ -35,15 +37,33 @@ def gaps(spark: SparkSession, places: Iterable[str], options: Mapping[str, str],
                 yield Gap(broker, renamed(broker, name, question.aliases), None, until)
 
 
-def first_records(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> list[int | None]:
-    """The time, epoch milliseconds, of the first record of each partition that has lost its beginning; None where it holds none."""
+def first_records(
+    spark: SparkSession, servers: str, topic: str, options: Mapping[str, str], read: Mapping[int, int] = MappingProxyType({})
+) -> list[int | None]:
+    """The time, epoch milliseconds, of the first record of each partition that begins behind the offset up to which it was `read`; None where it holds none.
+
+    What was not read must begin with offset 0.
+    """
+    with _consumer(spark, servers, topic, options) as (consumer, partitions):
+        begin = consumer.beginningOffsets(partitions)
+        found = consumer.offsetsForTimes({one: _ANY_TIME for one in partitions if begin[one] > read.get(one.partition(), 0)})
+        return [None if record is None else record.timestamp() for record in found.values()]
+
+
+def ends(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> dict[int, int]:
+    """The offset behind the last record of each partition, as far as Spark reads it: where `options` do not say otherwise, up to an open transaction."""
+    with _consumer(spark, servers, topic, {"kafka.isolation.level": "read_committed", **options}) as (consumer, partitions):
+        end = consumer.endOffsets(partitions)
+        return {one.partition(): end[one] for one in partitions}
+
+
+@contextmanager
+def _consumer(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> Iterator[tuple[Any, list[Any]]]:
+    """One of Kafka's own, and the topic's partitions."""
     kafka = cast("Any", spark._jvm).org.apache.kafka  # noqa: SLF001 - the client that Spark's source brings along
     consumer = kafka.clients.consumer.KafkaConsumer(_settings(servers, options))
     try:
-        partitions = [kafka.common.TopicPartition(topic, one.partition()) for one in consumer.partitionsFor(topic) or ()]
-        begin = consumer.beginningOffsets(partitions)
-        found = consumer.offsetsForTimes({one: _ANY_TIME for one in partitions if begin[one] > 0})
-        return [None if record is None else record.timestamp() for record in found.values()]
+        yield consumer, [kafka.common.TopicPartition(topic, one.partition()) for one in consumer.partitionsFor(topic) or ()]
     finally:
         consumer.close()
 

@@ -10,6 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from .occurrences import OCCURRENCE, OPEN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import Column, DataFrame
 
 KINDS = {
@@ -46,6 +48,18 @@ def unseen(unlike: DataFrame, alerts: DataFrame, until: int) -> DataFrame:
     """What was delivered up to an instant, was not seen, and nobody was told."""
     lacking = unlike.where("delivered > seen").where(F.col("latest_ms") <= until)
     return news(lacking.join(of_kind(alerts, "not_observed"), on=list(OCCURRENCE), how="left_anti"), "alert", "not_observed")
+
+
+def judged(unlike: DataFrame, alerts: DataFrame, begins: Iterable[tuple[str, str, int]]) -> DataFrame:
+    """`unlike` less what was delivered to a topic (broker, address) before that begins, for that may have arrived. What was told stays until it is seen."""
+    if not (every := list(begins)):
+        return unlike
+    lost = F.lit(False)
+    for broker, address, at_ms in every:
+        lost |= (F.col("destination_broker") == broker) & (F.col("destination") == address) & (F.col("latest_ms") < at_ms)
+    unknown = unlike.where(lost & (F.col("delivered") > F.col("seen")))
+    told = unknown.join(of_kind(alerts, "not_observed"), on=list(OCCURRENCE), how="left_semi")
+    return unlike.where(~lost | (F.col("delivered") <= F.col("seen"))).unionByName(told.select(*unlike.columns))
 
 
 def late(rows: DataFrame, alerts: DataFrame, sla: int) -> DataFrame:

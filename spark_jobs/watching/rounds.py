@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 
 from .. import marks
 from ..verdict import instant
-from . import alerts, counting, sessions, steps, streams
+from . import alerts, counting, sessions, steps, streams, topics
 from .state import State
 from .telling import Teller
 
@@ -46,9 +46,13 @@ class Rounds:
         now = self._clock()
         found = marks.read(self._spark, self._arguments.ledgers)
         self.teller.tell()
+        ends = topics.ends(self._spark, self._arguments)
         self._absorb_all()
+        held = topics.read(
+            self._spark, self._arguments, self.state.holds.topics, ends, now
+        )  # what was removed while that ran was perhaps not read
         self.reaches = steps.reaches(self.state, self._arguments, found, now)
-        self._take(steps.look(self.state, self._arguments, self.reaches, now), now)
+        self._take(steps.look(self.state, self._arguments, self.reaches, now, held), now)
         told = counting.told(self.state, self.reaches, now)
         self.state.folder.replace("counts.json", json.dumps(told, indent=2) + "\n")
 

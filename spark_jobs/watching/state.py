@@ -25,6 +25,7 @@ from ..hadoop import Folder
 from .alerts import ALERTS, LINES
 from .bridges import Beginnings, Islands
 from .occurrences import OPEN, UNLIKE
+from .topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
 
     `watch` names the checkpoint among others that tell to one place: it stands in each line, as it does not where an earlier version made the checkpoint.
     `number` is that of the last line; `tables` names each table's folder; `counts` has the counts of each (broker, address). `bridges` tells which
-    rows were read, `beginnings` where the ledgers begin that lack their first one.
+    rows were read, `beginnings` where the ledgers begin that lack their first one, `topics` how far the topics were read.
     """
 
     ledgers: tuple[str, ...]
@@ -54,6 +55,7 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     silent: tuple[str, ...] = ()
     bridges: Islands = {}
     beginnings: Beginnings = {}
+    topics: Topics = {}
     counts: tuple[tuple[str, str, dict[str, int]], ...] = ()
     tables: dict[str, str] = {}
 

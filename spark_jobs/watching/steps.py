@@ -11,7 +11,7 @@ from .. import completeness, inputs
 from ..completeness import FOREVER
 from ..frames import keep
 from ..question import Question
-from . import alerts, bridges, counting, occurrences
+from . import alerts, bridges, counting, occurrences, topics
 from .bridges import Island
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..completeness import Mark, Reach
     from .arguments import Arguments
     from .state import Holds, State
+    from .topics import Topics
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, fo
     open_ones, unlike = state.read(tables, "open"), state.table("unlike")
     if arguments.watched:
         next_unlike = occurrences.still_unlike(unlike, due, arguments.watched)
+        next_unlike = alerts.judged(next_unlike, state.table("alerts"), topics.begins(state.holds.topics, arguments))
         tables |= state.write({"unlike": occurrences.without_strangers(next_unlike, open_ones, _read_until(found, arguments))})
         unlike = state.read(tables, "unlike")
     known = state.table("alerts")
@@ -95,18 +97,20 @@ def _read_until(found: Iterable[Reach], arguments: Arguments) -> int:
     return oldest(found) - arguments.skew - arguments.grace
 
 
-def look(state: State, arguments: Arguments, found: Sequence[Reach], now: int) -> Step:
-    """What is wrong at `now`. Everything that was there then has been absorbed."""
+def look(state: State, arguments: Arguments, found: Sequence[Reach], now: int, held: Topics | None = None) -> Step:
+    """What is wrong at `now`. Everything that was there then has been absorbed, and of the topics what they `held`."""
+    held = state.holds.topics if held is None else held
     known, unlike = state.table("alerts"), state.table("unlike")
     pending = occurrences.unended(state.table("open"), unlike)
     certain = arguments.sla + arguments.grace
     news = alerts.overdue(pending, known, min(oldest(found), now) - certain)
     if arguments.watched:
-        news = news.unionByName(alerts.unseen(unlike, known, now - certain - arguments.skew))
+        judged = alerts.judged(unlike, known, topics.begins(held, arguments))
+        news = news.unionByName(alerts.unseen(judged, known, now - certain - arguments.skew))
     silent = bridges.silent(found, now, arguments.silent)
     due = pending.where(f"due_ms <= {now - arguments.sla}")
     told = _fallen_silent(state, silent, due) + _heard_again(state, found, silent, now)
-    return Step(_and_also(state, news, told), replace(state.holds, silent=tuple(sorted(silent))), {})
+    return Step(_and_also(state, news, told), replace(state.holds, silent=tuple(sorted(silent)), topics=held), {})
 
 
 def _fallen_silent(state: State, silent: Mapping[str, Reach], due: DataFrame) -> list[dict[str, Any]]:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 OLDEST_FILE = "30d"
 """Spark remembers the files that it has read for so long; one that comes later than that is not read."""
 
+_AND_GO_ON = {"failOnDataLoss": "false"}
+"""Where retention has removed what was not read yet: `topics` knows of it, and what was delivered by then is not called not observed."""
+
 HAPPENED = ("input", "event", "event_ms", "id", "occurrence", "due_ms", "lateness_ms", "destination_broker", "destination", "bridge", "sequence",
             "place", "problem")  # fmt: skip
 
@@ -35,7 +38,7 @@ def _inputs(spark: SparkSession, arguments: Arguments) -> Iterator[DataFrame]:
         inputs.door(spark, path, LEDGER, "ledger")  # the door: a stream takes every column that is missing for null
         yield of_ledger(inputs.with_problem(_files(spark, path)))
     for place in arguments.observed:
-        records = inputs.topic(spark.readStream, place, arguments.since, arguments.kafka_options)
+        records = inputs.topic(spark.readStream, place, arguments.since, {**_AND_GO_ON, **arguments.kafka_options})
         seen = inputs.from_kafka(records, inputs.broker_of(place))
         yield of_sightings(inputs.renamed(seen, arguments.aliases).where("id is not null or problem is not null"))
 

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from delaybridge.core.durations import HOUR_MS
 from spark.conftest import CONF
 from spark.java import needs_java
-from spark.ledgers import Bridge
+from spark.ledgers import Bridge, write_ledger
 
 pytest.importorskip("pyspark")
 
@@ -196,3 +196,32 @@ def test_the_watch_tells_what_a_topic_lacks_and_when_it_comes_and_publishes_both
 
 def _brief(lines: str) -> list[tuple[str, str, str | None]]:
     return [(line["event"], line["kind"], line.get("id")) for line in map(json.loads, lines.splitlines())]
+
+
+@needs_java
+def test_the_watch_tells_what_a_topic_lacks_and_nothing_that_retention_removed_before_it_was_read(kafka: Broker, tmp_path: Path) -> None:
+    topic = Topic(kafka.url, f"cut-{uuid.uuid4().hex[:8]}", partitions=1)
+    bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
+    for minute in range(50, 20, -1):
+        bridge.both(f"m-{minute}", now - minute * 60_000)
+        if minute != 25:
+            topic.deliver(f"m-{minute}", now - minute * 60_000, now - minute * 60_000 + 5)
+    topic.flush()
+    topic.cut(now - 30 * 60_000)
+    inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place, "--silent", "1h"]
+    watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--once"]
+
+    first = _audit(*watch)
+    written = len(bridge.rows)
+    for minute in range(20, 10, -1):
+        bridge.both(f"m-{minute}", now - minute * 60_000)
+        if minute != 11:
+            topic.deliver(f"m-{minute}", now - minute * 60_000, now - minute * 60_000 + 5)
+    topic.flush()
+    topic.cut(now - 15 * 60_000)
+    write_ledger(tmp_path / "ledger", "later", bridge.rows[written:])
+    second = _audit(*watch)
+
+    assert (first.stderr, second.stderr) == ("", "")
+    assert _brief(first.stdout) == [("alert", "not_observed", "m-25")]
+    assert _brief(second.stdout) == [("alert", "not_observed", "m-11")]

@@ -1,0 +1,92 @@
+"""What a watch makes of topics that do not hold any more, or not yet, what was delivered to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from msgspec.structs import replace
+
+from delaybridge.spark_jobs import retention
+from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.watching import alerts, steps, topics
+from delaybridge.spark_jobs.watching.arguments import Arguments
+from delaybridge.spark_jobs.watching.occurrences import UNLIKE
+from delaybridge.spark_jobs.watching.state import State
+from delaybridge.spark_jobs.watching.topics import Topic
+from spark.ledgers import T0
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+PLACE = "kafka://host:1/orders"
+NOW = T0 + 900_000
+
+
+def _arguments(folder: Path) -> Arguments:
+    return Arguments(("ledger",), str(folder), since=0, sla=1_000, grace=500, skew=70, observed=(PLACE,))
+
+
+def _table(spark: SparkSession, columns: dict[str, str], *rows: dict[str, Any]) -> DataFrame:
+    common = {"bridge": "b", "destination_broker": "kafka", "destination": "orders", "occurrence": 1, "due_ms": T0}
+    return spark.createDataFrame([{**common, **row} for row in rows], ", ".join(f"{name} {kind}" for name, kind in columns.items()))
+
+
+def _delivered(spark: SparkSession, **at: int) -> DataFrame:
+    """Deliveries of these ids that nobody saw, each with when it happened."""
+    return _table(spark, UNLIKE, *({"id": id_, "delivered": 1, "seen": 0, "latest_ms": when} for id_, when in at.items()))
+
+
+def _read(monkeypatch: pytest.MonkeyPatch, folder: Path, before: Topic, end: int, first: list[int | None]) -> Topic:
+    monkeypatch.setattr(retention, "first_records", lambda *_: first)
+    spark: Any = None
+    return topics.read(spark, _arguments(folder), {PLACE: before}, {PLACE: {0: end}}, NOW)[PLACE]
+
+
+def test_a_topic_begins_a_grace_and_the_skew_after_the_youngest_first_record_of_what_was_removed_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _read(monkeypatch, tmp_path, Topic({}), 9, [T0, T0 - 5, None]) == Topic({0: 9}, T0 + 570)
+    assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, [None]) == Topic({0: 9}, NOW)
+
+
+def test_where_a_topic_begins_stays_while_it_holds_all_that_was_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, []) == Topic({0: 9}, T0)
+    assert _read(monkeypatch, tmp_path, Topic({}), 9, []) == Topic({0: 9})
+
+
+def test_a_topic_that_is_shorter_than_what_was_read_of_it_ends_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnusableInput, match="topic orders is shorter than what was read of it: if it was made anew"):
+        _read(monkeypatch, tmp_path, Topic({0: 9}), 8, [])
+
+
+def test_what_was_delivered_before_a_topic_begins_is_not_called_unseen_and_what_came_later_or_went_elsewhere_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arguments, state = _arguments(tmp_path), State(spark, str(tmp_path))
+    state.open(arguments.ledgers, arguments.observed, 0)
+    unlike = _delivered(spark, removed=T0 + 4, lost=T0 + 5)
+    state.hold(replace(state.holds, tables=state.write({"unlike": unlike})))
+
+    step = steps.look(state, arguments, [], NOW, {PLACE: Topic({}, T0 + 5)})
+
+    assert [(row["kind"], row["id"]) for row in step.news.collect()] == [("not_observed", "lost")]
+    assert step.holds.topics == {PLACE: Topic({}, T0 + 5)}
+    none = _table(spark, alerts.ALERTS)
+    assert alerts.judged(unlike, none, [("kafka", "bills", NOW), ("rabbit", "orders", NOW)]).count() == 2
+
+
+def test_a_topic_that_loses_what_was_told_as_not_observed_does_not_resolve_that(spark: SparkSession) -> None:
+    unlike = _delivered(spark, told=T0, removed=T0).unionByName(
+        _table(spark, UNLIKE, {"id": "seen", "delivered": 0, "seen": 1, "latest_ms": T0})
+    )
+    told = _table(spark, alerts.ALERTS, {"id": "told", "kind": "not_observed"})
+
+    left = alerts.judged(unlike, told, [("kafka", "orders", NOW)])
+
+    assert {row["id"] for row in left.collect()} == {"told", "seen"}
