@@ -69,9 +69,12 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What an observer says: what arrived at its destination from `since_ms` to `at_ms` it has seen, and that is in files. -1: from the beginning."""
+    """What an observer says: what arrived at its destination from `since_ms` to `at_ms` it has seen, and that is in files. -1: from the beginning.
 
-    observer: str
+    Without an `observer`: the destination is a topic, and is read so far.
+    """
+
+    observer: str | None
     broker: str
     address: str
     at_ms: int
@@ -302,7 +305,7 @@ def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
     """One mark for each destination: observers of one destination follow each other, so that the latest counts; one that has ended reaches to the end."""
     by_place: dict[tuple[str, str], Seen] = {}
     for mark in marks:
-        over = mark.observer in question.ended or "*" in question.ended
+        over = mark.observer is not None and (mark.observer in question.ended or "*" in question.ended)
         reached = replace(mark, at_ms=FOREVER) if over else mark
         place = mark.broker, mark.address
         by_place[place] = max(reached, by_place.get(place, reached), key=lambda one: one.at_ms)

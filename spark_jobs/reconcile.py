@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -64,7 +65,8 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
         files_once(arguments.observed, inputs.files(spark, observed.rows))
     Folder(spark, arguments.out).require_writable()
     cut = retention.gaps(spark, arguments.observed, arguments.kafka_options, question)
-    found = audit(ledger, observed, said, question, say, observers, cut)
+    unfinished = retention.unfinished(spark, arguments.observed, arguments.kafka_options, question.aliases)
+    found = audit(ledger, observed, said, question, say, chain(observers, unfinished), cut)
     say("Adding up")
     told = report(found, arguments.allowed)
     say("Writing")

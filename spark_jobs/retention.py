@@ -1,17 +1,21 @@
-"""What a topic does not hold any more. A broker removes a partition's oldest records, and what Spark reads does not tell that anything was there.
+"""What a topic does not hold any more, or not yet. A broker removes a partition's oldest records, and what Spark reads does not tell that anything was there.
 
 A partition whose first offset is not 0 has lost its beginning. The topic *begins* a grace after the youngest first record of such partitions, as a ledger
 does after its first event; where these hold no record at all, when the inputs are read. A topic in which compaction removes records between others is not
 found by this.
+
+Who reads what was committed reads no further than the first transaction that is open, somebody else's included: what was delivered behind it is there, and
+is not seen. The topic *reaches* to when that begins.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from .completeness import Gap
+from .completeness import Gap, Seen
 from .inputs import address_of, broker_of
 from .marks import renamed
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
     from .question import Question
 
+_ISOLATION = "kafka.isolation.level"
 _ANY_TIME = 1 << 31
 """Epoch milliseconds of January 1970: what is less py4j hands on as an int, and Kafka asks for a long."""
 
@@ -50,11 +55,43 @@ def first_records(
         return [None if record is None else record.timestamp() for record in found.values()]
 
 
-def ends(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> dict[int, int]:
-    """The offset behind the last record of each partition, as far as Spark reads it: where `options` do not say otherwise, up to an open transaction."""
-    with _consumer(spark, servers, topic, {"kafka.isolation.level": "read_committed", **options}) as (consumer, partitions):
-        end = consumer.endOffsets(partitions)
-        return {one.partition(): end[one] for one in partitions}
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The offset up to which each partition is read, and from when on something stands behind one of them, in epoch milliseconds; None where nothing does."""
+
+    offsets: dict[int, int]
+    open_ms: int | None = None
+
+
+def ends(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> Ends:
+    """Where a topic ends that is read now. Where `options` do not say otherwise, that is a partition's first transaction that is open, anybody's.
+
+    -1 stands for an instant that is not known.
+    """
+    with _consumer(spark, servers, topic, {**options, _ISOLATION: "read_uncommitted"}) as (consumer, partitions):
+        whole = consumer.endOffsets(partitions)  # first: what comes before the other question is behind no open transaction
+        with _consumer(spark, servers, topic, {_ISOLATION: "read_committed", **options}) as (reader, _):
+            read = reader.endOffsets(partitions)
+        waiting = [_earliest(spark, consumer, one, read[one]) for one in partitions if read[one] < whole[one]]
+        return Ends({one.partition(): read[one] for one in partitions}, min(waiting, default=None))
+
+
+def _earliest(spark: SparkSession, consumer: Any, partition: Any, offset: int) -> int:
+    """The lowest time of the first records from an offset on. One alone may bear any time that its producer gave it."""
+    consumer.assign([partition])
+    consumer.seek(partition, offset)
+    found = consumer.poll(cast("Any", spark._jvm).java.time.Duration.ofSeconds(10))  # noqa: SLF001 - as below
+    return min((record.timestamp() for record in found.records(partition)), default=-1)
+
+
+def unfinished(spark: SparkSession, places: Iterable[str], options: Mapping[str, str], aliases: Mapping[str, str]) -> Iterator[Seen]:
+    """How far each topic among these places is read now in which a transaction is open. Raises Spark's errors."""
+    for place in places:
+        if place.startswith("kafka://"):
+            broker, (servers, name) = broker_of(place), address_of(place)
+            open_ms = ends(spark, servers, name, options).open_ms
+            if open_ms is not None:
+                yield Seen(None, broker, renamed(broker, name, aliases), open_ms)
 
 
 @contextmanager

@@ -188,6 +188,11 @@ def _cut(one: Reach) -> str:
 
 
 def _behind(one: Seen) -> str:
+    if one.observer is None:
+        return (
+            f"topic {one.address} of {one.broker} is read up to {instant(one.at_ms)} only, a transaction is open there:"
+            " what arrived since can be judged when that has ended"
+        )
     return (
         f"observer {one.observer!r} of {one.broker} {one.address} has seen what arrived up to {instant(one.at_ms)}:"
         f" is it running, and not behind? If it has ended: --ended {one.observer}"

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from .occurrences import OCCURRENCE, OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from pyspark.sql import Column, DataFrame
 
@@ -44,18 +44,20 @@ def overdue(pending: DataFrame, alerts: DataFrame, until: int) -> DataFrame:
     return news(due.join(of_kind(alerts, "not_delivered"), on=list(OCCURRENCE), how="left_anti"), "alert", "not_delivered")
 
 
-def unseen(unlike: DataFrame, alerts: DataFrame, until: int) -> DataFrame:
-    """What was delivered up to an instant, was not seen, and nobody was told."""
+def unseen(unlike: DataFrame, alerts: DataFrame, until: int, reaches: Iterable[tuple[str, str, int]] = ()) -> DataFrame:
+    """What was delivered up to an instant, was not seen, and nobody was told. `reaches` has topics (broker, address) that were read up to another instant."""
     lacking = unlike.where("delivered > seen").where(F.col("latest_ms") <= until)
+    for broker, address, at_ms in reaches:
+        lacking = lacking.where((F.col("destination_broker") != broker) | (F.col("destination") != address) | (F.col("latest_ms") <= at_ms))
     return news(lacking.join(of_kind(alerts, "not_observed"), on=list(OCCURRENCE), how="left_anti"), "alert", "not_observed")
 
 
-def judged(unlike: DataFrame, alerts: DataFrame, begins: Iterable[tuple[str, str, int]]) -> DataFrame:
+def judged(unlike: DataFrame, alerts: DataFrame, begins: Collection[tuple[str, str, int]]) -> DataFrame:
     """`unlike` less what was delivered to a topic (broker, address) before that begins, for that may have arrived. What was told stays until it is seen."""
-    if not (every := list(begins)):
+    if not begins:
         return unlike
     lost = F.lit(False)
-    for broker, address, at_ms in every:
+    for broker, address, at_ms in begins:
         lost |= (F.col("destination_broker") == broker) & (F.col("destination") == address) & (F.col("latest_ms") < at_ms)
     unknown = unlike.where(lost & (F.col("delivered") > F.col("seen")))
     told = unknown.join(of_kind(alerts, "not_observed"), on=list(OCCURRENCE), how="left_semi")

@@ -106,7 +106,7 @@ def look(state: State, arguments: Arguments, found: Sequence[Reach], now: int, h
     news = alerts.overdue(pending, known, min(oldest(found), now) - certain)
     if arguments.watched:
         judged = alerts.judged(unlike, known, topics.begins(held, arguments))
-        news = news.unionByName(alerts.unseen(judged, known, now - certain - arguments.skew))
+        news = news.unionByName(alerts.unseen(judged, known, now - certain - arguments.skew, topics.reaches(held, arguments)))
     silent = bridges.silent(found, now, arguments.silent)
     due = pending.where(f"due_ms <= {now - arguments.sla}")
     told = _fallen_silent(state, silent, due) + _heard_again(state, found, silent, now)

@@ -119,15 +119,24 @@ def test_a_topic_in_which_nothing_is_tells_that_all_is_lost_also_under_another_n
 
 
 def _of_a_topic(
-    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, first_records: list[int | None], destination: str = "orders"
+    spark: SparkSession,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first_records: list[int | None],
+    destination: str = "orders",
+    open_ms: int | None = None,
 ) -> dict[str, Any]:
-    """What is told of a message that is not in a topic, which is empty, and of which partitions lost what was before these records."""
+    """What is told of a message that is not in a topic, which is empty, and of which partitions lost what was before these records.
+
+    `open_ms`: since when a transaction is open in it.
+    """
     bridge = Bridge()
     bridge.both("one", T0 + 1, destination=destination)
     bridge.quiet()
     nothing = spark.createDataFrame([], f"{RECORDS}, timestamp timestamp")
     monkeypatch.setattr(inputs, "topic", lambda *_: nothing)
     monkeypatch.setattr(retention, "first_records", lambda *_: first_records)
+    monkeypatch.setattr(retention, "ends", lambda *_: retention.Ends({0: 0}, open_ms))
     return _told(spark, folder, bridge, "--observed", "kafka://b:1/queue", "--alias", "queue=orders", "--all-ended")
 
 
@@ -145,6 +154,19 @@ def test_what_a_topic_does_not_hold_any_more_is_not_lost(
         f"topic orders of kafka holds what arrived since {since} only, its retention has removed older records:"
         " what was due before that cannot be judged"
     )
+
+
+@pytest.mark.parametrize(("open_ms", "code"), [(T0 + HOUR_MS + 124_999, 2), (T0 + HOUR_MS + 125_000, 1)])
+def test_what_may_stand_behind_an_open_transaction_of_a_topic_is_not_lost_even_where_all_have_ended(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_ms: int, code: int
+) -> None:
+    told = _of_a_topic(spark, tmp_path, monkeypatch, [], open_ms=open_ms)
+
+    assert (told["exit_code"], told["totals"]["not_observed"]) == (code, 2 - code)
+    behind = [
+        reason for reason in told["cannot_say"] if reason.startswith("topic orders of kafka is read up to 2025-06-15T16:02:04.999Z only")
+    ]
+    assert len(behind) == code - 1
 
 
 def test_a_topic_that_lost_only_what_was_before_the_window_lacks_nothing(

@@ -42,10 +42,12 @@ def _delivered(spark: SparkSession, **at: int) -> DataFrame:
     return _table(spark, UNLIKE, *({"id": id_, "delivered": 1, "seen": 0, "latest_ms": when} for id_, when in at.items()))
 
 
-def _read(monkeypatch: pytest.MonkeyPatch, folder: Path, before: Topic, end: int, first: list[int | None]) -> Topic:
+def _read(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, before: Topic, end: int, first: list[int | None], open_ms: int | None = None
+) -> Topic:
     monkeypatch.setattr(retention, "first_records", lambda *_: first)
     spark: Any = None
-    return topics.read(spark, _arguments(folder), {PLACE: before}, {PLACE: {0: end}}, NOW)[PLACE]
+    return topics.read(spark, _arguments(folder), {PLACE: before}, {PLACE: retention.Ends({0: end}, open_ms)}, NOW)[PLACE]
 
 
 def test_a_topic_begins_a_grace_and_the_skew_after_the_youngest_first_record_of_what_was_removed_unread(
@@ -60,22 +62,34 @@ def test_where_a_topic_begins_stays_while_it_holds_all_that_was_not_read(tmp_pat
     assert _read(monkeypatch, tmp_path, Topic({}), 9, []) == Topic({0: 9})
 
 
+def test_a_topic_reaches_to_the_transaction_that_is_open_and_to_now_when_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = _read(monkeypatch, tmp_path, Topic({0: 3}), 9, [], open_ms=T0)
+
+    assert held == Topic({0: 9}, -1, T0)
+    assert topics.reaches({PLACE: held}, _arguments(tmp_path)) == [("kafka", "orders", T0 - 570)]
+    assert _read(monkeypatch, tmp_path, held, 10, []) == Topic({0: 10})
+
+
 def test_a_topic_that_is_shorter_than_what_was_read_of_it_ends_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnusableInput, match="topic orders is shorter than what was read of it: if it was made anew"):
         _read(monkeypatch, tmp_path, Topic({0: 9}), 8, [])
 
 
-def test_what_was_delivered_before_a_topic_begins_is_not_called_unseen_and_what_came_later_or_went_elsewhere_is(
+def test_what_was_delivered_before_a_topic_begins_or_after_it_reaches_is_not_called_unseen_and_what_went_elsewhere_is(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     arguments, state = _arguments(tmp_path), State(spark, str(tmp_path))
     state.open(arguments.ledgers, arguments.observed, 0)
-    unlike = _delivered(spark, removed=T0 + 4, lost=T0 + 5)
+    unlike = _delivered(spark, first=T0 + 4, second=T0 + 5)
     state.hold(replace(state.holds, tables=state.write({"unlike": unlike})))
 
     step = steps.look(state, arguments, [], NOW, {PLACE: Topic({}, T0 + 5)})
+    behind = steps.look(state, arguments, [], NOW, {PLACE: Topic({}, reaches_ms=T0 + 4 + 570)})
 
-    assert [(row["kind"], row["id"]) for row in step.news.collect()] == [("not_observed", "lost")]
+    assert [(row["kind"], row["id"]) for row in step.news.collect()] == [("not_observed", "second")]
+    assert [row["id"] for row in behind.news.collect()] == ["first"]
     assert step.holds.topics == {PLACE: Topic({}, T0 + 5)}
     none = _table(spark, alerts.ALERTS)
     assert alerts.judged(unlike, none, [("kafka", "bills", NOW), ("rabbit", "orders", NOW)]).count() == 2

@@ -8,6 +8,8 @@ import sys
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,6 +61,17 @@ class Topic:
         self.flush()
         self._producer.abort_transaction(30)
         self._producer = whole
+
+    @contextmanager
+    def transaction(self, at: int) -> Iterator[None]:
+        """Somebody else's, which is open meanwhile, with a record that says when it was made."""
+        producer = Producer({"bootstrap.servers": self.url, "transactional.id": f"another-{self.name}", "transaction.timeout.ms": 900_000})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(self.name, b"not ours", timestamp=at, partition=0)
+        assert producer.flush(30) == 0
+        yield
+        producer.commit_transaction(30)
 
     def cut(self, before: int) -> None:
         """Remove what was published before that, as retention does."""
@@ -225,3 +238,32 @@ def test_the_watch_tells_what_a_topic_lacks_and_nothing_that_retention_removed_b
     assert (first.stderr, second.stderr) == ("", "")
     assert _brief(first.stdout) == [("alert", "not_observed", "m-25")]
     assert _brief(second.stdout) == [("alert", "not_observed", "m-11")]
+
+
+@needs_java
+def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_called_lost(kafka: Broker, tmp_path: Path) -> None:
+    topic = Topic(kafka.url, f"held-{uuid.uuid4().hex[:8]}", partitions=1)
+    bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
+
+    def deliver(minute: int) -> None:
+        bridge.both(f"m-{minute}", now - minute * 60_000)
+        if minute not in {28, 12}:
+            topic.deliver(f"m-{minute}", now - minute * 60_000, now - minute * 60_000 + 5)
+            topic.flush()
+
+    for minute in (30, 28, 25):
+        deliver(minute)
+    with topic.transaction(now - 20 * 60_000):
+        for minute in (15, 12, 10):
+            deliver(minute)
+        inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place]
+        window = ["--since", _instant(now - HOUR_MS), "--until", _instant(now - 5 * 60_000), "--out", str(tmp_path / "out")]
+        watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--silent", "1h", "--once"]
+        told = json.loads(_audit("reconcile", *inputs, *window, "--all-ended", "--json").stdout)
+        first = _audit(*watch)
+    second = _audit(*watch)
+
+    assert (told["verdict"], told["totals"]["not_observed"]) == ("cannot_say", 0)
+    assert told["cannot_say"][-1].startswith(f"topic {topic.name} of kafka is read up to {_instant(now - 20 * 60_000)[:19]}")
+    assert (_brief(first.stdout), first.stderr) == ([("alert", "not_observed", "m-28")], "")
+    assert (_brief(second.stdout), second.stderr) == ([("alert", "not_observed", "m-12")], "")
