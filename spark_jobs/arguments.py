@@ -56,6 +56,7 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
         since=since,
         until=until,
         as_of=as_of,
+        now=now,
         sla=given.sla,
         skew=given.skew,
         grace=given.grace,

@@ -147,7 +147,7 @@ def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], q
     if broken := spoilt | {row["bridge"]: row["last"] for row in sound if row["bridge"] not in whole}:
         seams = {bridge: one for bridge, one in beginnings.items() if one.seam < broken.get(bridge, -1)}
         there, beyond = inputs.numbered(ledger.rows).where(F.col("bridge").isin(*broken)), completeness.after(seams)
-        blocks += completeness.counted(there.where(beyond))
+        blocks += completeness.counted(completeness.by_now(there, question).where(beyond))
         if seams:  # what is missing there is no hole, but what stands twice is counted twice
             completeness.require_once(Block(*row) for row in completeness.blocks(there.where(~beyond)).collect())
     found = completeness.reaches(blocks, marks, question, beginnings)

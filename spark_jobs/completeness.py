@@ -4,6 +4,9 @@ A bridge numbers its rows without holes. Its ledger *reaches* to the latest `eve
 as the bridge's own mark says (`_reach/BRIDGE.json` in the ledger: all rows up to a number are in files, nothing else happened until then). The ledger of a
 bridge that has `ended` reaches to the end of time, unless it has a hole. The audit's answer is complete up to the earliest reach, less the SLA and the grace.
 
+A clock that was ahead for a moment writes rows that tell of a time to come. A mark that tells of all rows is of when the last of them was in a file,
+whatever they say; without one, no row counts that is later than now.
+
 An observer's mark says from when to when it has seen what arrived. The answer is no more complete than that: what it has not seen yet is not lost, nor what
 arrived while nobody listened, nor what a topic does not hold any more (see `retention`).
 
@@ -260,6 +263,11 @@ def reaches(
     return [replace(_reach(name, whole, marks.get(name), question), begins_ms=begin.get(name, -1)) for name, whole in by_bridge.items()]
 
 
+def by_now(rows: DataFrame, question: Question) -> DataFrame:
+    """A ledger's rows without the `event_time` of those that a clock wrote that was ahead: nothing is known of when they happened."""
+    return rows.withColumn("event_time", F.when(F.unix_millis("event_time") <= question.now, F.col("event_time")))
+
+
 def require_once(found: Iterable[Block]) -> None:
     """Raises UnusableInput where rows stand twice."""
     for block in found:
@@ -278,7 +286,7 @@ def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Questio
     if hole is None and (bridge in question.ended or "*" in question.ended):
         latest = FOREVER
     elif hole is None and mark is not None and mark.sequence == last:
-        latest = max(latest, mark.at_ms)
+        latest = mark.at_ms
     return Reach(bridge, rows, first, last, latest, hole)
 
 

@@ -54,7 +54,7 @@ def of_ledger(ledger: DataFrame, question: Question) -> DataFrame:
         F.max("late").alias("worst_ms"),
         F.min("sequence").alias("first"),
         F.max("sequence").alias("last"),
-        F.max("event_ms").alias("latest_ms"),
+        F.max(F.when(F.col("event_ms") <= question.now, F.col("event_ms"))).alias("latest_ms"),
         # only of what is due, some days: the halves of all that a ledger holds would outgrow a bigint after four billion rows. Those of `CHAIN` cancel out
         *(F.sum(_if_due(F.col(name))).alias(name) for name in HALVES),
         *(F.sum(name).alias(name) for name in CHAIN),
@@ -112,7 +112,7 @@ def of_numbers(counted: DataFrame) -> DataFrame:
         F.sum("n").alias("rows"),
         F.min("first").alias("first"),
         F.max("last").alias("last"),
-        F.max("latest_ms").alias("latest_ms"),
+        F.coalesce(F.max("latest_ms"), F.lit(-1)).alias("latest_ms"),
         *(F.sum(name).alias(name) for name in CHAIN),
     )
     whole = unbroken(F.col("first"), F.col("last")) & (F.col("rows") == F.col("last") - F.col("first") + 1)

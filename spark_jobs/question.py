@@ -11,6 +11,7 @@ class Question:
 
     since, until    due times from the one to before the other
     as_of           when the inputs were read: what is younger may not be in them yet
+    now             when that is asked: a row of a ledger that happened later was written by a clock that was ahead
     sla             a delivery that is later than this is late
     skew            by how much the clocks of bridges and observers may differ
     grace           what happened may reach the files so much later
@@ -28,3 +29,4 @@ class Question:
     ended: frozenset[str] = frozenset()
     watched: frozenset[tuple[str, str]] = frozenset()
     aliases: dict[str, str] = field(default_factory=dict)
+    now: int = 1 << 62

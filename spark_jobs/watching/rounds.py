@@ -80,7 +80,7 @@ class Rounds:
         kept = sessions.kept(batch)
         now = self._clock()
         try:
-            self._take(steps.absorb(self.state, self._arguments, kept, number, self.reaches), now)
+            self._take(steps.absorb(self.state, self._arguments, kept, number, self.reaches, now), now)
         except Exception as error:
             self._failure = error
             raise

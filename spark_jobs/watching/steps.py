@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .. import completeness, inputs
 from ..completeness import FOREVER
@@ -34,8 +35,11 @@ class Step:
     tables: dict[str, str]
 
 
-def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, found: Iterable[Reach]) -> Step:
-    """What a batch of the stream changes. Sightings that no ledger tells of are given up when all of them reach far enough by `found`, the last ones."""
+def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, found: Iterable[Reach], now: int) -> Step:
+    """What a batch of the stream changes that is there at `now`.
+
+    Sightings that no ledger tells of are given up when all of them reach far enough by `found`, the last ones.
+    """
     malformed = _set_aside(state, batch, number)
     sound = batch.where("problem is null")
     due = sound.where(f"due_ms >= {arguments.since}")
@@ -50,7 +54,7 @@ def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, fo
     over = alerts.resolved(known, occurrences.unended(open_ones, unlike), unlike, due)
     news = alerts.late(due, known, arguments.sla).unionByName(over)
     changed = replace(
-        _numbers(state.holds, batch),
+        _numbers(state.holds, batch, now + arguments.skew),
         batch=number,
         malformed=state.holds.malformed + malformed,
         counts=counting.added(state.holds.counts, occurrences.counted(due)),
@@ -68,9 +72,12 @@ def _set_aside(state: State, batch: DataFrame, number: int) -> int:
     return count
 
 
-def _numbers(holds: Holds, batch: DataFrame) -> Holds:
-    """With which of the ledgers' rows are there. Malformed ones included: they are there, and what comes after them can be judged."""
-    numbered = inputs.numbered(batch, "event_ms")
+def _numbers(holds: Holds, batch: DataFrame, latest: int) -> Holds:
+    """With which of the ledgers' rows are there. Malformed ones included: they are there, and what comes after them can be judged.
+
+    When those happened that are later than `latest` is not known, either: a clock wrote them that was ahead.
+    """
+    numbered = inputs.numbered(batch, "event_ms").withColumn("event_ms", F.when(F.col("event_ms") <= latest, F.col("event_ms")))
     runs = bridges.islands(numbered).collect()
     islands = bridges.joined(holds.bridges, [(row["bridge"], Island(row["first"], row["last"], row["latest_ms"])) for row in runs])
     times = sorted((row["earliest_ms"], row["bridge"]) for row in runs if row["earliest_ms"] is not None)

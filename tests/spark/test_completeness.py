@@ -13,7 +13,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import marks
+from delaybridge.spark_jobs import inputs, marks
+from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness import (
     FOREVER,
@@ -36,7 +37,7 @@ from delaybridge.spark_jobs.completeness import (
 from delaybridge.spark_jobs.counts import of_ledger, of_numbers
 from delaybridge.spark_jobs.session import readable_errors
 from delaybridge.spark_jobs.uniqueness import destinations_once, files_once, once
-from spark.ledgers import QUESTION, T0
+from spark.ledgers import QUESTION, T0, Bridge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +80,29 @@ def test_a_bridges_mark_carries_an_idle_ledger_on_and_tells_of_rows_that_are_not
     assert _reach(FIRST, SECOND, marks={"b": Mark(32_776, T0 + 900)}) == T0 + 5
     [short] = reaches([FIRST, SECOND], {"b": Mark(32_778, T0 + 900)}, QUESTION)
     assert (short.reaches_ms, short.hole) == (T0 + 5, 32_778)
+
+
+def test_a_mark_that_tells_of_all_rows_counts_also_where_a_row_is_later_for_the_clock_was_ahead() -> None:
+    ahead = replace(SECOND, latest_ms=T0 + 24 * HOUR_MS)
+
+    assert _reach(FIRST, ahead, marks={"b": Mark(32_777, T0 + 900)}) == T0 + 900
+
+
+def test_rows_of_a_clock_that_was_ahead_do_not_make_a_ledger_reach_further_than_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    whole, holed = Bridge("whole"), Bridge("holed")
+    for bridge in (whole, holed):
+        bridge.both("m", T0)
+        bridge.row("scheduled", T0 + 24 * HOUR_MS, "ahead", T0 + 90 * HOUR_MS)
+        bridge.both("another", T0 + 1)
+        bridge.scheduled("lost", T0)
+        bridge.row("scheduled", T0 + 48 * HOUR_MS, "ahead again", T0 + 90 * HOUR_MS)
+        bridge.write(tmp_path)
+    del holed.rows[5]
+    holed.write(tmp_path)
+
+    found = audit(inputs.ledger(spark, [str(tmp_path)]), None, {}, replace(QUESTION, now=T0 + HOUR_MS))
+
+    assert {one.bridge: (one.hole, one.reaches_ms) for one in found.bridges} == {"whole": (None, T0 + 4), "holed": (6, T0 + 4)}
 
 
 def test_a_bridge_that_has_ended_reaches_to_the_end_unless_rows_are_missing() -> None:

@@ -114,7 +114,7 @@ def test_what_was_seen_is_given_up_when_all_ledgers_reach_beyond_that_by_the_ske
     state = State(spark, arguments.checkpoint)
     state.open(arguments.ledgers, arguments.observed, arguments.since)
 
-    step = steps.absorb(state, arguments, seen, 0, [Reach("b", 1, 1, 1, T0 + 5 + 70 + 500 + further)])
+    step = steps.absorb(state, arguments, seen, 0, [Reach("b", 1, 1, 1, T0 + 5 + 70 + 500 + further)], T0 + 9_000)
 
     assert _ids(state.read(step.tables, "unlike")) == left
 
@@ -180,7 +180,7 @@ def test_what_was_told_as_not_delivered_and_then_seen_is_not_told_again_as_late_
                 "problem": F.lit(None).cast("string"),
             }
         )
-        return told(steps.absorb(state, arguments, rows, number, reach))
+        return told(steps.absorb(state, arguments, rows, number, reach, T0 + 9_000))
 
     assert batch(0, 0, "scheduled", "told") == []
     assert told(steps.look(state, arguments, reach, T0 + 2_000)) == [("alert", "not_delivered", "told")]

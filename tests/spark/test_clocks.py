@@ -1,0 +1,39 @@
+"""A bridge whose clock was ahead for a moment."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.spark_jobs.question import HOUR_MS
+from delaybridge.spark_jobs.watching.arguments import parse
+from delaybridge.spark_jobs.watching.rounds import Rounds
+from spark.ledgers import T0, Bridge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_bridge_that_dies_after_its_clock_was_ahead_is_silent_and_what_it_owes_is_not_called_undelivered(
+    spark: SparkSession, tmp_path: Path, *, marked: bool
+) -> None:
+    bridge, ledger, told = Bridge("north"), tmp_path / "ledger", tmp_path / "alerts"
+    bridge.both("m", T0)
+    bridge.row("scheduled", T0 + 24 * HOUR_MS, "ahead", T0 + 90 * HOUR_MS)
+    bridge.scheduled("owed", T0 + 10_000)
+    bridge.write(ledger)
+    if marked:
+        (ledger / "_reach").mkdir()
+        (ledger / "_reach" / "north.json").write_text(json.dumps({"bridge": "north", "sequence": 4, "at_ms": T0 + 5}))
+    asked = ["--ledger", str(ledger), "--checkpoint", str(tmp_path / "checkpoint"), "--alerts", str(told)]
+
+    Rounds(spark, parse(asked, T0), lambda: T0 + HOUR_MS).run()
+
+    assert [(line["kind"], line["bridge"]) for line in map(json.loads, told.read_text().splitlines())] == [("bridge_silent", "north")]
