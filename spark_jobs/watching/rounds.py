@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyspark.errors import StreamingQueryException
 
 from .. import marks
@@ -54,7 +54,7 @@ class Rounds:
         self.reaches = steps.reaches(self.state, self._arguments, found, now)
         self._take(steps.look(self.state, self._arguments, self.reaches, now, held), now)
         told = counting.told(self.state, self.reaches, now)
-        self.state.folder.replace("counts.json", json.dumps(told, indent=2) + "\n")
+        self.state.folder.replace("counts.json", msgspec.json.encode(told).decode() + "\n")
 
     def open_alerts(self) -> int:
         """How many occurrences are wrong now, and bridges silent."""

@@ -15,7 +15,7 @@ absorbed, so a batch that Spark repeats after a crash changes nothing. Tables th
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -60,6 +60,16 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, str] = {}
 
 
+class _Whose(msgspec.Struct, frozen=True):
+    """The part of `Holds` that tells one watch from another. It is read several times in each round, and the whole has every destination."""
+
+    watch: str = ""
+    step: int = 0
+
+
+_Kind = TypeVar("_Kind", Holds, _Whose)
+
+
 class State:
     """Reads and replaces it. One thread at a time."""
 
@@ -80,20 +90,20 @@ class State:
 
     def require_own(self) -> None:
         """Raises UnusableInput where another watch has gone on from here: what it absorbed, Spark hands on to nobody else, and we lack it."""
-        there = self._there()
+        there = self._there(_Whose)
         if (there.watch, there.step) != (self.holds.watch, self.holds.step):
             raise UnusableInput(
                 f"another watch is at work with {self.folder.url}: let one go on there, and give the other its own --checkpoint"
             )
 
-    def _there(self) -> Holds:
+    def _there(self, kind: type[_Kind]) -> _Kind:
         try:
-            return msgspec.json.decode(self.folder.read("state.json"), type=Holds)
+            return msgspec.json.decode(self.folder.read("state.json"), type=kind)
         except msgspec.DecodeError as error:
             raise UnusableInput(f"{self.folder.at('state.json')} is no state of a watch: {error}") from error
 
     def _taken_up(self, ledgers: tuple[str, ...], observed: tuple[str, ...]) -> Holds:
-        holds = self._there()
+        holds = self._there(Holds)
         if (holds.ledgers, holds.observed) != (ledgers, observed):
             watched = ", ".join(holds.ledgers + holds.observed)
             raise UnusableInput(f"{self.folder.url} belongs to a watch over {watched}: give another --checkpoint")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -188,6 +189,18 @@ def test_what_was_told_as_not_delivered_and_then_seen_is_not_told_again_as_late_
     assert _ids(state.table("alerts").where(f"kind <> '{alerts.SEEN}'")) == set()
     assert batch(2, 1, "delivered", "told", "not told") == [("alert", "late", "not told")]
     assert _ids(state.table("alerts")) == set()
+
+
+def test_whose_a_checkpoint_is_is_seen_without_the_counts_of_all_destinations_that_it_holds(spark: SparkSession, tmp_path: Path) -> None:
+    state = State(spark, str(tmp_path))
+    state.open(("ledger",), (), 0)
+    there = json.loads((tmp_path / "state.json").read_text())
+    (tmp_path / "state.json").write_text(json.dumps({**there, "counts": "not looked at"}))
+
+    state.require_own()
+    (tmp_path / "state.json").write_text(json.dumps({**there, "step": 7}))
+    with pytest.raises(UnusableInput, match="another watch is at work"):
+        state.require_own()
 
 
 def test_the_rows_that_were_read_are_runs_of_numbers_that_grow_together(spark: SparkSession) -> None:
