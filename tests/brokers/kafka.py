@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from brokers.common import Ports
 
-VERSION = "4.3.1"
+VERSION = os.environ.get("DELAYBRIDGE_TEST_KAFKA_VERSION", "4.3.1")
 IMAGE = "apache/kafka:4.1.0"
 POM = "kafka.pom.xml"
 JARS = maven.cache() / f"kafka-{VERSION}-2"  # the number is raised where `install` does more than it did
@@ -255,7 +255,7 @@ def native() -> bool:
 def install() -> None:
     """Fetch the broker's artifacts and dump their classes, unless they are there. Raises Unavailable."""
     if not JARS.is_dir():
-        maven.fetch(POM, JARS)
+        maven.fetch(POM, JARS, f"kafka.version={VERSION}")
     if not classes.sharing(JARS):
         with running(Dumping()):
             pass

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.spark_jobs.question import HOUR_MS
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs.watching.arguments import parse
 from delaybridge.spark_jobs.watching.rounds import Rounds
 from spark.ledgers import T0, Bridge
