@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def put_in_place(unfinished: Path, target: Path) -> None:
-    """Give a written file its name, durably: who looks there finds the earlier one until then. Both are in one directory."""
+    """Rename a written file to its name, durably: until then readers find the earlier file. Both are in one directory."""
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     unfinished.replace(target)

@@ -89,13 +89,13 @@ class Engine:
         self.managements = self._managements(failed)
 
     def _managements(self, failed: Failed) -> list[scheduler_requests.ManagementWorker]:
-        """Where nothing can be looked for there is nothing to browse or remove from."""
+        """Empty if the store cannot be searched: then there is nothing to browse or to remove from."""
         if not self.store.indexed:
             return []
         return scheduler_requests.workers(self.config, self.store, self.control, self._clock, self.metrics, failed, lambda: self._stopping)
 
     def _destinations(self) -> list[str]:
-        """The brokers that a route names, and those for which something waits since one did. In level queues any bridge may find anything."""
+        """The brokers that a route names, and those for which messages of earlier routes still wait. In level queues any bridge may find any message."""
         if self._queues is not None:
             return list(self.config.brokers)
         brokers = list(dict.fromkeys(route.to.broker for route in self.config.routes))
@@ -259,15 +259,15 @@ def lane_settings(config: configuration.Config) -> LaneSettings:
 
 
 def drain_seconds(config: configuration.Config) -> float:
-    """For how long a lane waits for its last answers: what ends after the lanes needs time as well."""
+    """For how long a lane waits for its last answers: the threads that end after the lanes need time as well."""
     return config.shutdown_timeout / 1000 / 2
 
 
 def open_journal(config: configuration.Config) -> TimeIndex:
     """Open the time index of a configuration; with level queues it holds nothing but ledger rows. Raises StoreLocked and StoreError.
 
-    It is the same for both kinds of store: so its rows go on being numbered where they were, and `migrate-store` cannot run beside a bridge.
-    Where it is new and the ledger is not, too, and where it is an older state of itself: else files would be written over, and audits find numbers twice.
+    Both kinds of store use the same one: so the numbering of rows goes on, and `migrate-store` cannot run beside a bridge.
+    It also goes on if the index is new and the ledger is not, or if the index is an older copy: else files would be overwritten, and audits find numbers twice.
     """
     return TimeIndex(
         config.store.path,

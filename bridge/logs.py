@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 PINNED = {
     "stomp.py": logging.CRITICAL,  # the adapter says what happens; and at DEBUG it logs whole CONNECT frames, passcode and all
-    "kafka": logging.CRITICAL,  # tells each failure once a second while a broker is away; the adapter says it once, with its reason
-    "kafka.net.selector": logging.ERROR,  # what it did not expect: a task of its own has ended, and somebody will wait in vain
+    "kafka": logging.CRITICAL,  # logs each failure once a second while a broker is away; the adapter logs it once, with its reason
+    "kafka.net.selector": logging.ERROR,  # unexpected errors: a task of its own has ended, and something will wait for it in vain
     "pika": logging.CRITICAL,  # tells each failure several times, with tracebacks; the adapter says it once
     "httpcore": logging.INFO,  # logs request headers at DEBUG
     "httpx": logging.WARNING,
     "uvicorn": logging.WARNING,  # tells of its own start and stop
     "uvicorn.access": logging.WARNING,
 }
-"""The least level at which a library's logger speaks, whatever level is configured."""
+"""The lowest level that a library's logger logs at, whatever level is configured."""
 
 _SHORTEST_SECRET = 4
 _FIRST = ("timestamp", "level", "event")

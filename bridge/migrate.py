@@ -54,7 +54,7 @@ CONFIRM = 30.0
 """Seconds within which a broker confirms a batch."""
 
 WAKING, UNKNOWN, QUIET = 10.0, 3.0, 1.0
-"""Seconds to wait for a first message of a level in which some wait, as the broker says; of one of which it says nothing; and for a next one."""
+"""Seconds to wait for the first message of a level: where the broker says that some wait, and where it says nothing; and for each next message."""
 
 
 class MovedOut(msgspec.Struct):
@@ -102,7 +102,7 @@ class Place(NamedTuple):
         return Ids() if self.log is None else read_all(self.log)
 
     def claimed(self, records: Sequence[Record], known: Ids, now: int) -> list[Claim | None]:
-        """Claims for what would have made one when it was taken in. Raises AdapterError."""
+        """Claims for those records that would have claimed an id at intake. Raises AdapterError."""
         found = [self.log is not None and _claims(each) for each in records]
         if self.log is None or not any(found):
             return [None] * len(records)
@@ -120,7 +120,7 @@ class Place(NamedTuple):
             return None
 
     def trim(self) -> None:
-        """What has come out is deleted where the broker keeps it, and lets us: it might give it again some day."""
+        """Delete what was moved out, if the broker keeps it and permits that: it might deliver it again some day."""
         queues = self.adapter.level_queues(self.options, self.queues)
         if isinstance(queues, Trimmable):
             with contextlib.suppress(AdapterError):
@@ -173,7 +173,7 @@ def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) ->
             moved.refused += [f"{going[number][0].record.id}: {error}" for number, error in errors.items()]
             more = bool(cursor)
         moved.dead_letters = _move_shelf(index, there, outlet, clock)
-    index.maintain(clock())  # later nobody knows that much has gone
+    index.maintain(clock())  # after a restart the index no longer knows how much was deleted
     return moved
 
 

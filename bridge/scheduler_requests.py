@@ -60,7 +60,7 @@ class Manager:
             asked.ack()
 
     def _browse(self, request: Browse, answer: AnswerBy) -> None:
-        """Nobody waits for an answer any more where it is refused: that is told to the log, not tried again."""
+        """If the broker refuses the answer, nobody waits for it any more: this is logged, not tried again."""
         shown = 0
 
         def counted() -> Iterator[Sequence[Record]]:

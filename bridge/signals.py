@@ -1,4 +1,4 @@
-"""The signals that the bridge acts on. One that comes too early waits: else it would end the bridge undrained, or be lost on a container's first process."""
+"""The signals that the bridge acts on. An early one is held back: else it would end the bridge undrained, or be lost where that is a container's process 1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """What comes meanwhile takes effect in `handled`, or else at the end. The main thread; threads and processes that it starts before `handled` inherit it."""
+    """Signals that come meanwhile take effect in `handled`, or else at the end. Main thread; threads and processes started before `handled` inherit this."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -27,8 +27,8 @@ def held_back() -> Iterator[None]:
 class Bell:
     """What the main thread waits at; a signal rings it, and so may any thread.
 
-    Python handles signals on the main thread, when that runs. The kernel may give one to another thread: a main thread that waits at a lock, an Event say,
-    does not hear of it. Nor does it where the signal comes just before it begins to wait.
+    Python handles signals on the main thread, while that runs. The kernel may deliver a signal to another thread: a main thread that waits for a lock, or an
+    Event, does not notice it. Nor does it notice a signal that comes just before it begins to wait.
     """
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def printable(text: str, kept: Container[str] = ()) -> str:
-    """The text with all that does not print, but `kept`, as backslash escapes."""
+    """The text with all unprintable characters, except `kept`, as backslash escapes."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text)

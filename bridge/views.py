@@ -51,7 +51,7 @@ class RouteStatus(msgspec.Struct, frozen=True):
 
 
 class HeldStatus(msgspec.Struct, frozen=True):
-    """A destination that takes no messages now: how often its first one was tried, why that failed, when the next try is (epoch ms), None while paused."""
+    """A destination that takes no messages now: how often its first message was tried, why that failed, when it is tried next (epoch ms; None while paused)."""
 
     address: str
     attempts: int
@@ -91,7 +91,7 @@ class HourStatus(msgspec.Struct, frozen=True):
 class LevelStatus(msgspec.Struct, frozen=True):
     """One level queue: how long each message waits there (ms), and `depth`, how many do, None where the broker does not say.
 
-    `first_leaves` (epoch ms) is of what this bridge sees of it: None where that is nothing, as on RabbitMQ, which shows no message before it leaves.
+    `first_leaves` (epoch ms) is of the messages that this bridge can see: None if it sees none, as on RabbitMQ, which shows no message before it leaves.
     `error` says why it is not connected, or does not take messages.
     """
 
@@ -104,7 +104,7 @@ class LevelStatus(msgspec.Struct, frozen=True):
 
 
 class StoreStatus(msgspec.Struct, frozen=True):
-    """`free_bytes`: on the disk, or left of the store's largest size. `room` is False where they are too few: intake stands still, delivery goes on.
+    """`free_bytes`: free on the disk, or left of the store's `max_size`. If they are too few, `room` is False: intake stands still, delivery goes on.
 
     `path` is absolute.
     """
@@ -187,7 +187,7 @@ class ControlPort(Protocol):
         ...
 
     def next_dues(self, record: Record, count: int) -> list[int]:
-        """When this occurrence and the following ones are due (epoch ms), at most `count`, fewer where the schedule ends."""
+        """When this occurrence and the following ones are due (epoch ms), at most `count`, fewer if the schedule ends earlier."""
         ...
 
     def pending(self) -> Iterator[Pending]:
@@ -199,7 +199,7 @@ class ControlPort(Protocol):
         ...
 
     def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
-        """Move to another instant; one that has passed is now. Waits as `cancel` does. Raises NotPossibleError where its end lies before that."""
+        """Move to another instant; a past one means now. Waits as `cancel` does. Raises NotPossibleError if the schedule ends before that."""
         ...
 
     def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word
@@ -211,10 +211,10 @@ class ControlPort(Protocol):
         ...
 
     def retry_dead_letter(self, number: int) -> bool:
-        """Schedule a shelved message again: due now, or, where it was refused as it came, as its headers say under the rules of today.
+        """Schedule a shelved message again: due now, or, if it was refused on arrival, as its headers say under the rules in force now.
 
-        What could not be delivered as a dead letter goes to the `dead_letter` that its route has today. False where there is none of that number. Raises
-        NotPossibleError where it would be refused again, or where nothing leads there any more.
+        A dead letter that its destination did not take goes to the `dead_letter` that its route names now. False if none has that number. Raises
+        NotPossibleError if it would be refused again, or if no route leads there any more.
         """
         ...
 
@@ -225,7 +225,7 @@ class ControlPort(Protocol):
     def pause(self, route: str) -> bool:
         """Go on storing this route's messages but publish none; False where no route has that name. Survives a restart. Idempotent.
 
-        A paused route is known though it is no longer configured: what it left behind waits for `resume`.
+        A paused route stays known after it leaves the configuration: its messages wait for `resume`.
         """
         ...
 
@@ -236,8 +236,8 @@ class ControlPort(Protocol):
     def send(self, route: str | None, message: Message, address: str, *, force: bool = False) -> None:
         """Publish to a route's source, as a producer would, and wait for the broker's confirmation.
 
-        Without `route`, the only one. `address` is where the producer would send it; empty: the source itself. What the bridge would dead-letter, as far as
-        that is known here, is sent with `force` only. Raises NotKnownError, NotPossibleError, WouldBeRefusedError and AdapterError.
+        Without `route`: by the only route. `address` is where the producer would send it; empty: the source itself. A message that the bridge is known to
+        dead-letter is sent only with `force`. Raises NotKnownError, NotPossibleError, WouldBeRefusedError and AdapterError.
         """
         ...
 

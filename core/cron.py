@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class _Cron(CronSim):
     """Cronsim's, but where clocks go forward at midnight (Cairo, Beirut, Havana, Santiago), that day begins at 1:00, after the gap.
 
-    Cronsim goes on from a midnight that never was: it takes 1:00 for an hour 0, and passes the hour 1.
+    Cronsim continues from a midnight that did not exist: it takes 1:00 for hour 0, and skips hour 1.
     """
 
     def advance_month(self) -> None:
@@ -94,7 +94,7 @@ def parse_cron(text: str) -> str:
 
 
 def _reason(parts: list[str], error: str) -> str:
-    """What cronsim says, but for days that are days, and in none of the months: it calls them bad."""
+    """Cronsim's reason, except for valid days that none of the months has: those it calls bad."""
     with suppress(CronSimError):
         CronSim(" ".join([*parts[:3], "*", parts[4]]), _EPOCH)
         if "day-of-month" in error:
@@ -106,7 +106,7 @@ def _reason(parts: list[str], error: str) -> str:
 def parse_zone(name: str) -> tzinfo:
     """The IANA time zone of this name."""
     if name == "UTC":
-        return UTC  # cronsim skips all thought of summer time for this very object
+        return UTC  # for this very object cronsim skips its handling of summer time
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:  # OSError: the name of a folder of the database

@@ -24,7 +24,7 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
     told: dict[bytes, fields.Value] = {headers.REASON: str(reason), headers.DETAIL: detail[:1000]}
     if expiration is not None:
         told[headers.EXPIRATION] = expiration.decode(errors="replace")
-    # No broker takes a table that cannot be read; and what an earlier dead letter told is over.
+    # No broker takes a damaged table; and the reason of an earlier dead-lettering is replaced.
     damaged = reason == Reason.HEADER_DAMAGED
     kept = b"" if damaged else fields.without(message.headers, fields.named(message.headers, told))
     return replace(
@@ -40,6 +40,6 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
 
 
 def carried(record: Record) -> tuple[str, str]:
-    """Why what a carrier takes was dead-lettered: code and detail."""
+    """Why a carrier's message was dead-lettered: code and detail."""
     told = {field.name: fields.value_of(field) for field in fields.named(record.message.headers, {headers.REASON, headers.DETAIL})}
     return str(told.get(headers.REASON, Reason.DELIVERY_FAILED)), str(told.get(headers.DETAIL, ""))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 MOST = 100
-"""How many are told apart: of more, the earliest count as one."""
+"""How many are kept apart: if there are more, the earliest are merged into one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Downtimes:
         return self.spans[place][1] if place >= 0 and instant < self.spans[place][1] else None
 
     def until(self, now: int) -> Downtimes:
-        """What of them lies before this instant: where the clock was set back, what falls due from now on is not missed."""
+        """Those parts that lie before this instant: after the clock was set back, nothing that falls due from now on is missed."""
         if self.last <= now:
             return self
         return Downtimes(tuple((begin, min(end, now)) for begin, end in self.spans if begin < now))
 
     def then(self, begin: int, end: int) -> Downtimes:
-        """With one more, the latest, merged with those that it overlaps or touches; nothing is added where it does not end after it begins."""
+        """With one more, the latest, merged with those that it overlaps or touches; nothing is added unless it ends after it begins."""
         before = self.until(end)
         if begin >= end:
             return before

@@ -31,7 +31,7 @@ _RFC3339 = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9
 
 
 def _fraction(digits: str | None) -> int:
-    """The digits behind a second's point, rounded up to milliseconds: what was asked for is never undercut."""
+    """The decimals of a second, rounded up to milliseconds: a delay is never shorter than asked for."""
     return -(-int((digits or "0").ljust(9, "0")) // 1_000_000)
 
 

@@ -77,7 +77,7 @@ def _delayed(request: Request, count: int) -> Explanation:
 
 
 def _plain(raw: bytes) -> dict[str, Value]:
-    """A refused message keeps its headers, unless they are what is broken."""
+    """A refused message keeps its headers, unless the table itself is damaged."""
     try:
         return plain(raw)
     except MalformedTableError:

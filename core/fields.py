@@ -75,7 +75,7 @@ def fields(table: bytes) -> Iterator[Field]:
 
 
 def named(table: bytes, names: Container[bytes]) -> list[Field]:
-    """The fields that bear one of these names; as `fields`, in half the time, because most headers are nobody's business here."""
+    """The fields that bear one of these names; as `fields`, in half the time, because the others are not decoded."""
     found: list[Field] = []
     at, size = 0, len(table)
     try:

@@ -96,7 +96,7 @@ def _plan(headers: bytes, found: list[Field], by_name: Headers, now: int, limits
 
 
 def _chosen_id(by_name: Headers) -> str:
-    """Where there is an occurrence as well, the id is that of an earlier delivery."""
+    """If there is an occurrence header as well, the id is that of an earlier delivery, and not chosen."""
     return _name(by_name[ID], Reason.BAD_ID, 255) if ID in by_name and OCCURRENCE not in by_name else ""
 
 
@@ -124,7 +124,7 @@ def _undelayed(headers: bytes, found: list[Field], by_name: Headers, asked: list
 
 
 def _schedule(wanted: Asked, due: int, by_name: Headers, now: int, limits: Limits) -> Schedule:
-    """An end beyond the year 9999 is as good as that year's: nothing is due later, and an export's columns do not hold every number."""
+    """An end beyond the year 9999 is cut to the end of that year: nothing is due later, and an export's columns do not hold every number."""
     if due - now > limits.max_delay:
         raise Refusal(Reason.DELAY_TOO_LONG, f"due in {due - now} ms, more than {limits.max_delay} ms from now", wanted.dialect)
     if TIMEZONE in by_name and (wanted.recurrence is None or not wanted.recurrence.cron):

@@ -1,7 +1,7 @@
 """Delay levels: a table of durations, and how any delay is made of them.
 
 RocketMQ's idea: one queue for each level, in which every message waits equally long, so that the head is always the next one to leave and
-nothing is ever sorted. A delay that is no level hops: the largest level that fits, again and again (15m = 10m + 5m); what is left below the
+nothing is ever sorted. A delay that is not a level takes hops: the largest level that fits, again and again (15m = 10m + 5m); a remainder below the
 smallest level is waited out in memory.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 SLACK = 5
-"""Milliseconds. A level fits where it is at most so much longer than what is left: reading a message takes a moment, and `1h` is to be one hop."""
+"""Milliseconds by which a level may be longer than what is left and still fit: reading a message takes a moment, and `1h` is to be one hop."""
 
 
 class Hops(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Levels(msgspec.Struct, frozen=True):
         return next((number for number in range(len(self.table), 0, -1) if self.table[number - 1] <= remaining + SLACK), 0)
 
     def path(self, delay: int) -> tuple[tuple[Hops, ...], int]:
-        """The hops of a delay where nothing takes any time, and the milliseconds that are left for memory."""
+        """The hops of a delay if processing took no time, and the milliseconds that are left for memory."""
         hops = []
         for level in reversed(self.table):
             if times := (delay + SLACK) // level:

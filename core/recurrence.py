@@ -36,7 +36,7 @@ def expired(schedule: Schedule, now: int) -> bool:
 
 
 def decision(schedule: Schedule, down: Downtimes, now: int) -> Decision:
-    """The decision on an occurrence that is handed out, missed or not. `fire` delivers the oldest missed one: `following` drops the others."""
+    """What to do with an occurrence that is handed out, missed or not. `fire` delivers the oldest missed one; `following` drops the others."""
     if expired(schedule, now):
         return "ended"
     return "misfire_skipped" if schedule.misfire == "skip" and missed(schedule, down) else "deliver"
@@ -55,8 +55,8 @@ def resumed(schedule: Schedule, down: Downtimes) -> int | None:
 def following(schedule: Schedule, now: int, down: Downtimes) -> Schedule | None:
     """The occurrence after this one, which was delivered or has expired; None where there is none, at the latest after the year 9999.
 
-    In a repeat, what is jumped over after a missed one counts as used up; under a cron the occurrence number rises by one, because counting
-    a year of missed minutes would take seconds.
+    In a repeat, occurrences that are skipped after a missed one count as used up; with a cron the occurrence number rises by one, because
+    counting a year of missed minutes would take seconds.
     """
     if schedule.recurrence is None or expired(schedule, now):
         return None
@@ -99,7 +99,7 @@ def crowded(recurrence: Recurrence) -> bool:
 
 
 def _begun(schedule: Schedule) -> int:
-    """All that comes after this one is due after this instant."""
+    """All later occurrences are due after this instant."""
     return max(_place(schedule), schedule.due)
 
 

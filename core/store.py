@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import builtins
 
 MEMORY_MS = 24 * HOUR_MS
-"""For how long an ended id is remembered where nobody says otherwise."""
+"""For how long an ended id is remembered by default."""
 
 
 class StoreError(Exception):
@@ -43,7 +43,7 @@ class StoreFull(StoreError):
 
 
 class Unsupported(Exception):
-    """What was asked is nothing that this kind of store can do; nothing was changed. The text says why."""
+    """A kind of store cannot do what was asked; nothing was changed. The text says why."""
 
 
 _CARRIED = ("dead_letter", "refused")
@@ -73,7 +73,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     def is_carrier(self) -> bool:
         """Whether it is a dead letter on its way to a destination: its ledger rows are written, and it is not pending.
 
-        What was refused as it came, and never scheduled, is on the shelf only; in stores of an earlier state such a letter has the same kind.
+        A message that was refused on arrival, and never scheduled, has this kind only on the shelf; in older stores its dead letter had it, too.
         """
         return self.kind in _CARRIED
 
@@ -150,7 +150,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Came(msgspec.Struct, frozen=True):
-    """What came from a source, as `adapters.base.Received` names it, so that what the broker delivers again after a crash is recognised.
+    """What came from a source, by the tokens of `adapters.base.Received`, so that redeliveries after a crash are recognised.
 
     Where all messages of a batch come from logs, `reached` has the last token of each log, and `tokens` need not be remembered.
     """
@@ -173,7 +173,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A record as a person asks for it: where it is kept, and how delivery went so far."""
+    """A record as shown to people: where it is kept, and how delivery went so far."""
 
     record: Record
     state: Literal["waiting", "in_flight", "held"]
@@ -260,15 +260,15 @@ class Store(Protocol):
     def next_due(self, lane: str) -> int | None:
         """When the next record that `due` would hand out falls due, None where nothing waits. Held records do not count.
 
-        Where very many of these lie before it, the answer may be the time of one of them: `due` has nothing then, and it is to be asked again.
+        If very many of these lie before it, the answer may be the time of one of them: then `due` returns nothing; ask again.
         """
         ...
 
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
         """Record outcomes, each with its next occurrence and ledger row in one write; it survives a killed process at once, a loss of power after `sync`.
 
-        What is lost with the machine's power before that is delivered again, with the same id and occurrence. So no delivery waits for a disk:
-        where the disk is busy just now and `wait` is False, nothing is recorded and the answer is False; ask again a little later.
+        Outcomes that a loss of power undoes before that are delivered again, with the same id and occurrence. So no delivery waits for a disk:
+        if the disk is busy and `wait` is False, nothing is recorded and the answer is False; call it again a little later.
         """
         ...
 
@@ -333,7 +333,7 @@ class Store(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """What is free on the store's disk, or left of what it may take of that."""
+        """What is free on the store's disk, or left of `max_size`, if that is less."""
         ...
 
     def size_bytes(self) -> int:

@@ -1,6 +1,6 @@
 """The process of one client: `python -m delaybridge.bridge.apart.child DESCRIPTOR NAME`. The name is for whoever looks at a list of processes.
 
-It heeds no signal: whoever ends the bridge ends it, for it ends when the bridge's end of the socket does.
+It ignores signals: it ends with the bridge, when the bridge's end of the socket closes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOK = 1.0
 """Seconds without a message after which a sink is asked whether its connection is there; and after which the bridge hears that its process is alive."""
 
 MOMENT = 0.02
-"""Seconds for which a source waits at once while something may be acknowledged meanwhile."""
+"""Seconds for which a source waits in one piece, while something may be acknowledged meanwhile."""
 
 
 class _Bridge:
@@ -53,7 +53,7 @@ class _Bridge:
         return self._pipe.poll(timeout)
 
     def read(self) -> tuple[int, memoryview]:
-        """Where the bridge has ended, so does this process, and leaves everything as it is."""
+        """Once the bridge has ended, this process ends too, and leaves everything as it is."""
         try:
             data = memoryview(self._pipe.recv_bytes())
         except (EOFError, OSError):

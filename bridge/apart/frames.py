@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Kind(IntEnum):
-    """The first byte of a frame. What the bridge says stands first, what it is answered below."""
+    """The first byte of a frame. First what the bridge says, below that the answers."""
 
     CONNECT = 1
     CLOSE = 2

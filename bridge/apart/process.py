@@ -23,7 +23,7 @@ BUFFER = 1 << 20
 """Bytes between the two, for each direction, where the system allows so many: a batch or two."""
 
 PATIENCE = 10
-"""Seconds beyond what something may take: a process that takes nothing, or says nothing, for so long is given up."""
+"""Seconds beyond the time that something may take: a process that reads nothing, or says nothing, for so long is given up."""
 
 BROKEN = 1
 """The exit code of a process whose client failed otherwise than by a lost connection."""
@@ -100,7 +100,7 @@ class Process:
             raise NotConnected(frames.text(content))
 
     def close(self) -> None:
-        """Have its client close, and pass over what it says before that has happened. A process that takes long for it is given up."""
+        """Have its client close, and ignore what it says until it has. A process that takes long for it is given up."""
         deadline = time.monotonic() + PATIENCE
         with contextlib.suppress(NotConnected, RuntimeError):
             self.send(frame(Kind.CLOSE))

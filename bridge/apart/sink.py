@@ -36,7 +36,7 @@ class _Session:
         self._thread.start()
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
-        """See base.Sink. What cannot be sent may have been told by the other thread, which heard of it first: then it was taken."""
+        """See base.Sink. If sending fails, the other thread may have noticed first and reported these messages: then they count as taken."""
         tags = [outgoing.tag for outgoing in messages]
         with self._lock:
             if self._reason is not None:

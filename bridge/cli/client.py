@@ -89,7 +89,7 @@ class Client:
         return next((letter for letter in reversed(list(self.dead_letters(_PAGE))) if letter["id"] == id_), None)
 
     def retry_dead_letter(self, number: int) -> None:
-        """Schedule a shelved message again, due now."""
+        """Schedule a shelved message again: due now, or as its headers say if it was refused on arrival."""
         self._object("POST", f"/dead-letters/{number}/retry", "outcome")
 
     def drop_dead_letter(self, number: int) -> None:
@@ -151,7 +151,7 @@ class Client:
             ) from error
 
     def _raise_for(self, response: httpx.Response, media: str = _JSON) -> None:
-        """What is no success of a daemon's: its refusal, or what something else answers there, which may be a redirection or a page."""
+        """Raise for anything but a daemon's success: its refusal, or another server's answer, which may be a redirection or a page."""
         if response.is_success and response.headers.get("content-type", "").partition(";")[0] == media:
             return
         error = {}

@@ -70,7 +70,7 @@ class Config(Overridden):
 
     @model_validator(mode="after")
     def _distinct_sources(self) -> Self:
-        """Two routes at one place would share its messages by chance; on Kafka only within one group."""
+        """Two routes that read from one place would split its messages at random; on Kafka only within one group."""
         for index, route in enumerate(self.routes):
             first = next((other.name for other in self.routes[:index] if route.source.shares(other.source)), None)
             if first is not None:
@@ -90,7 +90,7 @@ class Config(Overridden):
 
     @model_validator(mode="after")
     def _addresses_of_their_brokers(self) -> Self:
-        """What the sink would refuse, one message after the other."""
+        """Refuse addresses that the sink would refuse anyway, message by message."""
         for index, route in enumerate(self.routes):
             adapter = plugins.adapter(self.brokers[route.to.broker].type)
             if not isinstance(adapter, Addressing):

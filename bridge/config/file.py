@@ -18,7 +18,7 @@ from .yaml import Document, Problem, read
 DEFAULT_FILE = Path("delaybridge.yaml")
 BROKERLESS = "it names no broker: the bridge runs on the in-process one, which keeps nothing for others"
 _LARGEST = 10 << 20
-"""Characters: a device gives without end."""
+"""Characters at most: a device file has no end."""
 _Settings = TypeVar("_Settings", bound=BaseSettings)
 
 
@@ -63,7 +63,7 @@ def load(path: Path | None = None) -> Config:
 
 
 def checked(config: Config) -> str:
-    """What a check says of a configuration with which nothing is wrong: a file without a broker is allowed, and hardly meant."""
+    """What a check says of a valid configuration: a file without a broker is allowed, but hardly intended."""
     if not config.brokerless:
         return f"{origin(config)}: ok"
     return f"{origin(config)}: ok, but {BROKERLESS}"

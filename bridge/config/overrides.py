@@ -25,7 +25,7 @@ def overridden(data: Any, overrides: Any) -> Any:
 
 
 def variable_of(key: Key, data: Any, overrides: Any, environment: Mapping[str, str]) -> str | None:
-    """The variable that the value at `key` came from: it overrides the key, one above it, or one that the value does not have.
+    """The variable that the value at `key` came from: it overrides the key, a key above it, or a key missing in the value.
 
     `data` is what the file holds. None where the value is the file's: a variable for one key of a section has no part in the others.
     """

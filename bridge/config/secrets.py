@@ -57,7 +57,7 @@ def _in_scalar(value: Any, name: str) -> Iterator[str]:
 
 
 def _content(file: Path) -> str:
-    """A secret that an adapter reads itself. One that cannot be read is that adapter's to tell of."""
+    """A secret that an adapter reads itself. If it cannot be read, the adapter reports that."""
     try:
         return file.read_text().strip()
     except (OSError, UnicodeDecodeError):

@@ -21,7 +21,7 @@ _SECOND = 1_000
 _YEAR = 366 * 24 * HOUR_MS
 _LIMITS = schedule.Limits()
 _SMALLEST_STORE = 512 * 1024**2
-"""Bytes: its reserve and its log take up to 112 MiB, and what was delivered and not given back yet a part of the rest."""
+"""Bytes: the store's reserve and log take up to 112 MiB, and deleted messages that are not compacted yet a part of the rest."""
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -65,7 +65,7 @@ LongDuration = Annotated[_Duration, _at_most(1000)]
 
 
 def _with_a_unit(value: object) -> object:
-    """What is less than a second in milliseconds was meant in seconds."""
+    """Refuse a plain number below 1000: as milliseconds it is less than a second, so seconds were meant."""
     text = str(value)
     if INTEGER.fullmatch(text) and 0 < int(text) < _SECOND:
         raise ValueError(f"is {text} ms, too short to drain: write a unit, as in {text}s")
@@ -102,7 +102,7 @@ def _at_home(path: Path) -> Path:
 
 
 Directory = Annotated[Path, BeforeValidator(_named), AfterValidator(_at_home)]
-"""A directory that is made where it is missing; `~` is a home, as in a shell, because a directory of that name is nobody's wish."""
+"""A directory that is created if it is missing; `~` means the home directory, as in a shell, because nobody wants a directory named `~`."""
 
 Table = Annotated[tuple[Duration, ...], NoDecode, BeforeValidator(_levels)]
 """Delay levels in rising order: `1s 5s 10s`, or a list of these."""
@@ -168,7 +168,7 @@ class Limits(Section):
     levels: Table = parse_levels(DEFAULT_LEVELS)
 
     def core(self) -> schedule.Limits:
-        """The same in the core's own words."""
+        """The same as the core's type."""
         return schedule.Limits(**dict(self))
 
     def with_levels(self, levels: tuple[int, ...] | None) -> Self:

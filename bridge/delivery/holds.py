@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62
 ANSWERED = 60_000
-"""Milliseconds after `retry_at` in which a try is answered: the rest of a longer gap does not count as refusing."""
+"""Milliseconds after `retry_at` within which a try is answered: of a longer gap, the rest does not count as refusing."""
 
 
 @dataclass(slots=True)
 class Hold:
-    """One held address. `since` and `last` are its first and its last refusal; `probing` while one record is out to see whether it works again.
+    """One held address. `since` and `last` are its first and its last refusal; `probing` while one record at a time tests whether it works again.
 
-    `told`: the log says that it refuses.
+    `told`: its refusal was logged.
     """
 
     attempts: int
@@ -39,7 +39,7 @@ class Hold:
 
     @property
     def probing(self) -> bool:
-        """True after a failure, until a delivery succeeds; until then one record at a time goes out."""
+        """True after a failure until a delivery succeeds; meanwhile one record at a time goes out."""
         return self.attempts > 0
 
     def open(self, now: int) -> bool:
@@ -51,8 +51,8 @@ class Hold:
 class Holds:
     """All held addresses of one lane. While one is held, later records for it queue up behind it, so that nothing overtakes.
 
-    An address waits in a heap, by the time of its next try, or has come to its time and stands in `_open`: what `ready` costs does not grow with
-    the others. An entry of the heap is void where its hold says another time, or is gone.
+    An address waits in a heap, ordered by its next try, or, once that time has come, in `_open`: so the cost of `ready` does not grow with
+    the waiting ones. An entry of the heap is void if its hold has another time by now, or is gone.
     """
 
     backoff: Backoff
@@ -69,7 +69,7 @@ class Holds:
             heapq.heappush(self._waiting, (at, address))
 
     def restore(self, address: str, attempts: int, error: str, now: int) -> None:
-        """One that failed before the bridge was started: it is tried at once."""
+        """Hold an address that failed before the bridge was started; it is tried at once."""
         hold = self.addresses[address] = Hold(max(1, attempts), error, now, now, last=now)
         self._plan(address, hold, now)
 
@@ -83,7 +83,7 @@ class Holds:
         else:  # a clock that was set forward, and a machine that slept, are no refusal
             hold.since += max(0, now - max(hold.retry_at, hold.last) - ANSWERED)
         hold.last = now
-        if now >= hold.retry_at:  # failures of records that were already on the wire tell nothing new
+        if now >= hold.retry_at:  # failures of records that were already in flight tell nothing new
             hold.attempts += 1
             self._plan(address, hold, now + max(1, round(self.backoff.seconds(hold.attempts) * 1000)))
         hold.error = error
@@ -120,7 +120,7 @@ class Holds:
                 self._plan(address, hold, hold.retry_at - by)
 
     def connected(self, now: int) -> None:
-        """The broker can be reached again: how long it could not says nothing about its addresses. Those that failed are tried at once."""
+        """The broker can be reached again: the outage does not count as refusing. Addresses that failed are tried at once."""
         for address, hold in self.addresses.items():
             if hold.probing:
                 hold.since = hold.last = now
@@ -153,6 +153,6 @@ class Holds:
         return [(name, hold) for name, hold in self._open.items() if not (hold.probing and hold.in_flight)]
 
     def next_retry(self) -> int:
-        """When `ready` may next have something to say, as far as time alone decides; not too late."""
+        """When `ready` may next return something, as far as time alone decides; never later than that."""
         waiting = self._waiting[0][0] if self._waiting else NEVER
         return min((hold.retry_at for hold in self._open.values() if not hold.in_flight), default=waiting)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 SETTLE_AGAIN = 2
-"""Milliseconds after which settling is tried again where the disk was busy."""
+"""Milliseconds after which settling is tried again if the disk was busy."""
 
 Publish = Callable[[Sequence[Outgoing]], None]
 
@@ -128,7 +128,7 @@ class Lane:
         return max(0, min(self._settle_by, self._next_chance(full)) - now)
 
     def _keep_time(self, now: int) -> None:
-        """Where the wall clock was set back, all that was planned by it moves along, and nothing that falls due from now on was missed."""
+        """If the wall clock was set back, move all planned times back with it; nothing that falls due from now on counts as missed."""
         if now < self._now:
             self._down.set_back(now)
             self._settle_by = min(self._settle_by, now)
@@ -137,7 +137,7 @@ class Lane:
         self._now = now
 
     def _next_chance(self, full: bool) -> int:
-        """When time alone lets something go out. Without room only an outcome does, or that a destination turns out to be stuck."""
+        """When time alone lets something go out. Without room, something only goes out after an outcome, or once a destination is found stuck."""
         if self._given_up:
             return self._now
         if full:
@@ -244,7 +244,7 @@ class Lane:
         return self._flights.oldest.address
 
     def _crowds(self, address: str) -> bool:
-        """A stuck destination may use at most its share of the window. Any other may use at most half of what is free, so that a newcomer still finds room."""
+        """A stuck destination may use at most its share of the window, any other at most half of what is free, so that a new destination still finds room."""
         room, space = self._room()
         flying = self._flights.to[address]
         return flying >= room or (address == self._stuck and (flying >= self.settings.share or space <= self.settings.window_bytes // 2))
@@ -333,7 +333,7 @@ class Lane:
         return Held(due.key, due.attempts + 1, str(error))
 
     def _dead_letter(self, due: Due, now: int, reason: str, detail: str, attempts: int) -> None:
-        """To its route's destination for dead letters; what is on its way there already goes to the shelf, and what was wrong with it is not forgotten."""
+        """Send it to its route's dead-letter destination; if it is already on its way there, put it on the shelf, and keep the first reason."""
         record, said = due.record, detail
         if record.is_carrier:
             reason, why = carried(record)

@@ -1,4 +1,4 @@
-"""Which routes are paused. Survives a restart: who pauses at three in the morning must not be surprised by a crash."""
+"""Which routes are paused. Survives a restart: a route paused at three in the morning must not resume after a crash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Pauses:
     """A set of route names, kept in `file`. Lanes look at `routes`; `resumed` is called when one may go on. Any thread.
 
-    Raises StoreError where the file cannot be read as that, and where it cannot be written: then all is as it was.
+    Raises StoreError if the file cannot be read as such a set, or cannot be written: then nothing has changed.
     """
 
     def __init__(self, file: Path, resumed: Callable[[], None]) -> None:

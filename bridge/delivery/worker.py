@@ -29,7 +29,7 @@ TURN = 20
 class LaneWorker(ClientWorker):
     """Drives one lane and its sink: connected, it ticks; what came in late or early wakes it. At its end it drains for up to `drain_for` seconds.
 
-    A sink that takes messages `in_turns` begins with the next ones when it has answered those before: what falls due meanwhile goes to it together, then.
+    A sink that takes messages `in_turns` starts on the next ones only after it has answered the previous ones: what falls due meanwhile then goes out together.
     """
 
     def __init__(

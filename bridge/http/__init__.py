@@ -43,7 +43,7 @@ BODY_SECONDS = 30
 CONNECTIONS = 64
 """Connections at once; more are answered 503."""
 PROBES = 4
-"""Threads that each probe has for itself: where all others wait for messages in flight, the bridge is alive, and must not be restarted."""
+"""Threads reserved for each probe: if all others wait for messages in flight, the bridge is still alive, and must not be restarted."""
 
 log = structlog.get_logger(__name__)
 

@@ -1,6 +1,6 @@
-"""Connections on which no request comes, or no answer is read: clients and checks that hang, and scanners.
+"""Closes connections on which no request comes, or no answer is read: of clients and checks that hang, and scanners.
 
-So few may be open at once that they would keep the probes out.
+The number of connections is limited, so these would keep the probes out.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ HEAD_SECONDS = 10
 """A request's head must have arrived after so long, the first one as well as all others: uvicorn waits for it for ever once a byte of it came."""
 
 READ_SECONDS = 30
-"""Of what is answered something must be read after so long."""
+"""The client must have read some of the answer after so long."""
 
 
 class Connection(H11Protocol):
-    """Uvicorn's own, less its patience with who asks nothing, or does not read the answer."""
+    """Uvicorn's own, but with limits for clients that ask nothing, or do not read the answer."""
 
     _waiting: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
-        """Wait for a first request. What is left of a closed connection counts as unread, too, and not only what is more than some buffer holds."""
+        """Wait for a first request. Every unread byte counts, not only those beyond some buffer's size, also when the connection is closing."""
         transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
         self._wait()

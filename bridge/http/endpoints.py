@@ -148,7 +148,7 @@ def list_dead_letters(api: Api, asked: shapes.DeadLettersQuery) -> shapes.DeadLe
 
 
 def retry_dead_letter(api: Api, number: int) -> shapes.Done:
-    """Schedule a dead letter again, due now."""
+    """Schedule a dead letter again: due now, or as its headers say if it was refused on arrival."""
     return _known(api.control.retry_dead_letter(number), f"no dead letter has the number {number}")
 
 

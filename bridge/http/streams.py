@@ -79,8 +79,8 @@ class _GoneError(Exception):
 class Pumped(Response):
     """A response whose body `pump` makes in a thread of its own, by calling `emit`; the head goes out with the first call, even an empty one.
 
-    What `pump` raises before that becomes an ordinary error answer. `emit` raises once nobody listens any more, so an empty piece is a way
-    to ask. Where the daemon stops, an `endless` body ends well; any other breaks off, and the client sees that it is not whole.
+    What `pump` raises before that becomes an ordinary error answer. `emit` raises once nobody listens any more, so an empty piece tests
+    for that. When the daemon stops, an `endless` body ends well; any other breaks off, and the client sees that it is incomplete.
     """
 
     def __init__(self, pump: Callable[[Emit], None], media_type: str, streams: Streams, *, endless: bool) -> None:

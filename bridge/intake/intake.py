@@ -24,14 +24,14 @@ Wake = Callable[[str, int], None]
 """Tells a lane (by name) that something for it is due at that time."""
 
 SEARCH = 10_000
-"""How many new messages after connecting are searched for redeliveries: more than any prefetch window, because new ones may come between them.
+"""For how many new messages after connecting redeliveries are looked for: more than any prefetch window, because new ones may come between them.
 
-What may be a redelivery does not count.
+Messages marked as redelivered do not count.
 """
 
 
 SOON, CALM = 500, 2_000
-"""Milliseconds: what is due so soon is in a hurry, and once nothing in a hurry has come for so long a source may gather."""
+"""Milliseconds: a message that is due sooner is in a hurry; and once none in a hurry has come for so long, a source may gather."""
 
 
 class Intake:
@@ -71,8 +71,8 @@ class Intake:
     def connect(self) -> None:
         """Open the source; from here on, a redelivery of what is already stored is recognised. Raises NotConnected.
 
-        A token that was taken more than once names nothing, and where tokens are not exact, no other one does either: producers send messages here that cannot
-        be told apart, and it is better to deliver one of those twice than to lose one.
+        A token that was taken more than once is not relied on; and if tokens are not exact, none is then: producers send messages here that cannot be told
+        apart, and it is better to deliver one of those twice than to lose one.
         """
         came = self._store.came(self.name)
         taken = Counter(came.tokens)
@@ -124,8 +124,8 @@ class Intake:
     def _not_known(self, messages: Sequence[Received]) -> Sequence[Received]:
         """Leave out those that are among the latest.
 
-        What is stored was given first, and a queue gives it first again. So where tokens are not exact, a redelivery that is not stored ends the search: what
-        comes after it and looks like something stored is a message of its own.
+        Stored messages were given first, and a queue gives them first again. So if tokens are not exact, a redelivery that is not stored ends the search:
+        a later message that looks like a stored one is a message of its own.
         """
         self._search -= sum(not received.redelivered for received in messages)
         if self._search <= 0:

@@ -22,7 +22,7 @@ OUTAGE = 31 * 86_400_000
 """Milliseconds for which a message may have waited for a bridge, whatever the longest delay."""
 
 MAX_HOPS = 16
-"""How often a message may pass the bridge undelayed with an earlier delivery's headers on it before that is called a loop."""
+"""How often a message with an earlier delivery's headers may pass the bridge undelayed before that counts as a loop."""
 
 HOPS = b"x-delay-hops"
 DEATH = b"x-delay-death"
@@ -83,7 +83,7 @@ class Planner:
         )
 
     def _sent(self, received: Received, now: int) -> int:
-        """When the delay began. A stamp from the future, or older than any delay and any outage, is none of the broker's: a producer can write one as well."""
+        """When the delay began. A stamp from the future, or older than any delay and outage, is not the broker's: a producer can write one, too."""
         sent = received.sent
         return sent if sent is not None and now - max(self.limits.max_delay, OUTAGE) <= sent <= now else now
 
@@ -131,7 +131,7 @@ class Planner:
     def refuse(self, received: Received, now: int, reason: str, detail: str, dialect: str = "") -> Refuse:
         """The message as it came, under its producer's id, for the shelf, or for the route's dead-letter destination with the reason in two headers.
 
-        A dead letter that comes back and is refused again goes to the shelf: where it was sent to leads here, and it would go round without end.
+        A dead letter that comes back and is refused again goes to the shelf: its destination leads back here, and it would go round for ever.
         """
         table = received.message.headers
         record = self._record(received, table, Schedule(due=now), received.address, now, headers.chosen_id(table), "refused", dialect)
@@ -139,9 +139,9 @@ class Planner:
         return Refuse(record, reason, detail, carrier(record, address, now, reason, detail) if address else None)
 
     def plan_again(self, refused: DeadLetter, now: int) -> Change:
-        """What a message on the shelf, kept as it came, asks for under the rules of today. It has come back from nowhere: hops begin anew.
+        """What a message on the shelf, kept as it came, asks for under the rules in force now. It did not come round: its hops begin anew.
 
-        Where its adapter could not carry it, what is on the shelf is not what was sent, and stays refused.
+        If its adapter could not carry it, the shelf does not hold what was sent: then it stays refused.
         """
         received = Received(refused.record.message, refused.record.address, b"")
         if refused.reason in _NOT_WHOLE:
@@ -162,7 +162,7 @@ def kind_of(schedule: Schedule) -> str:
 
 
 def _count_hop(table: bytes) -> tuple[int, bytes]:
-    """Raise the hop counter by one, or begin anew where RabbitMQ has dead-lettered the message since."""
+    """Raise the hop counter by one, or begin anew if RabbitMQ has dead-lettered the message since."""
     found = fields.named(table, {HOPS, DEATH, _X_DEATH})
     last = {field.name: field for field in found}
     death = crc32(last[_X_DEATH].payload) if _X_DEATH in last else 0
@@ -174,7 +174,7 @@ def _count_hop(table: bytes) -> tuple[int, bytes]:
 def _count(counter: fields.Field | None) -> int:
     """The number that we wrote, as its broker hands it back: a number, or its digits as text (ActiveMQ) or bytes (Kafka).
 
-    A producer can write one as well: what is no number counts as 0.
+    A producer can write it as well: anything but a number counts as 0.
     """
     try:
         return 0 if counter is None else max(number(counter), 0)

@@ -4,7 +4,7 @@ A flush first notes in the store which rows it is going to write, then writes an
 and the note in one write. After a crash the noted range is written again under the same names: no row is lost, none stands twice.
 
 `_reach/<bridge>.json` is the bridge's mark: its rows, which begin with `first`, are in files up to `sequence`, and nothing else happened until
-`at_ms`. An idle bridge goes on saying so; without it nobody could tell it from a dead one.
+`at_ms`. An idle bridge keeps renewing it: otherwise it could not be told from a dead one.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ the body. `id`, `occurrence` and `due_time` are null for messages that no bridge
 in `date=…/hour=…` of the event, each written whole, synced and renamed.
 
 `_reach/observed-<observer>.json` is the observer's mark: what arrived from `since_ms`, when it began to listen, to `at_ms` it has seen, and that is in files.
-What was delivered earlier or later and is not there is no loss: the observer was not there yet, or may be behind. `latest_ms` is when it saw the last message
-that is in its files, perhaps later than `at_ms`; null where it saw none. `copies` is false where it takes messages away: what it sees, no other observer does.
+A delivery before or after that which is not there is no loss: the observer had not begun yet, or may be behind. `latest_ms` is when it saw the last message
+that is in its files, perhaps later than `at_ms`; null if it saw none. `copies` is false if it takes messages away: what it sees, no other observer sees.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INTERVAL_MS = 60_000
 """A file is written at least so often, where something arrived."""
 
 QUIET_MS = 1_000
-"""A broker that has something for an observer with room for it hands it over within so long."""
+"""A broker is expected to hand a message to an observer that has room for it within so many milliseconds."""
 
 
 class Look(NamedTuple):
@@ -56,8 +56,8 @@ class Look(NamedTuple):
 class Reach:
     """From when to when an observer has seen everything that arrived; `until` None while that is not known. No look is left out.
 
-    What arrived before a look to which nothing came has been seen. Where traffic never stops for so long, it is known after `QUIET_MS` without a full look, and
-    only up to the due time of a message that a bridge delivered: it came no earlier than that, and behind everything that had come before.
+    Everything that arrived before an empty look has been seen. If traffic never pauses for so long, that is known after `QUIET_MS` without a full look, and
+    only up to the due time of a message that a bridge delivered: it arrived no earlier than that, and behind everything that had arrived before.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Reach:
 
 
 def _due_by_then(delivery: dict[str, Any]) -> int:
-    """When it was due. -1 where no bridge says so, or it came earlier than that."""
+    """When it was due. -1 if no bridge says so, or it arrived before that."""
     due: int = delivery.get("due", -1)
     return due if due <= delivery["at"] else -1
 
@@ -160,7 +160,7 @@ class ObservedFiles:
 
 
 def _within(told: int | None, least: int, most: int) -> int | None:
-    """Anybody writes headers: what no bridge does is null, or a reader of the file could not read any of it."""
+    """Anybody can write headers: a value that no bridge writes becomes null, or the file could not be read at all."""
     return told if told is not None and least <= told <= most else None
 
 

@@ -26,13 +26,13 @@ REST = 0.002
 
 
 MAINTAIN = 10.0
-"""Seconds. However rarely files are written: a full store waits for its space, and what a later run may count as missed is no more than this."""
+"""Seconds between rounds at most, however rarely files are written: a full store waits for space, and a sign of life must not be older than this."""
 
 
 class LedgerWorker(Worker):
     """Writes files every `ledger.flush_interval`, and once more at the end; meanwhile it gives space back, and says that the bridge is alive.
 
-    A disk that cannot take the files is told and tried again: the rows wait in the store.
+    If the files cannot be written, that is logged and tried again: the rows wait in the store.
     """
 
     def __init__(self, store: TimeIndex, config: Config, clock: Clock, down: Noted, failed: Callable[[str, BaseException], None]) -> None:

@@ -63,7 +63,7 @@ class Assembled(NamedTuple):
     exchange: Exchange | None
 
     def source(self, route: str, source: Source) -> Source:
-        """For a route that reads from the broker of the level queues: one that enters them once, where that can be."""
+        """For a route that reads from the broker of the level queues: where possible, a source whose messages enter them exactly once."""
         joined = self.exchange.joined(source, route) if self.exchange else None
         if joined is None:
             return source
@@ -71,12 +71,12 @@ class Assembled(NamedTuple):
         return joined
 
     def shut(self) -> None:
-        """The bridge is stopping: what still waits to enter waits for moments only. Any thread."""
+        """The bridge is stopping: messages that still wait to enter wait only moments longer. Any thread."""
         self.store.doors.shut()
 
     @property
     def workers(self) -> list[list[Worker]]:
-        """In the order in which they are stopped: the levels hand back through the publishers, and what has ended by then is written down."""
+        """In the order in which they are stopped: the levels hand back through the publishers, and after these the endings are written to the log of ids."""
         return [[*self.levels], [*self._publishers, self.depths], [self.register] if self.register else []]
 
     def status(self) -> list[LevelStatus]:
@@ -115,7 +115,7 @@ class Assembled(NamedTuple):
 
     @staticmethod
     def _takes(publisher: Publisher) -> Check:
-        """Where a queue refuses, whatever is for it waits, and with it the routes that it came from, though all connections stand."""
+        """If a queue refuses, messages for it wait, and so do the routes that they came from, although all connections are up."""
         refused = [f"{address}: {error}" for address, error in publisher.refused.items()]
         detail = publisher.error or publisher.blocked or ", ".join(refused)
         return Check(publisher.name, publisher.connected and not detail, detail)
@@ -220,12 +220,12 @@ def assembled(
 
 
 def exact(config: Config) -> set[str]:
-    """The routes whose source gives each message a token that no other has: then its id can be made of that."""
+    """The routes whose source gives each message a unique token: then its id can be derived from that."""
     return {route.name for route in config.routes if plugins.traits(config.brokers[route.source.broker].type).exact}
 
 
 class Declaration:
-    """Has the queues there before anything is published, and before anybody looks for them: `made` says that it was tried."""
+    """Declares the queues before anything is published, and before anybody looks for them. `made`: it was tried."""
 
     def __init__(self, level_queues: LevelDeclaration) -> None:
         self.made = threading.Event()

@@ -51,10 +51,10 @@ class Claims:
     def enter(
         self, changes: Sequence[Change], chosen: Sequence[bool], marks: Sequence[bytes], now: int
     ) -> tuple[list[Claim | None], list[Answer]]:
-        """Claim and cancel as one intake batch asks: a claim for each change that needs one, and the answers to cancels. Raises NotConnected.
+        """Claim and cancel for one intake batch: a claim for each change that needs one, and the answers to cancels. Raises NotConnected.
 
-        Who claims: what bears an id that a producer chose, and every series, which may be stopped by the id that its deliveries bear.
-        `marks` name messages that their source may give again, where it names them. What has ended by then is not to be taken in: `ids.ENDED`.
+        Messages with an id that a producer chose claim it, and so does every series, which can be stopped by the id on its deliveries.
+        `marks` identify messages that their source may give again, if it can tell. A message that has ended already gets `ids.ENDED`: do not take it in.
         """
         found = [self._entry(*each, now) for each in zip(changes, chosen, marks, strict=True)]
         entries = [entry for entry in found if entry is not None]
@@ -65,7 +65,7 @@ class Claims:
         return [next(left) if isinstance(entry, Claiming) else None for entry in found], answers
 
     def doubt(self) -> None:
-        """Some of what claimed ids was not taken in, and comes again."""
+        """Some messages that claimed ids were not taken in, and come again."""
         if self.register is not None:
             self.register.doubt()
 
@@ -77,13 +77,13 @@ class Claims:
         return None
 
     def fate(self, envelope: Envelope) -> Fate | None:
-        """Why a message goes no further, None where it does, as far as this bridge knows yet."""
+        """Why a message goes no further, None if it may, as far as this bridge knows yet."""
         if self.register is None or envelope.claim is None:
             return None
         return self.register.fate(envelope.record.id, envelope.claim)
 
     def standing(self, found: Sequence[Due]) -> list[Due]:
-        """Those of what is handed out that may be delivered now. The others come again once this bridge knows about them, or are withdrawn."""
+        """Those that may be delivered now. The others are handed out again once this bridge knows enough about them, or are withdrawn."""
         return list(found) if self.register is None else [due for due in found if self._stands(due, self.register)]
 
     def _stands(self, due: Due, register: Register) -> bool:
@@ -109,7 +109,7 @@ class Claims:
             self.register.goes_on(record.id, claim, upcoming.schedule.due, now)
 
     def release(self) -> None:
-        """What this bridge did not know enough about may be asked for again."""
+        """Messages that this bridge did not know enough about may be handed out again."""
         with self._lock:
             uncertain, self._uncertain = self._uncertain, []
         if uncertain:
@@ -118,7 +118,7 @@ class Claims:
             self._wake(entry.record.lane, entry.record.schedule.due)
 
     def _decided(self, ids: set[str]) -> None:
-        """Withdraw at once what is in memory: a destination that refuses may keep it there for long, and what has ended may be forgotten by then."""
+        """Withdraw what is in memory at once: a destination that refuses may keep it there for long, and by then the log may have forgotten how it ended."""
         assert self.register is not None
         for entry, claim in self._waiting.bearing(ids):
             fate = self.register.fate(entry.record.id, claim)

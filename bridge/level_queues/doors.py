@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .places import Addressed
 
 GRACE = 3.0
-"""Seconds after `shut` within which what is on its way in is still confirmed, as a rule. What is not comes again, together with its whole batch."""
+"""Seconds after `shut` in which messages on their way in are usually confirmed. If one is not, its whole batch comes again."""
 
 
 class Publishing(Protocol):
@@ -47,7 +47,7 @@ class Doors:
         self._shut = float("inf")
 
     def join(self, route: str, source: Joined) -> None:
-        """The batches of a route are forgotten by their broker together with their entry: nothing enters twice."""
+        """Acknowledge a route's batches in the same transaction in which they enter: nothing enters twice."""
         self._joined[route] = source
 
     def exact(self, route: str) -> bool:
@@ -55,15 +55,15 @@ class Doors:
         return route in self._exact
 
     def shut(self) -> None:
-        """The bridge is stopping: what still waits for its confirmation waits for moments only. Any thread."""
+        """The bridge is stopping: what still waits for its confirmation waits only moments longer. Any thread."""
         self._shut = time.monotonic()
 
     def enter(self, items: Sequence[Addressed], told: Sequence[Told], now: int, came: Came | None) -> None:
-        """Durable on return. Raises NotConnected when the bridge stops before the broker has confirmed all, and some of it may be there then.
+        """Durable on return. Raises NotConnected if the bridge stops before the broker has confirmed all; some messages may have entered then.
 
-        Nothing else ends the wait: of a batch that is given up for one message, the source gives all again.
-        Rows come after that. Exact tokens are remembered beside them: what comes again is recognised by this bridge, unless it was killed in between. Of a
-        route that is joined nothing comes again that has entered; where it was killed in between, rows are missing.
+        Nothing else ends the wait: if a batch were given up for one message, the source would give all of it again.
+        Ledger rows are written after that, with exact tokens beside them: this bridge recognises what comes again, unless it was killed in between. On a
+        joined route nothing that has entered comes again; if the bridge was killed in between, its rows are missing.
         """
         route = came.source if came else ""
         joined = self._joined.get(route)

@@ -1,4 +1,4 @@
-"""Messages and cancels that have come to their end, and left the log of ids: what is known of them still, for whoever comes late."""
+"""Messages and cancels that have ended and left the log of ids: what is still known of them, for late cancels and redeliveries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REMEMBERED = 10_000
 """Of each kind, the latest."""
 
 DECIDED: tuple[Literal["cancelled", "replaced"], ...] = ("cancelled", "replaced")
-"""Endings that the log decides, not who delivers: whoever holds such a message still must not deliver it. In the log they stand by their number."""
+"""Endings that the log decides, not the delivery: a bridge that still holds such a message must not deliver it. The log has their index here."""
 
 Value = TypeVar("Value")
 
@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
 
 class _Latest(Generic[Value]):
-    """So many values by key; whoever was put longest ago goes first."""
+    """A bounded number of values by key; the one that was put longest ago is dropped first."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, Value] = OrderedDict()

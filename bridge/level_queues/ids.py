@@ -11,10 +11,10 @@ It is ended by what comes next about the id: a *cancel* cancels it, another clai
     c mark id             a cancel, and until when it may wait,      it has done its work
                           and where it stood first
 
-A mark tells the lines of one message from those of others with its id: no line is ever written anew with another meaning, so the broker may drop all
-but the last of each key at any time, and what is left says the same. A message that its source gives again claims again under its mark, and where it
-stood first: what was decided about it stands, and of its copies only the last one is delivered. A cancellation that is given again stands where it stood first,
-too, and is not made anew once it has done its work: what was sent after it is not its business.
+A mark tells the lines of one message from those of others with its id: no line is ever rewritten with another meaning, so the broker may drop all
+but the last of each key at any time, and what is left says the same. A message that its source gives again claims again under its mark, and keeps its
+first place: what was decided about it stands, and of its copies only the last one is delivered. A cancellation that is given again keeps its first place,
+too, and is not repeated once it has done its work: it must not cancel what was sent after it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Decision = tuple[Literal["cancelled", "replaced"], int]
 """What ends a message before it is delivered, and since when (epoch ms)."""
 
 Fate = Decision | tuple[Literal["over"], int]
-"""Why whoever holds a message must not deliver it. `over`: somebody else has seen to its end, and told the ledger."""
+"""Why the holder of a message must not deliver it. `over`: another bridge has ended it, and told the ledger."""
 
 _CLAIM, _DUE, _FATE, _CANCEL = b"m", b"d", b"f", b"c"
 MARK = 8
@@ -86,7 +86,7 @@ def claiming(id: str, mark: bytes, now: int, due: int, first: int = -1) -> Line:
 
 
 def cancelling(id: str, mark: bytes, now: int, until: int, first: int = -1) -> Line:  # noqa: A002 - the field's own word
-    """Who bears this id is cancelled; where nobody does, the first that takes it until then. 0: it does not wait. `first` is where it has stood before."""
+    """Cancel the message with this id; if there is none, the first that claims it by `until`. 0: do not wait. `first` is the cancel's earlier place."""
     return Line(_key(_CANCEL, mark, id), _encode((now, until, first)))
 
 
@@ -216,7 +216,7 @@ class Ids:
         return ("over", ended.at) if ended.event in DECIDED else None
 
     def contested(self, id: bytes) -> bool:  # noqa: A002 - the field's own word
-        """Whether more is said of it than that one message bears it."""
+        """Whether the log says more of this id than that one message bears it."""
         return len(self._lines.get(id, ())) > 1
 
     def ending(self, id: str, claim: Claim, event: Event | None, now: int) -> list[Line]:  # noqa: A002 - the field's own word
@@ -273,7 +273,7 @@ def fate_of(words: Sequence[Word], own: Word) -> Decision | None:
 
 
 def _targets(words: Sequence[Word], cancel: Word) -> list[Word]:
-    """For which messages a cancel is: those that bore the id before; where nobody did, the next one, if it comes in time."""
+    """The messages that a cancel is for: those that claimed the id before it; if there are none, the next one, if it comes in time."""
     older = [word for word in words if not word.cancel and word.place < cancel.place]
     if older:
         return older

@@ -66,10 +66,10 @@ class MovePublisher(Publisher):
 
 
 class Departures(Protocol):
-    """Who knows what else belongs to a delivery: the store."""
+    """What knows which messages are part of a delivery's transaction: the store."""
 
     def departing(self, key: bytes) -> tuple[bytes, Sequence[Addressed]] | None:
-        """The token of a message that is handed out, and what follows it; None where it comes again."""
+        """The token of a message that is handed out, and the messages to publish with it; None if the broker gives it again."""
         ...
 
     def gone(self, key: bytes) -> None:

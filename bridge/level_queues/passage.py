@@ -1,6 +1,6 @@
 """The passage through one level: takes what leaves its queue, and passes it on to the next level, or to memory for the last instants.
 
-Nothing is acknowledged before it is confirmed at its next place: whoever dies, the broker gives the message to another bridge.
+Nothing is acknowledged before it is confirmed at its next place: if a bridge dies, the broker gives its messages to another one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MOMENT, PINNED = 1_000, 500
 
 
 class Taken:
-    """What came over one connection and is not acknowledged. `lost` when that is gone: then the broker gives it again.
+    """What came over one connection and is not acknowledged. `lost`: the connection is gone, and the broker gives all of it again.
 
-    Of a batch in `begun` something is passed on and not acknowledged; of one in `passed_on`, everything is passed on.
+    Batches in `begun` have messages that are passed on and not acknowledged; in those in `passed_on`, all messages are passed on.
     """
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ class Places:
         return self._at_level(replace(envelope, since=now))
 
     def anew(self, place: Addressed, now: int) -> Addressed:
-        """What was to go to a place some time ago, and is not there yet: less of its delay is left. Dead letters go where they were to go."""
+        """Choose the place again for a message that could not be published in time: less of its delay is left. Dead letters keep their place."""
         try:
             return self.again(unpack(place[1]), now)
         except ValueError:

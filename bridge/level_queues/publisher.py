@@ -40,8 +40,8 @@ ALONE = 2.0
 class Item:
     """One message for a level queue. It is tried again, with growing waits, while it is `wanted`.
 
-    In its place before the others for its queue; or by itself, where the broker rejected this one. (A subclass may bear several, or none.)
-    `landed` is called once it is confirmed, on any thread, and must not block; `gone` in its place where another bridge has it.
+    It keeps its place before later ones for its queue; if the broker rejected this very message, it is tried by itself. (A subclass may hold several, or none.)
+    `landed` is called once it is confirmed, on any thread, and must not block; `gone` instead, if another bridge has it.
     """
 
     __slots__ = ("landed", "messages", "number", "wanted")
@@ -173,7 +173,7 @@ class Publisher(ClientWorker):
                 raise
 
     def _make_missing(self) -> None:
-        """Somebody deleted a queue while we run. Its consumer may not see that: on RabbitMQ another queue is consumed than the one that is written."""
+        """Declare queues that were deleted while we run. A consumer may not notice that: on RabbitMQ it reads another queue than the one that is written."""
         if self._missing:
             self._missing = False
             with contextlib.suppress(NotConnected):  # then at the next try
@@ -289,7 +289,7 @@ class Publisher(ClientWorker):
                     log.warning("level_refuses", queue=item.address, error=str(error), action="tried again with growing waits")
 
     def _refusal(self, item: Item, error: AdapterError | None) -> _Refusal:
-        """That of its queue; its own, where the broker will not have this one, whatever else it takes: then it is in no other's way."""
+        """That of its queue; but if the broker rejects this very message, one of its own, so that it blocks no others."""
         if isinstance(error, Rejected) or item.tag in self._rejections:
             return self._rejections.setdefault(item.tag, _Refusal())
         return self._refusals.setdefault(item.address, _Refusal())

@@ -72,7 +72,7 @@ class Claiming(NamedTuple):
 
 
 class Cancelling(NamedTuple):
-    """Whoever bears this id is cancelled; where nobody does, the first to take it before `until`. `mark` as above."""
+    """Cancel the message with this id; if there is none, the first to claim it before `until`. `mark` as above."""
 
     id: str
     until: int
@@ -82,8 +82,8 @@ class Cancelling(NamedTuple):
 class Register:
     """Any thread; what reads and writes the log is `RegisterWorker`.
 
-    `decided` hears of ids about which more than one word is said, and of those of which somebody else has ended a message undelivered. `seen` is called
-    when more is known, or known to be all. Neither must block. An ending counts for `memory` ms for whoever cancels late.
+    `decided` is given ids with more than one claim or cancel, and ids of which another bridge has ended a message undelivered. `seen` is called
+    when more of the log is read, or its end is confirmed. Neither must block. An ending is remembered for late cancels for `memory` ms.
     """
 
     def __init__(self, shared: Log, clock: Clock, decided: Callable[[set[str]], None], seen: Callable[[], None], memory: int) -> None:
@@ -307,9 +307,9 @@ class Register:
 
 
 def claims(shared: Log, known: Ids, entries: Sequence[Claiming], now: int) -> list[Claim]:
-    """Claims of messages that move here from another store, as their marks say. ENDED for what has ended here, or gone on. Raises AdapterError.
+    """Claims of messages that move here from another store, by their marks. ENDED for what has ended here, or gone on. Raises AdapterError.
 
-    What is `known` moved before, and that was interrupted: it claims again where it stood first, and of its copies only this one counts.
+    What is `known` was moved before, by a move that was interrupted: it claims again at its first place, and of its copies only this one counts.
     """
     before = [said_by(known.words(entry.id), entry.mark) for entry in entries]
     fresh = [

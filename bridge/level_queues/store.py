@@ -160,10 +160,10 @@ class LevelQueues(Unindexed):
             self._wake(record.lane, record.schedule.due)
 
     def _is_copy(self, record: Record, done: Finish) -> bool:
-        """Whether the same occurrence of a series is here already: a bridge was killed when the next was confirmed and this one not acknowledged.
+        """Whether the same occurrence of a series is here already: a bridge was killed after the next was confirmed and before this one was acknowledged.
 
-        Else the series would be delivered twice for ever. Nothing tells it from the same series sent twice within a millisecond. What the broker gives again
-        is no copy; one with a log does not say so.
+        Else the series would be delivered twice for ever. A copy cannot be told from the same series sent twice within a millisecond. What the broker gives
+        again is no copy; one with a log does not say so.
         """
         if record.schedule.recurrence is None or self.cancels:
             return False
@@ -175,7 +175,7 @@ class LevelQueues(Unindexed):
             return False
 
     def _unknown(self, lane: str) -> None:
-        """Another bridge put it here, and may know where it goes: it stays at the first level for as long as none does."""
+        """Another bridge put it here, and may know this destination broker: it goes round the first level until a bridge that does gets it."""
         if lane not in self._told_of:
             self._told_of.add(lane)
             log.error(
@@ -205,7 +205,7 @@ class LevelQueues(Unindexed):
         self._waiting.forget(taken)
 
     def _insist(self, items: Sequence[Addressed], taken: Taken, done: Finish) -> None:
-        """Publish, again and again, until all are confirmed or the broker gives their cause again; then their cause may be forgotten."""
+        """Publish, again and again, until all are confirmed or the broker redelivers the message that they come from; then that may be acknowledged."""
         if self._mover is not None:
             self._mover.submit([MoveItem(items, done, lambda: not taken.lost)])
             return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .passage import Finish, Taken
 
 _SHARE = 10
-"""What an address may hand out at least when its turn comes, if so much is due: as in the time index."""
+"""Records that an address may hand out at least when its turn comes, if so many are due: as in the time index."""
 
 
 class Entry:
@@ -80,7 +80,7 @@ class _Lane:
         self.seen = 0
 
     def ripen(self, now: int) -> None:
-        """Sort what is due by address. Where the clock was set back, what was due may be so no more."""
+        """Sort what is due by address. If the clock was set back, records that were due may not be due any more."""
         if now < self.seen:
             self.waiting += itertools.chain.from_iterable(self.ready.values())
             heapq.heapify(self.waiting)
@@ -175,7 +175,7 @@ class Waiting:
         return found
 
     def _elsewhere(self, entry: Entry) -> bool:
-        """Whether the broker gives it again, here or to another bridge: then it is let go of, as what waits here would be a second one."""
+        """Whether the broker gives it again, here or to another bridge: then it is dropped, because it would be a second copy."""
         if entry.finish.open:
             return False
         self._drop(entry)

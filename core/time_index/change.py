@@ -44,7 +44,7 @@ class Change:
     """Collects one write. Readers inside the same change look into `ids`, `meta` and `fresh` before they look on disk.
 
     `dropped` are whole ranges of `meta`, each from its first key to before the second. `numbers` go on from the store's; `fresh` are records
-    with a producer's id that this change puts; `gone` are bytes that go without a row that closes; `then` is done once it is written.
+    with a producer's id that this change puts; `gone` are bytes of records that go without a closing row; `then` is called once it is written.
     """
 
     __slots__ = (
@@ -89,7 +89,7 @@ class Change:
         self.arrived[track].append(key)
 
     def goes(self, record: Record) -> None:
-        """A record goes, and no row tells that it was closed."""
+        """A record goes without a closing row."""
         self.gone += record.message.size + OVERHEAD
 
     def count(self, record: Record, difference: int) -> None:

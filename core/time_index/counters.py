@@ -1,4 +1,4 @@
-"""Counters kept as absolute values in the same write as what they count. In memory is a bounded part of them, read through on a miss."""
+"""Counters kept as absolute values, in the same write as what they count. Memory holds a bounded part of them; others are read from disk."""
 
 from __future__ import annotations
 

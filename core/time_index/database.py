@@ -57,7 +57,7 @@ def _common() -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.create_missing_column_families(True)
-    # A torn end of the log is what a crash leaves; damage before it is not, and must not silently drop what was acknowledged.
+    # A crash leaves a torn end of the log; damage before that has another cause, and must not silently drop what was acknowledged.
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     options.set_max_total_wal_size(_LOG_LIMIT)
     options.set_max_open_files(_OPEN_FILES)
@@ -73,7 +73,7 @@ def _family(name: str, cache: Cache) -> Options:
     options = Options(raw_mode=True)
     options.set_write_buffer_size(_FAMILIES[name])
     options.set_max_write_buffer_number(4)
-    # Tables are small, because bodies are elsewhere: merging them into the index of all that waits can wait for more of them.
+    # Tables are small, because bodies are elsewhere: so more of them may gather before they are merged into the index of all that waits.
     options.set_level_zero_file_num_compaction_trigger(8)
     options.set_level_zero_slowdown_writes_trigger(40)
     options.set_level_zero_stop_writes_trigger(60)
@@ -232,8 +232,8 @@ class Database:
     def collected(self, family: Rdict, room: int) -> float:
         """Which share of the blob files, the oldest, `collect` would copy; 0 unless a third of them is known to be garbage, and the copies fit in `room`.
 
-        In a large store a quarter at most: the copies need room. Garbage is known only in total; if the oldest hold none, the copies take
-        twice that room at most.
+        In a large store at most a quarter, because copies need room. Garbage is known only in total: if the oldest files hold none, the copies
+        take at most twice that room.
         """
         size, garbage = (self._number(family, f"live-blob-file-{what}") for what in ("size", "garbage-size"))
         if garbage < max(_WORTH_COLLECTING, size // 3):
@@ -264,7 +264,7 @@ class Database:
         self._open()
 
     def close(self) -> None:
-        """Release the files and the lock. Idempotent. What is synced is in the log, whatever closing has to say of a write that failed before."""
+        """Release the files and the lock. Idempotent. Errors are ignored: what is synced is in the log, even if an earlier write failed."""
         self._handles.clear()  # a handle keeps the database open
         for family in (self.due, self.ids, self.meta, self._root):
             with contextlib.suppress(Exception):

@@ -26,14 +26,14 @@ _READ_AT_ONCE = 64
 _SHARE = 10
 """Records that a track hands out at least when its turn comes, if so many are due: the first one costs five times the others."""
 _BEFORE_GIVING_WAY = 10
-"""Records that are handed out at least, before others have their turn: fewer are not worth the way to them."""
+"""Records that are handed out at least before others have their turn: for fewer it is not worth finding them."""
 _ASIDE_AT_ONCE = 100
 """Records that one `due` sets aside at most: each costs several times what handing out costs, and all lanes wait meanwhile.
 
-And at most half as many as it may hand out: else a destination that catches up in the midst of a burst would have more behind it all the time.
+And at most half as many as it may hand out: else, in a burst, a destination that catches up would have ever more held back behind it.
 """
 _PASSED_AT_ONCE = 1_000
-"""Records held back that one look for what is due next comes by at most: all lanes wait meanwhile."""
+"""Held-back records that one search for the next due record passes at most: all lanes wait meanwhile."""
 _CURSOR_EVERY = 1_000
 """A restart walks over about so many deleted keys, and reads so many held-back records, at most."""
 
@@ -171,7 +171,7 @@ class Delivery:
         return found
 
     def next_due(self, lane: Lane) -> int | None:
-        """See `Store.next_due`; looks on disk only where the answer is not known already. Behind very many held-back records, the time of one of these."""
+        """See `Store.next_due`; reads the disk only if the answer is not known. Where very many held-back records lie first, the time of one of them."""
         while lane.tracks:
             track = min(lane.tracks, key=_instant)
             if track.at == NEVER:
@@ -181,7 +181,7 @@ class Delivery:
         return None
 
     def _peek(self, track: Track) -> bool:
-        """Go on to the first record that is neither in flight nor held back. False where that is far: ask again."""
+        """Go on to the first record that is neither in flight nor held back. False if it was not reached in one search: ask again."""
         state, behind, passed = self._state, self._state.held.of(track), 0
         for key, raw in chain.from_iterable(scan(state.db.due, *some, values=bool(behind)) for some in track.unread()):
             if key in state.lanes.claimed:
@@ -260,7 +260,7 @@ class Delivery:
         elif outcome.event == "dead_lettered":
             state.shelf.add(change, record, outcome.reason, outcome.detail, at, outcome.attempts)
         known = state.ids.get(change, record.id) if named else None
-        ours = known is None or known.key in (None, key)  # another record's that waits under this id keeps it
+        ours = known is None or known.key in (None, key)  # if another record waits under this id, it keeps the id
         if key in state.doomed:
             if known is not None and known.key == key:
                 state.ids.ended(change, record.id, outcome.event, at)
@@ -271,7 +271,7 @@ class Delivery:
             state.ids.ended(change, record.id, outcome.event, at)
 
     def _advance(self, change: Change, passed: int, leaving: AbstractSet[bytes] = frozenset()) -> None:
-        """So many more records wait no longer, or are held back, once this change is written; of those in flight, `leaving`."""
+        """Once this change is written, `passed` more records wait no longer, or are held back; `leaving` are those of them in flight."""
         lanes = self._state.lanes
         lanes.passed += passed
         if lanes.passed >= _CURSOR_EVERY:

@@ -16,21 +16,21 @@ _BLOCK = 512  # what `st_blocks` counts, whatever the file system
 
 
 def files(folder: Path) -> Iterator[os.stat_result]:
-    """What is known of each file there, if anything is there. Compaction deletes files at any time."""
+    """The status of each file there; nothing if the folder is missing. Compaction may delete files at any time."""
     for file in folder.iterdir() if folder.is_dir() else ():
         with suppress(FileNotFoundError):
             yield file.stat()
 
 
 def taken(folder: Path) -> int:
-    """Bytes of the disk that the store in `folder` takes, its reserve with them, and not the ledger where that is inside."""
+    """Bytes of the disk that the store in `folder` takes, including its reserve, but not a ledger inside the folder."""
     return sum(each.st_blocks * _BLOCK for place in (folder, folder / "db") for each in files(place))
 
 
 class Quota:
-    """Room as on a disk of `max_bytes` that holds only the store in `folder`, or as on the real disk where that has less left, as told by `free_bytes`.
+    """Free space as on a disk of `max_bytes` that holds only the store in `folder`; or that of the real disk (`free_bytes`), if that is less.
 
-    It is measured again when a second has passed, so that nobody who asks often pays for it. Any thread.
+    Measured at most once a second, so that asking often is cheap. Any thread.
     """
 
     def __init__(self, folder: Path, max_bytes: int, free_bytes: Callable[[], int], elapsed: Callable[[], float] = time.monotonic) -> None:
@@ -58,8 +58,8 @@ class Quota:
 class Disk:
     """Watches free space, as told by `free_bytes`.
 
-    `room` turns false below `min_free` bytes and true again a quarter above it. The reserve file holds real blocks; it is given up when a write finds
-    none, and no earlier, for whatever else fills the disk would take them; and taken again when there is room for it.
+    `room` turns false below `min_free` bytes and true again a quarter above it. The reserve file holds real blocks. It is given up only when a write
+    finds no room: earlier, whatever else fills the disk would take it. It is restored when there is room again.
     """
 
     def __init__(self, reserve: Path, reserve_bytes: int, min_free: int, free_bytes: Callable[[], int]) -> None:
@@ -81,7 +81,7 @@ class Disk:
 
     @property
     def open(self) -> bool:
-        """Whether there was room when that was asked last."""
+        """The latest answer of `room`, without looking again."""
         return self._open
 
     def release(self) -> None:

@@ -1,7 +1,7 @@
-"""Stretches ahead of a track's position in which nothing is to hand out.
+"""Stretches ahead of a track's position that hold nothing to hand out.
 
-RocksDB keeps what was cancelled until it is compacted, and an iterator comes by all of that. A track that goes back to hand out one record that came
-in early knows already what lies between that one and where it stood: nothing. So it reads up to there, and goes on after it.
+RocksDB keeps what was cancelled until it is compacted, and an iterator passes all of that. A track that goes back to hand out one earlier record
+already knows that nothing lies between that record and its old position. So it reads that record, and goes on at the old position.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _KEPT = 16
 """Gaps that a track remembers, the nearest ones. What lies further ahead is read once more when the position gets there."""
 _WIDE_MS = 100
-"""Narrower ones hold little that could be left out; and with these the nearest ones would all be close together."""
+"""Narrower gaps save little; and if they were kept, the nearest ones would all be close together."""
 
 Stretch = tuple[bytes, bytes]
 """The due keys from the first to before the second."""
@@ -63,7 +63,7 @@ class Gaps:
 
 
 def _left(gap: Stretch, keys: Sequence[bytes]) -> Iterator[Stretch]:
-    """What is left of a gap beside these keys in it, in order, where it is wide."""
+    """The parts of a gap between and around these keys in it, in order, as far as they are wide."""
     if _wide(gap[0], keys[0]):
         yield gap[0], keys[0]
     yield from _apart(keys, 0, len(keys) - 1)
@@ -72,7 +72,7 @@ def _left(gap: Stretch, keys: Sequence[bytes]) -> Iterator[Stretch]:
 
 
 def _apart(keys: Sequence[bytes], first: int, last: int) -> Iterator[Stretch]:
-    """The wide stretches between neighbours; looks at few of the keys where all of them lie close together, as those of one batch mostly do."""
+    """The wide stretches between neighbours; looks at few keys if all lie close together, as those of one batch mostly do."""
     if first == last or not _wide(keys[first], keys[last]):
         return
     if last - first == 1:

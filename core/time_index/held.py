@@ -24,7 +24,7 @@ Entry = tuple[int, str]
 
 
 class HeldBack:
-    """All held-back records. In memory is one small entry for each address that holds any back."""
+    """All held-back records. Memory holds one small entry for each address that holds any back."""
 
     def __init__(self, db: Database, lanes: Lanes) -> None:
         self._db = db
@@ -108,7 +108,7 @@ class HeldBack:
                 yield track.start + place[len(behind.prefix) :], *_decode(value)
 
     def handed_out(self, track: Track, address: str, key: bytes) -> HeldAddress:
-        """Everything behind an address up to this due key is in flight; returns what that one is counted in."""
+        """Everything behind an address up to this due key is in flight; returns the entry that counts this record."""
         behind = self.of(track)[address]
         behind.position = behind.place(key) + b"\0"
         behind.out += 1

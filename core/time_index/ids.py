@@ -1,4 +1,4 @@
-"""What became of an id: for those that a producer chose, and for records that moved away from the key that their id tells of."""
+"""What became of an id: for ids that a producer chose, and for records that moved away from the key that their id names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Ids:
         self.now = 0
 
     def told(self, now: int) -> None:
-        """The time, as a call was told it; 0 for one that was not. A clock that was ahead must not shorten later memories."""
+        """The time that a call was given; 0 if it was given none. A clock that was ahead must not shorten what is remembered later."""
         if now > self.now:
             self.now = now
         elif 0 < now < self.now - _SET_BACK:
@@ -102,7 +102,7 @@ class Ids:
         change.ids[keys.forget_key(max(at, self.now), record_id)] = b""
 
     def forget(self, change: Change) -> None:
-        """Drop some of what was remembered long enough: more than this change remembers, so that none stays behind."""
+        """Drop some of what was remembered long enough: more than this change adds, so that the memory does not grow without end."""
         end = keys.forget_key(max(0, self.now - self._memory_ms), "")
         if self._oldest >= end:
             return

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 _RESERVE = "reserve"
 _SETTLED_AT_ONCE = 50
-"""Outcomes in one write: those who only read wait for no longer than that takes."""
+"""Outcomes in one write: readers wait for no longer than that takes."""
 
 
 class TimeIndex:
@@ -386,7 +386,7 @@ class TimeIndex:
         return True
 
     def _write_again(self) -> None:
-        """Where the disk was full RocksDB reads only, until it is opened again. The next write would see to that; where nothing waits there is none."""
+        """After the disk was full, RocksDB is read-only until it is reopened. The next write does that; but if nothing waits, there is no next write."""
         with self._writing() as state, contextlib.suppress(StoreFull):
             if self._disk.free_bytes() >= ROOM_TO_OPEN:
                 state.reopen()

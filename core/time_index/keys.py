@@ -39,7 +39,7 @@ NUMBER_LIMIT = 1 << 64
 """What is numbered has less."""
 
 NO_TRACK = 0
-"""Stands in the made id of what was refused, and never waited."""
+"""In the made ids of messages that were refused, and never waited."""
 
 due_key = struct.Struct(">QQ").pack
 """A due key from `track base | instant` and the arrival number."""

@@ -202,5 +202,5 @@ class Lanes:
 
 
 def _shared(lane: Lane, address: str) -> Track:
-    """The same one after each restart, so that what goes to an address stays in order."""
+    """The same track after each restart, so that an address's records stay in order."""
     return lane.tracks[crc32(address.encode()) % _TRACKS]

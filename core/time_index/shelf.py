@@ -18,7 +18,7 @@ _decode = msgspec.msgpack.Decoder(tuple[Record, str, str, int, int]).decode
 
 
 _PAGE_BYTES = 1 << 20
-"""A page ends after so many: deliveries wait while they are read."""
+"""A page ends after so many: deliveries wait while it is read."""
 
 
 class Shelf:

@@ -22,12 +22,12 @@ Range = tuple[bytes, bytes]
 
 
 class Space:
-    """Compacts what lies before the cursors, and on to what was cancelled after them, once 1/8 of the store is gone, or 1/32 and deletion is much slower now.
+    """Compacts what lies before the cursors, or the last record cancelled after them, once 1/8 of the store is gone, or 1/32 if deletion has slowed down.
 
-    And again while a third of the bodies' files is garbage, for one compaction copies what is left in a part of them only.
-    And once after a start, when nothing goes or intake stands still: what had gone before is not known then, and may be what keeps intake from going on.
-    In parts of the store, because a compaction reads the index of all that waits: its cost for each delivered message stays the same. Slower:
-    ten seconds take not a quarter of what the busiest ten did since the last compaction. So a burst gives its space back beside light traffic.
+    Again while a third of the blob files is garbage, because one compaction copies only a part of them.
+    And once after a start, when nothing is deleted or intake stands still: what was deleted before is not known then, and may be what intake waits for.
+    Thresholds are shares of the store, because a compaction reads the index of all that waits: so its cost for each delivered message stays the same.
+    Slowed down: ten seconds delete less than a quarter of the busiest ten since the last compaction. So a burst's space comes back even under light traffic.
     """
 
     def __init__(self, state: State) -> None:
@@ -61,7 +61,7 @@ class Space:
         )
 
     def room(self) -> int:
-        """How many bytes copies may take: half of what is free, for what waits goes on going out, and the index is copied, too."""
+        """How many bytes copies may take: half of what is free, because delivery goes on meanwhile, and the index is copied, too."""
         return max(0, self._state.disk.free_bytes()) // 2
 
     def drained(self) -> tuple[list[Range], list[Range]]:
@@ -75,13 +75,13 @@ class Space:
         return _joined([*due, *self._tracks()]), _joined([*meta, outbox, *state.shelf.drained()])
 
     def failed(self, due: list[Range], meta: list[Range]) -> None:
-        """These could not be compacted, for the disk was full: it is worth trying again, whatever goes meanwhile."""
+        """These could not be compacted because the disk was full: try them again, whatever else is deleted meanwhile."""
         self._owed = due, meta
 
     def _tracks(self) -> list[Range]:
-        """Of many tracks one range, whatever waits in between: each compaction copies the whole table files that its range touches.
+        """For many tracks a single range, whatever waits in between: each compaction copies the whole table files that its range touches.
 
-        A track may stand where it stood the last time, at its end or at what is due another day, and have gone back and on since.
+        A track may stand where it stood the last time, at its end or at a record due another day, although it went back and on since.
         """
         floors = self._state.lanes.floors()
         ranges = [

@@ -39,9 +39,9 @@ decode = msgspec.msgpack.Decoder(Record).decode
 class State:
     """What is on disk, and the little that is known of it in memory. Memory changes only after the disk did.
 
-    Two locks, taken in this order: `write_lock` by whoever writes or syncs, `memory_lock` by whoever looks at what is in memory or changes it. A write that
-    met a running sync would wait for it inside rocksdict, with Python's global lock, and every thread would stand still; so it waits for `write_lock`
-    before, holding nothing, and who only reads waits for no disk at all. Both go round in turns: a lane with much to do keeps nobody out.
+    Two locks, taken in this order: `write_lock` to write or sync, `memory_lock` to read or change what is in memory. A write during a running
+    sync would wait for it inside rocksdict, holding Python's global lock, and stop every thread; so it first waits for `write_lock`, holding
+    nothing, and readers never wait for the disk. Both locks are granted in turn: a lane with much to do keeps nobody out.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class State:
             self._begin(row)
 
     def _begin(self, row: int) -> None:
-        """Note the bridge's name; where `row` is not the next one, go on from there, and drop rows: whoever had this store later has them in files."""
+        """Note the bridge's name. If `row` is not the next one, drop all rows and number from there: a later state of this store has them in files."""
         change = self.change()
         self.outbox.name(change)
         if row > self.numbers.row:

@@ -1,7 +1,7 @@
 """A lock that goes to whoever has waited for it longest.
 
-`threading.Lock` goes to whoever asks first once it is free. A thread that takes it again and again, as a lane does that has a million messages
-due, is always first: those who wait must wake up before they can ask. Beside such a lane another one waited for up to 0.2 seconds.
+`threading.Lock` goes to whichever thread asks first once it is free. A thread that takes it again and again, as does a lane with a million messages
+due, is always first, because waiting threads must wake up before they can ask. Beside such a lane another one waited for up to 0.2 seconds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How far the store was durable, told outside of RocksDB too, so that one that lost some of it is not taken for a smaller one.
+"""How far the store was durable, recorded outside of RocksDB too, so that a store that lost data is not taken for a smaller one.
 
-RocksDB believes a manifest that was cut between two of its records, and a log that is empty or gone: it opens what is left, and deletes the
-tables and bodies that it no longer knows. So before it may, two things are asked, without writing anything: whether the manifest is as long as it
-was, and how far each family reaches, for every write puts its number into all three. That is exact. A manifest only grows, and both are noted
-only once they are durable, so what a crash leaves is as long and reaches as far at least. No table is judged by its name or size: a crash in a
-flush or a compaction leaves some that nobody misses.
+RocksDB accepts a manifest that was cut between two of its records, and a log that is empty or gone: it opens what is left, and deletes the
+tables and bodies that it no longer knows. So before RocksDB opens it, two things are checked, without writing anything: whether the manifest is as long
+as it was, and how far each family reaches, for every write puts its number into all three. That is exact: a manifest only grows, and both are noted
+only once they are durable, so whatever a crash leaves is at least as long and reaches at least as far. No table is judged by its name or size: a crash
+in a flush or a compaction leaves some that are not needed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Noted(NamedTuple):
     size: int = 0
 
     def line(self) -> bytes:
-        """In a fixed width, so that a line covers the one before; with a checksum, so that a damaged one is not believed."""
+        """Of fixed width, so that a line overwrites the one before; with a checksum, so that a damaged line is ignored."""
         text = f"{self.write} {self.manifest} {self.size}"
         return f"{text} {crc32(text.encode()):08x}".ljust(_WIDTH - 1).encode() + b"\n"
 
     @classmethod
     def of(cls, line: bytes) -> Noted:
-        """What a line tells; nothing where it is none: a new file, or one whose contents a loss of power took."""
+        """What a line says; nothing if it is not a valid line: in a new file, or one that lost its contents in a power failure."""
         with suppress(ValueError):
             write, manifest, size, _ = line.decode().split()
             noted = cls(int(write), manifest, int(size))
@@ -81,9 +81,9 @@ class Watermark:
         self.noted = Noted.of(os.pread(self._file, _WIDTH, 0))
 
     def note(self, write: int) -> None:
-        """Everything up to this write is durable, and what the manifest holds by now is made so, where it grew: once for each new table.
+        """Note that everything up to this write is durable. If the manifest grew, as with each new table, it is synced first.
 
-        Costs no other fsync: a line that a loss of power takes back told of more, and the one before it of nothing wrong. Nor need it succeed.
+        The line itself is not synced: if a loss of power takes it back, the one before it is still true. Nor need this succeed.
         """
         with suppress(OSError):
             noted = Noted(write, *self._synced_manifest())
