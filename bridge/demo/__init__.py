@@ -1,4 +1,4 @@
-"""`delaybridge demo`: the whole bridge on the embedded broker, two thousand messages in twenty seconds, the sums at the end, and the audit of them.
+"""`delaybridge demo`: the whole bridge on the embedded broker, some 1,800 messages in twenty seconds, the sums at the end, and the audit of them.
 
 Everything is the real thing: engine, store on disk, ledger files, Spark. What is counted is what arrived at the destination queue, not what the
 bridge believes.

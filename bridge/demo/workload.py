@@ -1,4 +1,4 @@
-"""What the demo sends: about two thousand messages in every dialect, due over the next twenty seconds, and some that are special."""
+"""What the demo sends: some 1,800 messages in every dialect, due over the next twenty seconds, and some that are special."""
 
 from __future__ import annotations
 
