@@ -51,9 +51,7 @@ def test_what_waits_in_a_log_that_begins_anew_comes_out_whatever_was_committed_o
     consumer.commit({each: OffsetAndMetadata(100, "", -1) for each in partitions})
     consumer.close()
     bridge = world.bridge()
-
     world.levels.put(*map(str, range(30)))
-
     assert sorted(map(int, bodies(taken(bridge, 30)))) == list(range(30))
 
 
@@ -61,7 +59,6 @@ def test_a_record_that_comes_again_while_its_move_waits_is_moved_once(world: Wor
     world.levels.put("a")
     bridge = world.bridge()
     (one,) = taken(bridge, 1)
-
     bridge.mover.move([Move(tag, ((world.destination, Message(tag)),), one.token) for tag in (b"first", b"again")])
 
     assert sorted(bridge.words(2)) == ["Gone", "confirmed"]
