@@ -243,7 +243,8 @@ def test_the_watch_tells_what_a_topic_lacks_and_nothing_that_retention_removed_b
 @needs_java
 def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_called_lost(kafka: Broker, tmp_path: Path) -> None:
     topic = Topic(kafka.url, f"held-{uuid.uuid4().hex[:8]}", partitions=1)
-    bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
+    hour = time.time_ns() // 1_000_000 // HOUR_MS * HOUR_MS
+    bridge, now = Bridge(destination=topic.name), hour - 10 * 60_000  # all of it in one hour, which is judged as a whole
 
     def deliver(minute: int) -> None:
         bridge.both(f"m-{minute}", now - minute * 60_000)
@@ -258,7 +259,7 @@ def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_ca
             deliver(minute)
         inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place]
         window = ["--since", _instant(now - HOUR_MS), "--until", _instant(now - 5 * 60_000), "--out", str(tmp_path / "out")]
-        watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--silent", "1h", "--once"]
+        watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--silent", "3h", "--once"]
         told = json.loads(_audit("reconcile", *inputs, *window, "--all-ended", "--json").stdout)
         first = _audit(*watch)
     second = _audit(*watch)
