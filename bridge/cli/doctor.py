@@ -271,10 +271,10 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")
     if reason := status.get("ledger", {}).get("error"):
         yield Finding(False, f"the daemon cannot write its ledger: {reason}", "mend that: the rows wait in its store, and are written then")
-    lanes = status.get("lanes", ())
+    lanes, paused = status.get("lanes", ()), [route["name"] for route in status.get("routes", ()) if route["paused"]]
     for lane in lanes:
         for held in lane["held"]:
-            yield _held(lane["broker"], held, [route["name"] for route in status.get("routes", ()) if route["paused"]])
+            yield _held(lane["broker"], held, paused)
     for broker in sorted({each["broker"] for each in status.get("by_address", ())} - {lane["broker"] for lane in lanes}):
         what = f"messages wait for a broker {broker!r}, which the daemon's configuration does not name"
         yield Finding(False, what, "name it there until they are gone: `delaybridge status` shows for which addresses they are")

@@ -208,7 +208,8 @@ def assembled(
         log=id_log,
         memory=config.store.memory,
     )
-    register = RegisterWorker(store.claims.register, name, metrics, failed, declaration.make) if store.claims.register else None
+    log_of_ids = store.claims.register
+    register = RegisterWorker(log_of_ids, name, metrics, failed, declaration.made, publisher.seek_missing) if log_of_ids else None
     sources = [exchange.source(queue) if exchange else adapter.level_source(options, queue) for queue in all_queues]
     passages = [
         Passage(queue, source, store, clock, timed=adapter.timed or not queue.wait)

@@ -7,7 +7,7 @@ message finished then.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ...adapters.exchange import Gone, Move, Mover
 from .publisher import Item, Publisher
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...adapters.base import Confirm, Outcome, Outgoing
-    from ..metrics import Metrics
     from .passage import Finish
     from .places import Addressed
 
@@ -48,21 +47,10 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
 class MovePublisher(Publisher):
     """Makes moves in the order of `submit`, which is given MoveItem only."""
 
-    def __init__(
-        self,
-        broker: str,
-        mover: Mover,
-        metrics: Metrics,
-        failed: Callable[[str, BaseException], None],
-        prepare: Callable[[], None] = lambda: None,
-        anew: Callable[[Addressed], Addressed] = lambda place: place,
-    ) -> None:
-        super().__init__(broker, mover, metrics, failed, prepare, anew)
-        self.name = "level mover"
-        self._mover = mover
+    NAME = "level mover"
 
     def _send(self, batch: Sequence[Item]) -> None:
-        self._mover.move([Move(item.tag, item.messages, item.done.token) for item in batch if isinstance(item, MoveItem)])
+        cast("Mover", self._sink).move([Move(item.tag, item.messages, item.done.token) for item in batch if isinstance(item, MoveItem)])
 
 
 class Departures(Protocol):

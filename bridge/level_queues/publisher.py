@@ -87,6 +87,8 @@ class Publisher(ClientWorker):
     `anew` says where a message belongs that could not be published when it was to be.
     """
 
+    NAME = "level publisher"
+
     def __init__(
         self,
         broker: str,
@@ -96,7 +98,7 @@ class Publisher(ClientWorker):
         prepare: Callable[[], None] = lambda: None,
         anew: Callable[[Addressed], Addressed] = lambda place: place,
     ) -> None:
-        super().__init__("level publisher", broker, metrics, failed)
+        super().__init__(self.NAME, broker, metrics, failed)
         self._prepare = prepare
         self._anew = anew
         self._sink = sink

@@ -349,7 +349,7 @@ def mark_of(source: str, token: bytes) -> bytes:
 class RegisterWorker(ClientWorker):
     """The thread that reads and writes the log. `caught_up` once all has been read that stood there at the first look.
 
-    `prepare` is called before each connection, and makes the log where it is missing. Raises NotConnected where there can be no connection.
+    It begins once the log is `declared`. `missing` is told where it cannot connect: the log may have been deleted, and is made again then.
     """
 
     def __init__(
@@ -358,21 +358,27 @@ class RegisterWorker(ClientWorker):
         broker: str,
         metrics: Metrics,
         failed: Callable[[str, BaseException], None],
-        prepare: Callable[[], None] = lambda: None,
+        declared: threading.Event,
+        missing: Callable[[], None],
     ) -> None:
         super().__init__("level ids", broker, metrics, failed)
         self.register = register
         self.caught_up = False
-        self._prepare = prepare
+        self._declared = declared
+        self._missing = missing
         self._swept = time.monotonic()
 
     def run(self) -> None:
         """Look until stopped."""
-        self._serve(self._connect_anew, self._look_on, self.register.close)
+        if self._awaits(self._declared):
+            self._serve(self._connect_anew, self._look_on, self.register.close)
 
     def _connect_anew(self) -> None:
-        self._prepare()
-        self.register.connect()
+        try:
+            self.register.connect()
+        except NotConnected:
+            self._missing()
+            raise
 
     def _look_on(self) -> None:
         while not self.stopping.is_set():

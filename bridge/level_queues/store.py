@@ -20,7 +20,7 @@ from ...core.downtimes import Downtimes
 from ...core.reasons import Reason
 from ...core.recurrence import following
 from ...core.schedule import Schedule
-from ...core.store import Answer, Counts, Put, Record, Refuse, StoreFull, Told, Withdraw
+from ...core.store import MEMORY_MS, Answer, Counts, Put, Record, Refuse, StoreFull, Told, Withdraw
 from ..clock import Clock, wall_clock
 from .claims import Claims, named
 from .countdown import Countdown
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from .waiting import Entry
 
 log = structlog.get_logger()
-
-DAY = 86_400_000
 
 ENDING = 5.0
 """Seconds that a cancel waits for what is due about now to be delivered or withdrawn."""
@@ -81,7 +79,7 @@ class LevelQueues(Unindexed):
         exact: Container[str] = (),
         pending: Callable[[int], int] = int,
         log: Log | None = None,
-        memory: int = DAY,
+        memory: int = MEMORY_MS,
     ) -> None:
         super().__init__(places.shelf)
         self.places = places

@@ -91,6 +91,8 @@ def test_where_nothing_is_open_nothing_hangs() -> None:
 @pytest.mark.usefixtures("cluster")
 def test_where_there_is_no_topic_to_look_at_nothing_is_said() -> None:
     assert found(levels=(), addresses=()) == []
+    missing = Finding(False, "a route leads to topic `missing`, which is not there", "create it, or correct the route")
+    assert found(levels=(), addresses=("missing",)) == [missing]
 
 
 def test_a_topic_of_offsets_that_is_not_there_yet_is_not_counted(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
-from contract.level_queues import Stepped
+from contract.level_queues import Stepped, declared
 from contract.stores import HOUR, MINUTE, T0, bodies, delivered, give, record, take
 from msgspec.structs import replace
 
@@ -36,7 +36,9 @@ class Claiming(Stepped):
         assert self.claims.register is not None
         self.register = self.claims.register
         self.died: list[BaseException] = []
-        self.worker = RegisterWorker(self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error))
+        self.worker = RegisterWorker(
+            self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error), declared(), lambda: None
+        )
 
     def start(self) -> Claiming:
         self.worker.start()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
+from contract.level_queues import declared
 
 from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.adapters.levelled import Level
@@ -38,7 +39,9 @@ class Bridge:
         self.decided: set[str] = set()
         self.died: list[BaseException] = []
         self.register = Register(log, lambda: T0, self.decided.update, lambda: None, 24 * HOUR)
-        self._worker = RegisterWorker(self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error))
+        self._worker = RegisterWorker(
+            self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error), declared(), lambda: None
+        )
 
     def start(self) -> Bridge:
         self._worker.start()

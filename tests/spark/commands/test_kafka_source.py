@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -211,26 +211,27 @@ def _brief(lines: str) -> list[tuple[str, str, str | None]]:
     return [(line["event"], line["kind"], line.get("id")) for line in map(json.loads, lines.splitlines())]
 
 
+def _deliver(bridge: Bridge, topic: Topic, now: int, minutes: Iterable[int], *, lacking: int) -> None:
+    """One delivery so many minutes ago for each, of which the topic lacks one."""
+    for minute in minutes:
+        bridge.both(f"m-{minute}", now - minute * 60_000)
+        if minute != lacking:
+            topic.deliver(f"m-{minute}", now - minute * 60_000, now - minute * 60_000 + 5)
+    topic.flush()
+
+
 @needs_java
 def test_the_watch_tells_what_a_topic_lacks_and_nothing_that_retention_removed_before_it_was_read(kafka: Broker, tmp_path: Path) -> None:
     topic = Topic(kafka.url, f"cut-{uuid.uuid4().hex[:8]}", partitions=1)
     bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
-    for minute in range(50, 20, -1):
-        bridge.both(f"m-{minute}", now - minute * 60_000)
-        if minute != 25:
-            topic.deliver(f"m-{minute}", now - minute * 60_000, now - minute * 60_000 + 5)
-    topic.flush()
+    _deliver(bridge, topic, now, range(50, 20, -1), lacking=25)
     topic.cut(now - 30 * 60_000)
     inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place, "--silent", "1h"]
     watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--once"]
 
     first = _audit(*watch)
     written = len(bridge.rows)
-    for minute in range(20, 10, -1):
-        bridge.both(f"m-{minute}", now - minute * 60_000)
-        if minute != 11:
-            topic.deliver(f"m-{minute}", now - minute * 60_000, now - minute * 60_000 + 5)
-    topic.flush()
+    _deliver(bridge, topic, now, range(20, 10, -1), lacking=11)
     topic.cut(now - 15 * 60_000)
     write_ledger(tmp_path / "ledger", "later", bridge.rows[written:])
     second = _audit(*watch)
@@ -246,17 +247,9 @@ def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_ca
     hour = time.time_ns() // 1_000_000 // HOUR_MS * HOUR_MS
     bridge, now = Bridge(destination=topic.name), hour - 10 * 60_000  # all of it in one hour, which is judged as a whole
 
-    def deliver(minute: int) -> None:
-        bridge.both(f"m-{minute}", now - minute * 60_000)
-        if minute not in {28, 12}:
-            topic.deliver(f"m-{minute}", now - minute * 60_000, now - minute * 60_000 + 5)
-            topic.flush()
-
-    for minute in (30, 28, 25):
-        deliver(minute)
+    _deliver(bridge, topic, now, (30, 28, 25), lacking=28)
     with topic.transaction(now - 20 * 60_000):
-        for minute in (15, 12, 10):
-            deliver(minute)
+        _deliver(bridge, topic, now, (15, 12, 10), lacking=12)
         inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place]
         window = ["--since", _instant(now - HOUR_MS), "--until", _instant(now - 5 * 60_000), "--out", str(tmp_path / "out")]
         watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--silent", "3h", "--once"]
