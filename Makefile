@@ -18,7 +18,8 @@ $(READY):
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing delaybridge and its dependencies into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[rabbitmq,kafka,activemq,spark,dev]' --config-setting editable_mode=strict
+	@# dev first: it pins pyspark, and uv fetches the newest (400 MB, a source archive) of what nothing has pinned yet.
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev,rabbitmq,kafka,activemq,spark]' --config-setting editable_mode=strict
 	@# uv leaves this to each module's first import. Where that may write no files, each of the thousand processes of a test run would do it anew.
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib build/__editable__* || true
 	@rm -f $(VENV)/.ready-* && touch $@
