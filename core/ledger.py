@@ -45,6 +45,22 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     sequence: int = 0
 
 
+class Named(msgspec.Struct, array_like=True, frozen=True):
+    """Whose the rows of one store are: from number `since` on those of `bridge`, and those right before it as `before` says, where it had another name."""
+
+    bridge: str
+    since: int = 1
+    before: Named | None = None
+
+    def renamed(self, bridge: str, row: int) -> Named:
+        """The same under the name that the bridge has now; `row` is the number that the next row gets. A name that no row bears leaves no trace."""
+        if bridge == self.bridge:
+            return self
+        if self.since < row:
+            return Named(bridge, row, self)
+        return self.before.renamed(bridge, row) if self.before else Named(bridge, row)
+
+
 COLUMNS: tuple[tuple[str, Literal["string", "int64", "timestamp_ms"], bool], ...] = (
     ("event", "string", False),
     ("event_time", "timestamp_ms", False),

@@ -16,7 +16,7 @@ from .completeness import FOREVER, Block, Complete, Gap, Mark, Reach, Seen
 from .frames import keep, none_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import Row
 
@@ -140,7 +140,8 @@ def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], q
         for row in sound
         if row["bridge"] in whole
     ]
-    begun = {row["bridge"] for row in numbers if row["first"] == 1}
+    names = {row["bridge"] for row in numbers}
+    begun = {row["bridge"] for row in numbers if row["first"] == _first(marks.get(row["bridge"]), names)}
     cut = [row["bridge"] for row in sound if row["bridge"] not in begun]
     timed = inputs.sound(ledger.rows) if spoilt else ledger.rows
     beginnings = completeness.beginnings(timed, cut, question) if cut else {}
@@ -152,6 +153,11 @@ def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], q
             completeness.require_once(Block(*row) for row in completeness.blocks(there.where(~beyond)).collect())
     found = completeness.reaches(blocks, marks, question, beginnings)
     return sorted(found + completeness.vanished(found, marks, question), key=lambda one: one.bridge)
+
+
+def _first(mark: Mark | None, bridges: Collection[str]) -> int:
+    """The number of a ledger's first row: of a bridge that had another name, and where that one's ledger is here, too, the first one under this name."""
+    return mark.first if mark is not None and mark.before in bridges else 1
 
 
 def _spoilt(frames: Sequence[DataFrame], question: Question) -> frozenset[int] | None:

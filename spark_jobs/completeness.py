@@ -64,10 +64,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a bridge says of its ledger: the rows up to `sequence` are in files, and that is all that happened until `at_ms`."""
+    """What a bridge says of its ledger: the rows up to `sequence` are in files, and that is all that happened until `at_ms`.
+
+    Those that bear its name begin with `first`; those right before are in the ledger of `before`, the name that it had then.
+    """
 
     sequence: int
     at_ms: int
+    first: int = 1
+    before: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

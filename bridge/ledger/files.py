@@ -4,7 +4,8 @@ A flush first notes in the store which rows it is going to write, then writes an
 and the note in one write. After a crash the noted range is written again under the same names: no row is lost, none stands twice.
 
 `_reach/<bridge>.json` is the bridge's mark: its rows, which begin with `first`, are in files up to `sequence`, and nothing else happened until
-`at_ms`. An idle bridge keeps renewing it: otherwise it could not be told from a dead one.
+`at_ms`. Rows before `first` are those of `before`, the name that the bridge had then, and that it should not have again. An idle bridge keeps
+renewing the mark: otherwise it could not be told from a dead one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ...core.durations import HOUR_MS
-from ...core.ledger import COLUMNS, Row
+from ...core.ledger import COLUMNS, Named, Row
 from . import parquet
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ ROWS_AT_ONCE = 250
 class Outbox(Protocol):
     """The store's ledger rows that are in no file yet."""
 
-    named_since: int
-    """The sequence of the first row that may bear this bridge's name."""
+    named: Named
+    """Whose the rows are that come now."""
 
     def flush_intent(self) -> tuple[int, int] | None:
         """The range of sequences that a flush was writing when the bridge last stopped, both inclusive."""
@@ -114,9 +115,11 @@ class LedgerFiles:
 
         OSError where the mark cannot be written.
         """
-        last, first = self._outbox.outbox_start() - 1, self._outbox.named_since
-        if last >= first:
-            parquet.write_mark(self.root, self._bridge, {"bridge": self._bridge, "first": first, "sequence": last, "at_ms": at})
+        last, named = self._outbox.outbox_start() - 1, self._outbox.named
+        if last >= named.since:
+            before = named.before.bridge if named.before else None
+            told = {"bridge": self._bridge, "first": named.since, "before": before, "sequence": last, "at_ms": at}
+            parquet.write_mark(self.root, self._bridge, told)
 
 
 def highest(root: Path, bridge: str) -> int:

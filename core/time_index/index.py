@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..store import MEMORY_MS, Answer, Came, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreError, StoreFull
+from ..store import MEMORY_MS, Answer, Came, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreFull
+from .access import Access
 from .control import Control
 from .database import ROOM_TO_OPEN, translated
 from .delivery import Delivery
@@ -22,7 +23,7 @@ from .watermark import opened
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from .. import ledger, store
     from .lanes import Lane
@@ -60,8 +61,6 @@ class TimeIndex:
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
-        self._failure: StoreError | None = None
-        self._closed = False
         try:
             self._db, watermark = opened(self.path / "db")
         except StoreFull:  # what is in the log is written to tables now
@@ -79,7 +78,8 @@ class TimeIndex:
             self._db.close()
             watermark.close()
             raise
-        self.named_since = self._state.outbox.named_since  # the number of the first ledger row that may bear this bridge's name
+        self.named = self._state.outbox.named  # whose the next ledger row is
+        self._access = Access(self._state)
         self._intake = Intake(self._state)
         self._delivery = Delivery(self._state)
         self._control = Control(self._state)
@@ -87,57 +87,28 @@ class TimeIndex:
         self._migration = Migration(self._state, self._listing)
         self._space = Space(self._state)
 
-    @contextlib.contextmanager
-    def _writing(self, now: int = 0) -> Iterator[State]:
-        """Take the locks of a writer."""
-        with self._state.write_lock, self._entered(now) as state:
-            yield state
-
-    @contextlib.contextmanager
-    def _entered(self, now: int = 0) -> Iterator[State]:
-        """Take the lock of a reader; after a failure nothing works any more, because nobody knows what of it is on disk."""
-        with self._state.memory_lock:
-            if self._failure is not None:
-                raise StoreError(f"the store failed before: {self._failure}") from self._failure
-            self._state.ids.told(now)
-            try:
-                with translated():
-                    yield self._state
-            except StoreFull:
-                raise
-            except StoreError as error:
-                self._failure = error
-                raise
-
-    def _sync(self) -> None:
-        try:
-            self._state.sync()
-        except StoreError as error:
-            self._failure = error
-            raise StoreError(f"the disk did not take what was written: {error}") from error
-
     def put(self, changes: Sequence[store.Change], now: int, came: Came | None = None) -> list[Answer]:
         """See `Store.put`. StoreFull is raised before the disk is full: at `min_free_disk`."""
         items = encoded(changes)
         if self._quota:
             self._quota.look()
-        with self._writing(now):
+        with self._access.writing(now):
             if not self._disk.room():
                 raise StoreFull(f"{self.path}: less room than min_free_disk is left")
             answers = self._intake.put(items, now, came)
-        self._sync()
+        self._access.sync()
         return answers
 
     def came(self, source: str) -> Came:
         """See `Store.came`."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             return state.recent.came(source)
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
         """See `Store.due`."""
         place = self._state.lanes.by_name.get(lane)
         if place is None:
-            with self._entered(now):
+            with self._access.reading(now):
                 return []
         found, more = self._hand_out(place, now, limit, max_bytes, held)
         while more:
@@ -145,13 +116,13 @@ class TimeIndex:
             part, more = self._hand_out(place, now, limit - len(found), space, held)
             found += part
         if self._state.unsynced(found):  # what the machine may still lose must not go out: it would go out twice
-            self._sync()
+            self._access.sync()
         return found
 
     def _hand_out(self, place: Lane, now: int, limit: int, max_bytes: int, held: str | None) -> tuple[builtins.list[Due], bool]:
         """What can be handed out while nobody waits for the lock, and whether somebody does who has the next turn."""
         delivery = self._delivery
-        with self._writing(now) if delivery.may_write(place, held) else self._entered(now):
+        with self._access.writing(now) if delivery.may_write(place, held) else self._access.reading(now):
             if held is None:
                 return delivery.due(place, now, limit, max_bytes)
             track = self._state.lanes.find(place.name, held)
@@ -159,13 +130,13 @@ class TimeIndex:
 
     def next_due(self, lane: str) -> int | None:
         """See `Store.next_due`; costs nothing where nothing changed since the last call."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             place = state.lanes.by_name.get(lane)
             return self._delivery.next_due(place) if place else None
 
     def lanes(self) -> builtins.list[str]:
         """The lanes in which anything waits."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             return [
                 lane.name
                 for lane in state.lanes.by_name.values()
@@ -178,7 +149,7 @@ class TimeIndex:
             return False
         try:
             for start in range(0, len(outcomes), _SETTLED_AT_ONCE):
-                with self._entered(now):
+                with self._access.reading(now):
                     self._delivery.settle(outcomes[start : start + _SETTLED_AT_ONCE], now)
         finally:
             self._state.write_lock.release()
@@ -186,7 +157,7 @@ class TimeIndex:
 
     def first_due(self) -> int | None:
         """See `Store.first_due`."""
-        with self._entered():
+        with self._access.reading():
             first = next(self._listing.by_time(Query(), ""), None)
         return first[1].record.schedule.due if first else None
 
@@ -195,7 +166,7 @@ class TimeIndex:
 
         They survive a killed process at once, the machine after `sync`.
         """
-        with self._writing(now) as state:
+        with self._access.writing(now) as state:
             change = state.change()
             for one in told:
                 change.event(one.event, one.at, one.record, one.record.id, one.lateness, one.attempts, one.reason)
@@ -205,156 +176,156 @@ class TimeIndex:
 
     def leaving(self, limit: int, cursor: str, now: int) -> tuple[builtins.list[Due], str]:
         """What waits, in order of due time, for a move to another store, and where to go on (empty at the end). Nothing may be in flight."""
-        with self._writing(now):
+        with self._access.writing(now):
             found = self._migration.page(limit, cursor, now)
-        self._sync()
+        self._access.sync()
         return found
 
     def move_out(self, keys: Sequence[bytes]) -> None:
         """Forget records that are durable in another store, in one durable write. Their schedules go on there, so the ledger tells nothing of it."""
-        with self._writing():
+        with self._access.writing():
             self._migration.out(keys)
-        self._sync()
+        self._access.sync()
 
     def move_in(self, records: Sequence[store.Record], now: int) -> int:
         """Keep records that come from another store, ids and all, in one durable write; returns how many of them were not here yet. See `move_out`.
 
         Raises StoreFull as `put` does.
         """
-        with self._writing(now):
+        with self._access.writing(now):
             if not self._disk.room():
                 raise StoreFull(f"{self.path}: less room than min_free_disk is left")
             fresh = self._migration.take_in(records, now)
-        self._sync()
+        self._access.sync()
         return fresh
 
     def withdrawn(self) -> int:
         """How many cancellations are remembered whose schedules have not come yet. Reads all remembered ids."""
-        with self._entered():
+        with self._access.reading():
             return self._migration.withdrawn()
 
     def sync(self) -> None:
         """See `Store.sync`."""
-        self._sync()
+        self._access.sync()
 
     def hold(self, failed: Sequence[Held], now: int) -> None:
         """See `Store.hold`."""
-        with self._writing(now):
+        with self._access.writing(now):
             self._delivery.hold(failed, now)
-        self._sync()
+        self._access.sync()
 
     def put_back(self, keys: Sequence[bytes]) -> None:
         """See `Store.put_back`."""
-        with self._writing():
+        with self._access.writing():
             self._delivery.put_back(keys)
-        self._sync()
+        self._access.sync()
 
     def held(self, lane: str) -> dict[str, tuple[int, str]]:
         """See `Store.held`; one look-up for each address."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             place = state.lanes.by_name.get(lane)
             return state.held.firsts(place) if place else {}
 
     def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word
         """See `Store.cancel`."""
-        with self._writing(now):
+        with self._access.writing(now):
             answer = self._control.cancel(id, now)
-        self._sync()
+        self._access.sync()
         return answer
 
     def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word
         """See `Store.reschedule`."""
-        with self._writing(now):
+        with self._access.writing(now):
             answer = self._control.reschedule(id, due, now)
-        self._sync()
+        self._access.sync()
         return answer
 
     def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
         """See `Store.find`."""
-        with self._entered():
+        with self._access.reading():
             found = self._control.find(id)
-        self._sync()
+        self._access.sync()
         return found
 
     def list(self, query: Query, limit: int, cursor: str = "") -> Page:
         """See `Store.list`. A record that came in late stands where it came in. ValueError for a cursor that is none."""
-        with self._entered():
+        with self._access.reading():
             return self._listing.page(query, limit, cursor)
 
     def dead_letters(self, limit: int, after: int = 0) -> builtins.list[DeadLetter]:
         """See `Store.dead_letters`."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             return state.shelf.page(limit, after)
 
     def retry_dead_letter(self, number: int, now: int, address: str = "") -> bool:
         """See `Store.retry_dead_letter`. It is scheduled once, under its own id unless another pending record bears that by now."""
-        with self._writing(now):
+        with self._access.writing(now):
             done = self._control.retry(number, now, address)
-        self._sync()
+        self._access.sync()
         return done
 
     def drop_dead_letter(self, number: int, now: int) -> bool:
         """See `Store.drop_dead_letter`."""
-        with self._writing(now):
+        with self._access.writing(now):
             done = self._control.drop(number)
-        self._sync()
+        self._access.sync()
         return done
 
     def counts(self) -> Counts:
         """See `Store.counts`; `by_address` and `by_hour` hold the first 1,000 addresses and hours, the totals everything."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             return state.counters.counts({lane.number: lane.name for lane in state.lanes.by_name.values()})
 
     def carriers(self) -> int:
         """Dead letters on their way to a dead-letter destination; they are not pending in the ledger's sense."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             return state.counters.totals["carriers"]
 
     def outbox(self, limit: int, start: int = 0) -> builtins.list[ledger.Row]:
         """The oldest ledger rows that are in no ledger file yet, from sequence number `start` on, at most `limit`."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             page = state.outbox.page(limit, start)
         rows = page.rows()
         if rows and self._state.unsynced_row(rows[-1].sequence):  # a ledger file must not tell what the machine may still lose
-            self._sync()
+            self._access.sync()
         return rows
 
     def outbox_backlog(self) -> int:
         """How many ledger rows wait to be written to a file."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             return state.numbers.row - state.outbox.first
 
     def outbox_start(self) -> int:
         """The sequence number of the oldest ledger row that is in no file yet, or of the next one."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             return state.outbox.first
 
     def flush_intent(self) -> tuple[int, int] | None:
         """The first and the last row that were about to be written to a file and are not forgotten yet: write the same file again."""
-        with self._entered() as state:
+        with self._access.reading() as state:
             return state.outbox.intent()
 
     def set_flush_intent(self, first: int, last: int) -> None:
         """Say durably which rows will be in the next ledger file, before it is written."""
-        with self._writing() as state:
+        with self._access.writing() as state:
             change = state.change()
             state.outbox.intend(change, first, last)
             state.commit(change)
-        self._sync()
+        self._access.sync()
 
     def forget_outbox(self, up_to: int) -> None:
         """Drop the rows up to a sequence number, and the intent, in one durable write: they are in a ledger file now."""
-        with self._writing() as state:
+        with self._access.writing() as state:
             change = state.change()
             state.outbox.forget(change, up_to)
             state.commit(change)
-        self._sync()
+        self._access.sync()
 
     def room(self) -> bool:
         """See `Store.room`; cheap enough to ask before each batch."""
         if self._quota:
             self._quota.look()
-        with self._entered():
+        with self._access.reading():
             return self._disk.room()
 
     def free_bytes(self) -> int:
@@ -369,32 +340,27 @@ class TimeIndex:
         """Give disk space back if it is worth it, and tell whether it was. Call it about every second, from a thread that may wait."""
         if self._quota:
             self._quota.look()
-        with self._entered(now) as state:
+        with self._access.reading(now) as state:
             if not self._space.worth(now):
                 return False
             failed = self._space.owed
             due, meta = self._space.drained()
-            room = self._space.room()
         if failed:
             self._write_again()
         with state.compacting:
             try:
-                if self._failure is None:
-                    compact(self._db, due, meta, room)
+                if not self._access.failed:
+                    compact(self._db, due, meta, self._space.room)
             except StoreFull:
                 self._space.failed(due, meta)
         return True
 
     def _write_again(self) -> None:
         """After the disk was full, RocksDB is read-only until it is reopened. The next write does that; but if nothing waits, there is no next write."""
-        with self._writing() as state, contextlib.suppress(StoreFull):
+        with self._access.writing() as state, contextlib.suppress(StoreFull):
             if self._disk.free_bytes() >= ROOM_TO_OPEN:
                 state.reopen()
 
     def close(self) -> None:
         """See `Store.close`. Idempotent."""
-        with self._state.write_lock, self._state.memory_lock:
-            if not self._closed:
-                broken, self._closed, self._failure = self._failure, True, StoreError("the store is closed")
-                with contextlib.suppress(*([StoreError] if broken else [])):  # it was told already
-                    self._state.close()
+        self._access.close()

@@ -20,28 +20,25 @@ if TYPE_CHECKING:
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, list[ledger.Row]]).decode
-_decode_name = msgspec.msgpack.Decoder(tuple[str, int]).decode
+_decode_named = msgspec.msgpack.Decoder(ledger.Named).decode
 _decode_range = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
 class Outbox:
-    """Rows in the order of their numbers, without holes. `first` is the number of the oldest one that is still here.
-
-    `named_since` is the number of the first row that may bear this bridge's name: the store may have been that of another one.
-    """
+    """Rows in the order of their numbers, without holes. `first` is the number of the oldest one that is still here, `named` whose the next one is."""
 
     def __init__(self, db: Database, bridge: str, numbers: Numbers) -> None:
         self._db = db
         self._bridge = bridge
         self.first = next((row for row, _ in self._values(0)), numbers.row)
         named = self._db.meta.get(keys.NAME_KEY)
-        before, since = _decode_name(named) if named else ("", 1)
-        self.is_named = before == bridge
-        self.named_since = since if self.is_named or not named else numbers.row
+        before = _decode_named(named) if named else None
+        self.named = before.renamed(bridge, numbers.row) if before else ledger.Named(bridge)
+        self.is_named = self.named == before
 
     def name(self, change: Change) -> None:
         """Note whose rows these are from now on."""
-        change.meta[keys.NAME_KEY] = _encode((self._bridge, self.named_since))
+        change.meta[keys.NAME_KEY] = _encode(self.named)
 
     def stage(self, change: Change) -> None:
         """Put a change's rows into its write and number them."""

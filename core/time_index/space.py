@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from . import keys
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocksdict import Rdict
 
     from .database import Database
@@ -95,14 +97,14 @@ class Space:
         return ranges if len(ranges) <= _FEW else [(min(first for first, _ in ranges), max(end for _, end in ranges))]
 
 
-def compact(db: Database, due: list[Range], meta: list[Range], room: int) -> None:
-    """Give the space of drained ranges back. Takes as long as the index is large, but keeps nobody from reading or writing meanwhile."""
+def compact(db: Database, due: list[Range], meta: list[Range], room: Callable[[], int]) -> None:
+    """Give the space of drained ranges back; `room` tells how much copies may take. Takes as long as the index is large, but keeps nobody waiting."""
     db.flush()
     for family, ranges in ((db.due, due), (db.meta, meta)):
         for first, end in ranges:
             db.compact(family, first, end)
     for family in _with_bodies(db):
-        db.collect(family, room)
+        db.collect(family, room())
 
 
 def _joined(ranges: list[Range]) -> list[Range]:

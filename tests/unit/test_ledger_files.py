@@ -14,7 +14,7 @@ import pytest
 from delaybridge.bridge.ledger import files as ledger_files
 from delaybridge.bridge.ledger.files import LedgerFiles, arrow_schema
 from delaybridge.bridge.ledger.observed import ObservedFiles
-from delaybridge.core.ledger import COLUMNS, Row
+from delaybridge.core.ledger import COLUMNS, Named, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ class Outbox:
         self.intent: tuple[int, int] | None = None
         self.crash_before_forgetting = False
         self.written = 0
-        self.named_since = 1
+        self.named = Named("b")
 
     def flush_intent(self) -> tuple[int, int] | None:
         return self.intent
@@ -236,12 +236,12 @@ def test_a_bridge_marks_how_far_its_files_reach_and_goes_on_when_nothing_happens
     for at in (T0 + 1, T0 + 2):
         files.flush_all()
         files.mark(at)
-        assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "sequence": 2, "at_ms": at}
+        assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "before": None, "sequence": 2, "at_ms": at}
 
     restarted = LedgerFiles(tmp_path, outbox, "b")
     restarted.flush_all()
     restarted.mark(T0 + 3)
-    assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "sequence": 2, "at_ms": T0 + 3}
+    assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "before": None, "sequence": 2, "at_ms": T0 + 3}
 
 
 def test_an_idle_bridge_whose_ledger_was_moved_away_marks_its_reach_where_it_was(tmp_path: Path) -> None:
@@ -254,6 +254,7 @@ def test_an_idle_bridge_whose_ledger_was_moved_away_marks_its_reach_where_it_was
     assert json.loads((tmp_path / "ledger" / "_reach" / "b.json").read_text()) == {
         "bridge": "b",
         "first": 1,
+        "before": None,
         "sequence": 1,
         "at_ms": T0 + 1,
     }
@@ -265,7 +266,7 @@ def test_a_bridge_of_another_name_marks_nothing_before_its_first_row_and_leaves_
     outbox.crash_before_forgetting = True
     with pytest.raises(KeyboardInterrupt):
         LedgerFiles(tmp_path, outbox, "b").flush()
-    outbox.crash_before_forgetting, outbox.named_since = False, 3
+    outbox.crash_before_forgetting, outbox.named = False, outbox.named.renamed("c", 3)
     renamed = LedgerFiles(tmp_path, outbox, "c")
     renamed.flush_all()
     renamed.mark(T0)
@@ -273,4 +274,5 @@ def test_a_bridge_of_another_name_marks_nothing_before_its_first_row_and_leaves_
     outbox.rows = [msgspec.structs.replace(_row(3, T0), bridge="c")]
     renamed.flush_all()
     renamed.mark(T0 + 1)
-    assert json.loads((tmp_path / "_reach" / "c.json").read_text()) == {"bridge": "c", "first": 3, "sequence": 3, "at_ms": T0 + 1}
+    told = json.loads((tmp_path / "_reach" / "c.json").read_text())
+    assert told == {"bridge": "c", "first": 3, "before": "b", "sequence": 3, "at_ms": T0 + 1}

@@ -163,7 +163,7 @@ def test_a_record_is_handed_out_only_after_it_is_safe_from_a_loss_of_power(index
 
     monkeypatch.setattr(state.db, "sync", sync)
     with monkeypatch.context() as another_thread_is_still_syncing:
-        another_thread_is_still_syncing.setattr(index, "_sync", lambda: None)
+        another_thread_is_still_syncing.setattr(index._access, "sync", lambda: None)
         give(index, record("a"))
     assert synced == []
 

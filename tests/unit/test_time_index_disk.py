@@ -32,7 +32,7 @@ from delaybridge.core.time_index import TimeIndex, database
 index = TimeIndex(sys.argv[1], bridge="b", min_free_disk=0, reserve_bytes=0)
 for number in range(10):
     if number == 9:
-        index._sync = lambda: None
+        index._access.sync = lambda: None
     body = b"%d" % number + b"." * 2000
     index.put([Put(Record(message=Message(body), schedule=Schedule(due=0), lane="rabbit", address="a"))], 0)
 print("ten", flush=True)

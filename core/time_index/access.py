@@ -1,0 +1,66 @@
+"""Who may look into a time index, and whether it still works."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from ..store import StoreError, StoreFull
+from .database import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .state import State
+
+
+class Access:
+    """Turns at the state, for any thread. After a failure nothing works any more, because nobody knows what of it is on disk: all raise StoreError."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._failure: StoreError | None = None
+        self._closed = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing works any more; so it is when the store is closed."""
+        return self._failure is not None
+
+    @contextlib.contextmanager
+    def writing(self, now: int = 0) -> Iterator[State]:
+        """A writer's turn, one at a time; readers look in between its steps. What is written is on disk after `sync`."""
+        with self._state.write_lock, self.reading(now) as state:
+            yield state
+
+    @contextlib.contextmanager
+    def reading(self, now: int = 0) -> Iterator[State]:
+        """A reader's turn. StoreFull, unlike other errors, leaves everything as it was."""
+        with self._state.memory_lock:
+            if self._failure is not None:
+                raise StoreError(f"the store failed before: {self._failure}") from self._failure
+            self._state.ids.told(now)
+            try:
+                with translated():
+                    yield self._state
+            except StoreFull:
+                raise
+            except StoreError as error:
+                self._failure = error
+                raise
+
+    def sync(self) -> None:
+        """Wait until what was written is on disk; outside of any turn, so that others go on meanwhile."""
+        try:
+            self._state.sync()
+        except StoreError as error:
+            self._failure = error
+            raise StoreError(f"the disk did not take what was written: {error}") from error
+
+    def close(self) -> None:
+        """Release the files after the turns that are under way. Idempotent."""
+        with self._state.write_lock, self._state.memory_lock:
+            if not self._closed:
+                broken, self._closed, self._failure = self._failure, True, StoreError("the store is closed")
+                with contextlib.suppress(*([StoreError] if broken else [])):  # it was told already
+                    self._state.close()
