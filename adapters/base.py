@@ -271,6 +271,15 @@ class Addressing(Protocol):
 
 
 @runtime_checkable
+class Directing(Protocol):
+    """Optional ability of an adapter: to tell, while the configuration is read, that nothing that a route reads says where it goes."""
+
+    def undirected(self, options: Any, route: Any) -> str | None:
+        """Why no message that comes in there names its own destination; None where one may. Asks no broker."""
+        ...
+
+
+@runtime_checkable
 class Blockable(Protocol):
     """Optional ability of a sink: to tell that its broker takes nothing from it for now, though the connection stands."""
 

@@ -44,6 +44,11 @@ class ActiveAdapter:
         """See base.Addressing."""
         destination(address)
 
+    def undirected(self, options: ActiveMQ, route: Endpoint) -> str | None:
+        """See base.Directing. Only behind a gate is the original destination believed."""
+        del options
+        return None if route.gate else "it has no `gate`"
+
     def tap(self, options: ActiveMQ, address: str) -> ActiveSource:
         """At a topic: copies of what arrives there. At a queue: its messages themselves, taken away from its consumers.
 

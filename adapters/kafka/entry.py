@@ -47,6 +47,12 @@ class KafkaAdapter:
         """See base.Addressing."""
         check_topic(address)
 
+    def undirected(self, options: Kafka, route: Endpoint) -> str | None:
+        """See base.Directing. A pattern may match anything."""
+        if route.pattern is not None or any(map(options.destination, route.topics)):
+            return None
+        return f"no topic that it reads is called `<destination>{options.delayed_suffix}`"
+
     def tap(self, options: Kafka, address: str) -> KafkaSource:
         """Copies of what arrives at the topic `address`, read without a group; nothing is taken away."""
         return KafkaSource(options, Tap(address))

@@ -139,8 +139,7 @@ class KafkaInterception:
         return list(found.values())
 
     def _ingress(self, name: str, group: str) -> Ingress:
-        suffix = self._options.delayed_suffix
-        destination = name.removesuffix(suffix) if suffix and name != suffix and name.endswith(suffix) else ""
+        destination = self._options.destination(name)
         return Ingress(name, group, destination)
 
     # --- plan ---

@@ -9,6 +9,7 @@ from kafka import errors
 from kafka.protocol.metadata import MetadataRequest
 
 from ..base import NotConnected
+from .options import destination
 from .records import Origin
 
 if TYPE_CHECKING:
@@ -61,13 +62,13 @@ class Topics:
     def origin(self, partition: TopicPartition) -> Origin:
         """What a partition's records have in common. Raises NotConnected."""
         name, number = partition
-        address = name.removesuffix(self._suffix) if self._suffix and name != self._suffix and name.endswith(self._suffix) else ""
+        address = destination(name, self._suffix)
         own = (name,) if name not in self._known else ()
         other = (address,) if address and address not in self._known and address not in self._untold else ()
         if own or other:
             self._look_up(own, other)
-        topic, destination = self._known.get(name), self._known.get(address)
-        same = topic is not None and destination is not None and topic.partitions == destination.partitions
+        topic, leads_to = self._known.get(name), self._known.get(address)
+        same = topic is not None and leads_to is not None and topic.partitions == leads_to.partitions
         return Origin(name, number, topic.identity if topic else b"", address, same)
 
     def check(self) -> None:

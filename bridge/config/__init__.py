@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from ...adapters.base import Addressing, Rejected
+from ...adapters.base import Addressing, Directing, Rejected
 from .. import plugins
 from .checks import refuse
 from .environment import Overridden
@@ -83,10 +83,20 @@ class Config(Overridden):
     @model_validator(mode="after")
     def _routes_that_lead_somewhere(self) -> Self:
         for index, route in enumerate(self.routes):
-            if route.source.broker != route.to.broker and route.to.address is None and not route.allow_to:
-                missing = "give it an `address`, or let producers choose with `allow_to`"
-                refuse(("routes", index, "to"), f"leads to another broker, without an address there: {missing}")
+            if (why := self._undirected(route)) is not None:
+                refuse(("routes", index, "to"), f"{why}: give it an `address`, or let producers choose with `allow_to`")
         return self
+
+    def _undirected(self, route: Route) -> str | None:
+        """Why no message has a destination there."""
+        if route.to.address is not None or route.allow_to:
+            return None
+        if route.source.broker != route.to.broker:
+            return "leads to another broker, without an address there"
+        broker = self.brokers[route.source.broker]
+        adapter = plugins.adapter(broker.type)
+        found = adapter.undirected(broker.options, route.source.endpoint) if isinstance(adapter, Directing) else None
+        return None if found is None else f"says no address, and neither does any message, because {found}"
 
     @model_validator(mode="after")
     def _addresses_of_their_brokers(self) -> Self:

@@ -18,7 +18,7 @@ NO_FILE = "there is no such file, or this user may not see it"
 
 def on(broker: str, route: str = "") -> str:
     place = "topic" if "kafka" in broker else "queue"
-    route = route or f"{{name: r, from: {{broker: b, {place}: in}}, to: {{broker: b}}}}"
+    route = route or f"{{name: r, from: {{broker: b, {place}: in}}, to: {{broker: b, address: out}}}}"
     return f"brokers: {{b: {{{broker}}}}}\nroutes: [{route}]"
 
 
@@ -207,6 +207,40 @@ def test_where_brokers_is_misspelt_nothing_is_said_of_what_a_route_says_of_its_b
     assert [problem.partition(": ")[2].partition(":")[0] for problem in told] == ["brokers", "broker"]
 
 
+KAFKA, RABBIT, ACTIVE = "type: kafka, bootstrap_servers: 'h:1'", "type: rabbitmq, url: 'amqp://h'", "type: activemq, url: 'stomp://h:1'"
+
+
+@pytest.mark.parametrize(
+    ("broker", "source", "why"),
+    [
+        (KAFKA, "topic: [a, .delayed]", "no topic that it reads is called `<destination>.delayed`"),
+        (f"{KAFKA}, delayed_suffix: -later", "topic: a.delayed", "no topic that it reads is called `<destination>-later`"),
+        (ACTIVE, "queue: in", "it has no `gate`"),
+    ],
+)
+def test_a_route_in_which_no_message_can_have_a_destination_is_refused(file: Path, broker: str, source: str, why: str) -> None:
+    """Each would be shelved."""
+    told = f"says no address, and neither does any message, because {why}: give it an `address`, or let producers choose with `allow_to`"
+    assert problems(file, on(broker, f"{{name: r, from: {{broker: b, {source}}}, to: {{broker: b}}}}")) == [f"2: routes[0].to: {told}"]
+
+
+@pytest.mark.parametrize(
+    ("broker", "route"),
+    [
+        (KAFKA, "from: {broker: b, topic: [a, b.delayed]}, to: {broker: b}"),
+        (KAFKA, "from: {broker: b, topic: ^a.*}, to: {broker: b}"),
+        (KAFKA, "from: {broker: b, topic: a}, to: {broker: b, address: out}"),
+        (KAFKA, "from: {broker: b, topic: a}, to: {broker: b}, allow_to: ['*']"),
+        (ACTIVE, "from: {broker: b, queue: in, gate: [/queue/a]}, to: {broker: b}"),
+        (RABBIT, "from: {broker: b, queue: in}, to: {broker: b}"),
+    ],
+)
+def test_a_route_in_which_a_message_may_have_a_destination_is_none_of_them(file: Path, broker: str, route: str) -> None:
+    """A RabbitMQ queue may be bound to any exchange, to which its messages go on."""
+    file.write_text(on(broker, f"{{name: r, {route}}}"))
+    assert load(file).routes
+
+
 def test_an_address_that_is_empty_is_none(file: Path) -> None:
     file.write_text(on("type: memory", "{name: r, from: {broker: b, queue: in}, to: {broker: b, address: ''}, dead_letter: ''}"))
     (route,) = load(file).routes
@@ -251,7 +285,7 @@ def test_two_routes_that_read_the_same_place_are_refused(file: Path, broker: str
 
 
 def test_two_groups_on_kafka_may_read_the_same_topic(file: Path) -> None:
-    routes = [f"{{name: {name}, from: {{broker: k, topic: in, group: {name}}}, to: {{broker: k}}}}" for name in ("a", "b")]
+    routes = [f"{{name: {name}, from: {{broker: k, topic: in, group: {name}}}, to: {{broker: k, address: out}}}}" for name in ("a", "b")]
     file.write_text(f"brokers: {{k: {{type: kafka, bootstrap_servers: 'host:1'}}}}\nroutes: [{', '.join(routes)}]")
 
     assert len(load().routes) == 2

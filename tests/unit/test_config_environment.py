@@ -68,7 +68,7 @@ def test_numbers_times_switches_and_lists_of_a_broker_can_be_given_in_the_enviro
     monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__EXACTLY_ONCE", "false")
     monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__TLS", "true")
     monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__BOOTSTRAP_SERVERS", '["a:1", "b:2"]')
-    file.write_text(SMALL.replace("{type: memory}", "{type: kafka, bootstrap_servers: 'h:1'}").replace("queue: in", "topic: in"))
+    file.write_text(SMALL.replace("{type: memory}", "{type: kafka, bootstrap_servers: 'h:1'}").replace("queue: in", "topic: in.delayed"))
     options = load(file).brokers["here"].options
     assert (options.prefetch, options.connection_timeout, options.exactly_once) == (77, 3, False)
     assert options.bootstrap_servers == ("a:1", "b:2")

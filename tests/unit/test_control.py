@@ -130,7 +130,9 @@ def test_what_names_no_destination_is_refused_where_its_broker_would_name_none(
     tmp_path: Path, kind: str, address: str, refused: str | None
 ) -> None:
     options = {"url": "amqp://x" if kind == "rabbitmq" else "stomp://x:1"} if kind != "kafka" else {"bootstrap_servers": "x:1"}
-    source = {"broker": "b", "topic" if kind == "kafka" else "queue": "orders.delayed"}
+    source: dict[str, object] = {"broker": "b", "topic" if kind == "kafka" else "queue": "orders.delayed"}
+    if kind == "activemq":
+        source["gate"] = ["/queue/orders"]
     brokers, routes = {"b": {"type": kind, **options}}, [{"name": "r", "from": source, "to": {"broker": "b"}}]
     config = Config.model_validate({"store": {"path": tmp_path}, "brokers": brokers, "routes": routes})
     engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)

@@ -40,7 +40,7 @@ def on(broker: dict[str, str], path: Path) -> Iterator[Assembled]:
         "store": {"kind": "level_queues", "broker": "here", "path": path},
         "limits": {"levels": "1s 1m"},
         "brokers": {"here": broker},
-        "routes": [{"name": "jobs", "from": {"broker": "here", source: "in"}, "to": {"broker": "here"}}],
+        "routes": [{"name": "jobs", "from": {"broker": "here", source: "in"}, "to": {"broker": "here", "address": "out"}}],
     })  # fmt: skip
     journal = open_journal(config)
     yield assembled(
