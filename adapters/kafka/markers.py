@@ -1,10 +1,10 @@
 """Ends transactions again that Kafka may have ended for itself only.
 
-A transaction's end is a marker in each of its partitions. Kafka 4.3.1 takes a partition that has no leader at that moment for a deleted one, and never writes
-the marker (`KRaftMetadataCache.getPartitionLeaderEndpoint`, which 4.2 had right; the broker's log says "these partitions are likely deleted already and hence
-can be skipped"). That happens to a broker that shuts down in the middle of a transaction, and to partitions whose only in-sync replica does. Consumers
-that read what is committed then never get past that transaction, until its producer ends another one in the same partition, whichever way: what
-was aborted is delivered after all, or what was committed is lost.
+A transaction's end is a marker in each of its partitions. Kafka 4.3 (and 4.4) takes a partition that has no leader at that moment for a deleted one, and
+never writes the marker (`KRaftMetadataCache.getPartitionLeaderEndpoint`, which 4.2 had right; the broker's log says "these partitions are likely deleted
+already and hence can be skipped"). That happens to a broker that shuts down in the middle of a transaction, and to partitions whose only in-sync replica
+does. Consumers that read what is committed then never get past that transaction, until its producer ends another one in the same partition, whichever way:
+what was aborted is delivered after all, or what was committed is lost.
 
 So, when a connection was lost, when a producer comes back, and when a partition has not the leader any more that it had before its transaction ended
 (`transactions.Leaders`: the next one may be under way before the connection is lost, and would be aborted), the cluster is asked where a transaction of it is

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from brokers.common import Ports
 
-VERSION = os.environ.get("DELAYBRIDGE_TEST_KAFKA_VERSION", "4.3.1")
+VERSION = os.environ.get("DELAYBRIDGE_TEST_KAFKA_VERSION", "4.4.0")
 IMAGE = "apache/kafka:4.1.0"
 POM = "kafka.pom.xml"
 JARS = maven.cache() / f"kafka-{VERSION}-2"  # the number is raised where `install` does more than it did
