@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 Event = Literal["scheduled", "delivered", "cancelled", "replaced", "expired", "dead_lettered"]
 # `dead_letter` is what carries one to its destination, and in no row: see Record.is_carrier.
@@ -46,7 +47,10 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Named(msgspec.Struct, array_like=True, frozen=True):
-    """Whose the rows of one store are: from number `since` on those of `bridge`, and those right before it as `before` says, where it had another name."""
+    """Whose the rows of one store are: from number `since` on those of `bridge`, and those right before it as `before` says, where it had another name.
+
+    Of names before that no more is kept: a bridge that is called like its host may get a new one with every start.
+    """
 
     bridge: str
     since: int = 1
@@ -57,7 +61,7 @@ class Named(msgspec.Struct, array_like=True, frozen=True):
         if bridge == self.bridge:
             return self
         if self.since < row:
-            return Named(bridge, row, self)
+            return Named(bridge, row, replace(self, before=self.before and replace(self.before, before=None)))
         return self.before.renamed(bridge, row) if self.before else Named(bridge, row)
 
 

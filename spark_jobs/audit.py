@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from . import closer, completeness, counts, disagreements, inputs, summary
+from . import closer, completeness, counts, disagreements, inputs, renames, summary
 from .buckets import PLACE, arrivals, due_hour, occurrences, within
 from .closer import Side
 from .completeness import FOREVER, Block, Complete, Gap, Mark, Reach, Seen
 from .frames import keep, none_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import Row
 
@@ -76,9 +76,10 @@ def audit(
     say("Counting the ledgers")
     counted = keep(counts.of_ledger(ledger.rows, question))
     say("How far the ledgers reach")
-    numbers = counts.of_numbers(counted).collect()
+    names, marks = renames.joined(marks)
+    numbers = counts.of_numbers(renames.by_present_name(counted, names)).collect()
     malformed = sum(row["rows"] for row in numbers if row["malformed"])
-    bridges = _reaches(ledger, numbers, marks, question)
+    bridges = _reaches(renames.by_present_name(ledger.rows, names), numbers, marks, question)
     observers = list(observers)
     furthest, gaps = completeness.furthest(observers, question), completeness.gaps(observers, question, _lacking(cut, counted, question))
     spoilt = [ledger.rows] if malformed else []
@@ -130,7 +131,7 @@ def _lacking(cut: Iterable[Gap], counted: DataFrame, question: Question) -> list
     return [gap for gap in found if first.get((gap.broker, gap.address), FOREVER) < gap.until_ms + question.skew]
 
 
-def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
+def _reaches(ledger: DataFrame, numbers: Sequence[Row], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
     """How far each ledger reaches. They are read for it only where numbers are missing, stand twice, or stand in malformed rows."""
     sound = [row for row in numbers if not row["malformed"]]
     spoilt = {row["bridge"]: row["last"] for row in numbers if row["malformed"]}
@@ -140,24 +141,18 @@ def _reaches(ledger: Input, numbers: Sequence[Row], marks: Mapping[str, Mark], q
         for row in sound
         if row["bridge"] in whole
     ]
-    names = {row["bridge"] for row in numbers}
-    begun = {row["bridge"] for row in numbers if row["first"] == _first(marks.get(row["bridge"]), names)}
+    begun = {row["bridge"] for row in numbers if row["first"] == 1}
     cut = [row["bridge"] for row in sound if row["bridge"] not in begun]
-    timed = inputs.sound(ledger.rows) if spoilt else ledger.rows
+    timed = inputs.sound(ledger) if spoilt else ledger
     beginnings = completeness.beginnings(timed, cut, question) if cut else {}
     if broken := spoilt | {row["bridge"]: row["last"] for row in sound if row["bridge"] not in whole}:
         seams = {bridge: one for bridge, one in beginnings.items() if one.seam < broken.get(bridge, -1)}
-        there, beyond = inputs.numbered(ledger.rows).where(F.col("bridge").isin(*broken)), completeness.after(seams)
+        there, beyond = inputs.numbered(ledger).where(F.col("bridge").isin(*broken)), completeness.after(seams)
         blocks += completeness.counted(completeness.by_now(there, question).where(beyond))
         if seams:  # what is missing there is no hole, but what stands twice is counted twice
             completeness.require_once(Block(*row) for row in completeness.blocks(there.where(~beyond)).collect())
     found = completeness.reaches(blocks, marks, question, beginnings)
     return sorted(found + completeness.vanished(found, marks, question), key=lambda one: one.bridge)
-
-
-def _first(mark: Mark | None, bridges: Collection[str]) -> int:
-    """The number of a ledger's first row: of a bridge that had another name, and where that one's ledger is here, too, the first one under this name."""
-    return mark.first if mark is not None and mark.before in bridges else 1
 
 
 def _spoilt(frames: Sequence[DataFrame], question: Question) -> frozenset[int] | None:

@@ -5,7 +5,7 @@ as the bridge's own mark says (`_reach/BRIDGE.json` in the ledger: all rows up t
 bridge that has `ended` reaches to the end of time, unless it has a hole. The audit's answer is complete up to the earliest reach, less the SLA and the grace.
 
 A clock that was ahead for a moment writes rows that tell of a time to come. A mark that tells of all rows is of when the last of them was in a file,
-whatever they say; without one, no row counts that is later than now.
+whatever they say; without one, no row counts that is later than now. Nor does a mark that is, by more than the grace.
 
 An observer's mark says from when to when it has seen what arrived. The answer is no more complete than that: what it has not seen yet is not lost, nor what
 arrived while nobody listened, nor what a topic does not hold any more (see `retention`).
@@ -66,7 +66,7 @@ class Block:
 class Mark:
     """What a bridge says of its ledger: the rows up to `sequence` are in files, and that is all that happened until `at_ms`.
 
-    Those that bear its name begin with `first`; those right before are in the ledger of `before`, the name that it had then.
+    It got its name with row `first`; those right before are in the ledger of `before`, the name that it had then. See `renames`.
     """
 
     sequence: int
@@ -290,8 +290,8 @@ def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Questio
         hole = last + 1
     if hole is None and (bridge in question.ended or "*" in question.ended):
         latest = FOREVER
-    elif hole is None and mark is not None and mark.sequence == last:
-        latest = mark.at_ms
+    elif hole is None and mark is not None and mark.at_ms <= question.now + question.grace:
+        latest = mark.at_ms if mark.sequence == last else max(latest, mark.at_ms)
     return Reach(bridge, rows, first, last, latest, hole)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ..core.durations import LATEST_INSTANT
 from .columns import UnusableInput
-from .completeness import FOREVER, Mark
+from .completeness import Mark
 from .hadoop import Folder
 from .overlaps import Listener
 
@@ -28,7 +27,7 @@ _DATES = "/date="
 def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
     """The marks of all bridges, by name. Raises UnusableInput for one that cannot be read. To be read before the files are listed, see `observers`.
 
-    A bridge whose ledger was moved has a mark in each place: the latest says most. One that got another name says how the ledger of the old one ends.
+    A bridge whose ledger was moved has a mark in each place: the latest says most.
     """
     marks: dict[str, Mark] = {}
     for place, told in _files(spark, ledgers):
@@ -37,14 +36,7 @@ def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
             bridge = str(told["bridge"])
             mark = Mark(int(told["sequence"]), _instant(told["at_ms"]), int(told.get("first", 1)), None if before is None else str(before))
         marks[bridge] = max(mark, marks.get(bridge, mark), key=lambda one: (one.sequence, one.at_ms))
-    return marks | _ended(marks)
-
-
-def _ended(marks: Mapping[str, Mark]) -> dict[str, Mark]:
-    """The marks of bridges that have another name by now, as that one completes them: rows up to its own first one, and nothing afterwards."""
-    renamed = [(mark.first, mark.before) for mark in marks.values() if mark.before is not None]
-    old = {name: (first, marks[name]) for first, name in renamed if name in marks}
-    return {name: replace(mark, sequence=first - 1, at_ms=FOREVER) for name, (first, mark) in old.items() if mark.sequence < first}
+    return marks
 
 
 def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, str]) -> list[Listener]:

@@ -1,8 +1,8 @@
 """What a topic does not hold any more, or not yet. A broker removes a partition's oldest records, and what Spark reads does not tell that anything was there.
 
 A partition whose first offset is not 0 has lost its beginning. The topic *begins* a grace after the youngest first record of such partitions, as a ledger
-does after its first event; where these hold no record at all, when the inputs are read. A topic in which compaction removes records between others is not
-found by this.
+does after its first event. Of one that holds no record at all, everything that is gone is older than the topic keeps records (`retention.ms`); where that is
+not known, or it goes by size, than now. A topic in which compaction removes records between others is not found by this.
 
 Who reads what was committed reads no further than the first transaction that is open, somebody else's included: what was delivered behind it is there, and
 is not seen. The topic *reaches* to when that begins.
@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
+
+from py4j.protocol import Py4JJavaError
 
 from .completeness import Gap, Seen
 from .inputs import address_of, broker_of
@@ -36,23 +38,38 @@ def gaps(spark: SparkSession, places: Iterable[str], options: Mapping[str, str],
     for place in places:
         if place.startswith("kafka://"):
             broker, (servers, name) = broker_of(place), address_of(place)
-            if first := first_records(spark, servers, name, options):
-                there = [at for at in first if at is not None]
-                until = max(there) + question.grace if there else question.as_of
-                yield Gap(broker, renamed(broker, name, question.aliases), None, until)
+            if first := beginnings(spark, servers, name, options, question.as_of):
+                yield Gap(broker, renamed(broker, name, question.aliases), None, max(first) + question.grace)
 
 
-def first_records(
-    spark: SparkSession, servers: str, topic: str, options: Mapping[str, str], read: Mapping[int, int] = MappingProxyType({})
-) -> list[int | None]:
-    """The time, epoch milliseconds, of the first record of each partition that begins behind the offset up to which it was `read`; None where it holds none.
+def beginnings(
+    spark: SparkSession, servers: str, topic: str, options: Mapping[str, str], now: int, read: Mapping[int, int] = MappingProxyType({})
+) -> list[int]:
+    """When each partition begins that lacks what lies behind the offset up to which it was `read`, in epoch milliseconds: all that is gone is older.
 
     What was not read must begin with offset 0.
     """
     with _consumer(spark, servers, topic, options) as (consumer, partitions):
         begin = consumer.beginningOffsets(partitions)
-        found = consumer.offsetsForTimes({one: _ANY_TIME for one in partitions if begin[one] > read.get(one.partition(), 0)})
-        return [None if record is None else record.timestamp() for record in found.values()]
+        records = consumer.offsetsForTimes({one: _ANY_TIME for one in partitions if begin[one] > read.get(one.partition(), 0)}).values()
+        first = [None if record is None else record.timestamp() for record in records]
+    empty = now - _kept(spark, servers, topic, options) if None in first else now
+    return [empty if at is None else at for at in first]
+
+
+def _kept(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> int:
+    """For how many milliseconds the topic keeps every record at least, as far as the cluster says so."""
+    kafka = cast("Any", spark._jvm).org.apache.kafka  # noqa: SLF001 - as below
+    which = kafka.common.config.ConfigResource(kafka.common.config.ConfigResource.Type.TOPIC, topic)
+    admin = kafka.clients.admin.Admin.create(_settings(servers, options))
+    try:
+        (told,) = admin.describeConfigs([which]).all().get().values()
+    except Py4JJavaError:  # this user may not ask
+        return 0
+    finally:
+        admin.close()
+    by_time, by_size = (int(told.get(name).value()) for name in ("retention.ms", "retention.bytes"))
+    return by_time if by_size < 0 <= by_time else 0
 
 
 @dataclass(frozen=True, slots=True)

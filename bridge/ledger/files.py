@@ -4,8 +4,8 @@ A flush first notes in the store which rows it is going to write, then writes an
 and the note in one write. After a crash the noted range is written again under the same names: no row is lost, none stands twice.
 
 `_reach/<bridge>.json` is the bridge's mark: its rows, which begin with `first`, are in files up to `sequence`, and nothing else happened until
-`at_ms`. Rows before `first` are those of `before`, the name that the bridge had then, and that it should not have again. An idle bridge keeps
-renewing the mark: otherwise it could not be told from a dead one.
+`at_ms`. Rows before `first` are those of `before`, the name that the bridge had then. An idle bridge keeps renewing the mark: otherwise it could
+not be told from a dead one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import contextlib
 import json
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -70,6 +70,7 @@ class LedgerFiles:
         self._outbox = outbox
         self._bridge = bridge
         self._rest = rest
+        self._found: dict[str, Any] | None = None
 
     def flush(self) -> int:
         """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
@@ -115,11 +116,20 @@ class LedgerFiles:
 
         OSError where the mark cannot be written.
         """
+        if self._found is None:
+            self._found = _mark(self.root, self._bridge)
         last, named = self._outbox.outbox_start() - 1, self._outbox.named
-        if last >= named.since:
-            before = named.before.bridge if named.before else None
-            told = {"bridge": self._bridge, "first": named.since, "before": before, "sequence": last, "at_ms": at}
+        if self._found or last >= named.since:
+            first, before = self._begins(named)
+            told = {"bridge": self._bridge, "first": first, "before": before, "sequence": last, "at_ms": at}
             parquet.write_mark(self.root, self._bridge, told)
+
+    def _begins(self, named: Named) -> tuple[int, str | None]:
+        """With which row, and what its name was before. Where the store is a new one, or was put back from a backup, the mark that was there knows more."""
+        first, before = named.since, named.before.bridge if named.before else None
+        if self._found and (before is None or self._found["first"] > first):
+            return self._found["first"], self._found["before"]
+        return first, before
 
 
 def highest(root: Path, bridge: str) -> int:
@@ -131,9 +141,15 @@ def highest(root: Path, bridge: str) -> int:
 
 def marked(root: Path, bridge: str) -> int:
     """The number up to which a bridge's rows are in files, as its mark says; 0 where there is none."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it is not ours
-        return int(json.loads(parquet.mark_of(root, bridge).read_text())["sequence"])
-    return 0
+    return int(_mark(root, bridge).get("sequence", 0))
+
+
+def _mark(root: Path, bridge: str) -> dict[str, Any]:
+    """What stands in a bridge's mark; nothing where there is none, or it is not ours."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        told = json.loads(parquet.mark_of(root, bridge).read_text())
+        return {"first": int(told.get("first", 1)), "before": told.get("before"), "sequence": int(told["sequence"])}
+    return {}
 
 
 def by_bridge_and_hour(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:

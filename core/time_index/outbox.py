@@ -33,7 +33,7 @@ class Outbox:
         self.first = next((row for row, _ in self._values(0)), numbers.row)
         named = self._db.meta.get(keys.NAME_KEY)
         before = _decode_named(named) if named else None
-        self.named = before.renamed(bridge, numbers.row) if before else ledger.Named(bridge)
+        self.named = before.renamed(bridge, numbers.row) if before else ledger.Named(bridge, numbers.row)
         self.is_named = self.named == before
 
     def name(self, change: Change) -> None:

@@ -19,6 +19,7 @@ KINDS = {
     "late": "delivered later than the SLA allows, and not told before",
     "not_observed": "delivered by the ledger, and not seen at its destination",
     "bridge_silent": "its ledger reaches no further",
+    "topic_stuck": "a transaction is open in it, and nothing behind that can be seen",
     "malformed": "rows that cannot be judged were set aside",
 }
 """Kind and meaning. `late` and `malformed` are told once and never resolved."""

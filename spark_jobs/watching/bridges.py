@@ -12,9 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import astuple
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from .. import renames
 from ..columns import UnusableInput
 from ..completeness import FOREVER, Beginning, Block, Mark, Reach, reaches, vanished
 from ..question import Question
@@ -112,15 +114,24 @@ def _joined(bridge: str, found: list[Island]) -> list[Island]:
 
 def reached(known: Islands, beginnings: Beginnings, marks: Mapping[str, Mark], ended: frozenset[str], now: int) -> list[Reach]:
     """Each bridge's reach, as `reconcile` sees it: also of one that has a mark, and of which no row was read."""
+    names, marks = renames.joined(marks)
+    ledgers: dict[str, list[tuple[Island, Beginning | None]]] = {}
+    for bridge, those in known.items():
+        ledgers.setdefault(names.get(bridge, bridge), []).extend((one, beginnings.get(bridge)) for one in those)
     blocks = [
-        Block(bridge, size, size, one.first, one.last, one.latest_ms)
-        for bridge, those in known.items()
-        for one in beyond(those, beginnings.get(bridge))
-        for size in [one.last - one.first + 1]
+        Block(name, one.last - one.first + 1, one.last - one.first + 1, *astuple(one))
+        for name, those in ledgers.items()
+        for one in _whole(those)
     ]
-    question = Question(since=0, until=FOREVER, as_of=now, ended=ended)
+    question = Question(since=0, until=FOREVER, as_of=now, ended=ended, now=now)
     found = reaches(blocks, marks, question)
     return found + vanished(found, marks, question)
+
+
+def _whole(found: list[tuple[Island, Beginning | None]]) -> list[Island]:
+    """All of a ledger's islands, under whichever name; where the ledger begins is told by the first of them."""
+    ordered = sorted(found, key=lambda one: one[0].first)
+    return beyond([island for island, _ in ordered], ordered[0][1])
 
 
 def silent(found: Iterable[Reach], now: int, after: int) -> dict[str, Reach]:

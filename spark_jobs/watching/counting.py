@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.ledger import CLOSING
 from ..verdict import instant
-from . import occurrences
+from . import occurrences, topics
 from .occurrences import COUNTED
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ..completeness import Reach
+    from .arguments import Arguments
     from .state import State
 
 Counts = tuple[tuple[str, str, dict[str, int]], ...]
@@ -31,7 +32,7 @@ def added(before: Counts, counted: DataFrame) -> Counts:
     return tuple((*place, sums[place]) for place in sorted(sums))
 
 
-def told(state: State, reaches: Sequence[Reach], now: int) -> dict[str, Any]:
+def told(state: State, reaches: Sequence[Reach], arguments: Arguments, now: int) -> dict[str, Any]:
     """What stands in `counts.json`."""
     holds = state.holds
     rows = occurrences.waiting(state.table("open"), now).collect()
@@ -42,6 +43,10 @@ def told(state: State, reaches: Sequence[Reach], now: int) -> dict[str, Any]:
         "malformed": holds.malformed,
         "silent": list(holds.silent),
         "bridges": [{"bridge": one.bridge, "reaches": instant(one.reaches_ms), "hole": one.hole} for one in reaches],
+        "topics": [
+            {**_place(*topics.destination(place, arguments)), "reaches": instant(now if topic.reaches_ms is None else topic.reaches_ms)}
+            for place, topic in holds.topics.items()
+        ],
         "destinations": [
             _destination(broker, address, numbers, *waiting.get((broker, address), (0, 0))) for broker, address, numbers in holds.counts
         ],
@@ -50,10 +55,13 @@ def told(state: State, reaches: Sequence[Reach], now: int) -> dict[str, Any]:
 
 def _destination(broker: str, address: str, numbers: dict[str, int], pending: int, ahead: int) -> dict[str, Any]:
     return {
-        "destination_broker": broker,
-        "destination": address,
+        **_place(broker, address),
         "scheduled": numbers["scheduled"],
         "due": numbers["scheduled"] - numbers["closed_early"] - ahead,
         **{name: numbers[name] for name in (*CLOSING, "observed")},
         "pending": pending,
     }
+
+
+def _place(broker: str, address: str) -> dict[str, Any]:
+    return {"destination_broker": broker, "destination": address}

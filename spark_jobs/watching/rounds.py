@@ -53,12 +53,13 @@ class Rounds:
         )  # what was removed while that ran was perhaps not read
         self.reaches = steps.reaches(self.state, self._arguments, found, now)
         self._take(steps.look(self.state, self._arguments, self.reaches, now, held), now)
-        told = counting.told(self.state, self.reaches, now)
+        told = counting.told(self.state, self.reaches, self._arguments, now)
         self.state.folder.replace("counts.json", msgspec.json.encode(told).decode() + "\n")
 
     def open_alerts(self) -> int:
-        """How many occurrences are wrong now, and bridges silent."""
-        return self.state.table("alerts").where(f"kind <> '{alerts.SEEN}'").count() + len(self.state.holds.silent)
+        """How many occurrences are wrong now, bridges silent, and topics stuck."""
+        wrong = self.state.table("alerts").where(f"kind <> '{alerts.SEEN}'").count()
+        return wrong + len(self.state.holds.silent) + len(self.state.holds.stuck)
 
     def _absorb_all(self) -> None:
         """Everything that is in the files and topics now. Spark forgets no batch and may repeat the last one."""

@@ -41,7 +41,8 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
 
     `watch` names the checkpoint among others that tell to one place: it stands in each line, as it does not where an earlier version made the checkpoint.
     `number` is that of the last line; `tables` names each table's folder; `counts` has the counts of each (broker, address). `bridges` tells which
-    rows were read, `beginnings` where the ledgers begin that lack their first one, `topics` how far the topics were read.
+    rows were read, `beginnings` where the ledgers begin that lack their first one, `topics` how far the topics were read. `silent` and `stuck` are the bridges
+    and the topics of which that was told.
     """
 
     ledgers: tuple[str, ...]
@@ -53,6 +54,7 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     malformed: int = 0
     silent: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
     bridges: Islands = {}
     beginnings: Beginnings = {}
     topics: Topics = {}

@@ -116,8 +116,11 @@ def look(state: State, arguments: Arguments, found: Sequence[Reach], now: int, h
         news = news.unionByName(alerts.unseen(judged, known, now - certain - arguments.skew, topics.reaches(held, arguments)))
     silent = bridges.silent(found, now, arguments.silent)
     due = pending.where(f"due_ms <= {now - arguments.sla}")
-    told = _fallen_silent(state, silent, due) + _heard_again(state, found, silent, now)
-    return Step(_and_also(state, news, told), replace(state.holds, silent=tuple(sorted(silent)), topics=held), {})
+    stuck = topics.stuck(held, arguments, now)
+    told = _fallen_silent(state, silent, due) + _heard_again(state, found, silent, now) + _stuck(state, stuck, arguments, now)
+    return Step(
+        _and_also(state, news, told), replace(state.holds, silent=tuple(sorted(silent)), stuck=tuple(sorted(stuck)), topics=held), {}
+    )
 
 
 def _fallen_silent(state: State, silent: Mapping[str, Reach], due: DataFrame) -> list[dict[str, Any]]:
@@ -137,11 +140,23 @@ def _fallen_silent(state: State, silent: Mapping[str, Reach], due: DataFrame) ->
 
 
 def _heard_again(state: State, found: Sequence[Reach], silent: Mapping[str, Reach], now: int) -> list[dict[str, Any]]:
-    back = set(state.holds.silent) - silent.keys()
+    """Also one that has another name by now."""
+    reaches = {one.bridge: one.reaches_ms for one in found}
     return [
-        {"event": "resolved", "kind": "bridge_silent", "bridge": one.bridge, "reaches_ms": min(one.reaches_ms, now)}
-        for one in found
-        if one.bridge in back
+        {"event": "resolved", "kind": "bridge_silent", "bridge": name, "reaches_ms": min(reaches.get(name, now), now)}
+        for name in sorted(set(state.holds.silent) - silent.keys())
+    ]
+
+
+def _stuck(state: State, stuck: Mapping[str, int], arguments: Arguments, now: int) -> list[dict[str, Any]]:
+    """Topics behind an open transaction, told once, and those that are no more."""
+    before = set(state.holds.stuck)
+    changed = [("alert", place, max(0, stuck[place])) for place in sorted(stuck.keys() - before)]
+    changed += [("resolved", place, now) for place in sorted(before - stuck.keys())]
+    return [
+        {"event": event, "kind": "topic_stuck", "destination_broker": broker, "destination": address, "reaches_ms": reaches}
+        for event, place, reaches in changed
+        for broker, address in [topics.destination(place, arguments)]
     ]
 
 

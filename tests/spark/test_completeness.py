@@ -77,7 +77,8 @@ def test_a_hole_inside_a_block_is_found_to_the_number(spark: SparkSession) -> No
 
 def test_a_bridges_mark_carries_an_idle_ledger_on_and_tells_of_rows_that_are_not_there() -> None:
     assert _reach(FIRST, SECOND, marks={"b": Mark(32_777, T0 + 900)}) == T0 + 900
-    assert _reach(FIRST, SECOND, marks={"b": Mark(32_776, T0 + 900)}) == T0 + 5
+    assert _reach(FIRST, SECOND, marks={"b": Mark(32_776, T0 + 900)}) == T0 + 900, "files may have come since"
+    assert _reach(FIRST, SECOND, marks={"b": Mark(32_776, T0 + 3)}) == T0 + 5
     [short] = reaches([FIRST, SECOND], {"b": Mark(32_778, T0 + 900)}, QUESTION)
     assert (short.reaches_ms, short.hole) == (T0 + 5, 32_778)
 
@@ -86,6 +87,15 @@ def test_a_mark_that_tells_of_all_rows_counts_also_where_a_row_is_later_for_the_
     ahead = replace(SECOND, latest_ms=T0 + 24 * HOUR_MS)
 
     assert _reach(FIRST, ahead, marks={"b": Mark(32_777, T0 + 900)}) == T0 + 900
+
+
+def test_a_mark_that_is_later_than_now_by_more_than_the_grace_does_not_count() -> None:
+    asked = replace(QUESTION, now=T0 + 900)
+    marks = [Mark(32_777, T0 + 900 + asked.grace + more) for more in (0, 1)]
+
+    reached = [reaches([FIRST, SECOND], {"b": mark}, asked)[0].reaches_ms for mark in marks]
+
+    assert reached == [T0 + 900 + asked.grace, T0 + 5]
 
 
 def test_rows_of_a_clock_that_was_ahead_do_not_make_a_ledger_reach_further_than_the_others(spark: SparkSession, tmp_path: Path) -> None:

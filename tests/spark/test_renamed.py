@@ -1,4 +1,4 @@
-"""A bridge that got another name: its ledger goes on in the files of that name, and the marks say where one ends and the other begins."""
+"""A bridge that got another name: its ledger goes on in the files of that name, and the marks say which name follows which."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from delaybridge.bridge.ledger.parquet import write_mark
-from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import inputs, marks, verdict
+from delaybridge.spark_jobs import inputs, marks, renames, verdict
 from delaybridge.spark_jobs.audit import audit
-from delaybridge.spark_jobs.completeness import FOREVER, Mark
+from delaybridge.spark_jobs.completeness import Beginning, Mark
+from delaybridge.spark_jobs.watching import bridges
+from delaybridge.spark_jobs.watching.bridges import Island
 from spark.ledgers import QUESTION, QUIET, T0, Bridge, write_ledger
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 MINUTE = 60_000
 
 
-def _told(spark: SparkSession, folder: Path, old: slice = slice(4), new: slice = slice(4, None)) -> dict[str, Any]:
-    """Rows 1 to 4 are those of `old`, which took in what `new` delivers: in the same hour, in which neither began nor ended."""
+def _bridge() -> Bridge:
+    """What is taken in under one name is delivered under the next one: in the same hour, in which neither ledger began or ended."""
     bridge = Bridge("old")
     bridge.scheduled("before", T0 + 5 * MINUTE)
     bridge.scheduled("across", T0 + 70 * MINUTE, taken=T0)
@@ -33,45 +34,85 @@ def _told(spark: SparkSession, folder: Path, old: slice = slice(4), new: slice =
     bridge.both("after", T0 + 75 * MINUTE)
     bridge.delivered("across", T0 + 70 * MINUTE, taken=T0)
     bridge.quiet()
-    for name, rows in (("old", bridge.rows[old]), ("new", bridge.rows[new])):
-        if rows:
-            write_ledger(folder, name, [msgspec.structs.replace(row, bridge=name) for row in rows])
-    write_mark(folder, "old", {"bridge": "old", "first": 1, "before": None, "sequence": 3, "at_ms": T0 + 6 * MINUTE})
-    write_mark(folder, "new", {"bridge": "new", "first": 5, "before": "old", "sequence": 7, "at_ms": QUIET})
+    return bridge
+
+
+def _mark(folder: Path, bridge: str, sequence: int, first: int = 1, before: str | None = None, at_ms: int = T0 + 6 * MINUTE) -> None:
+    write_mark(folder, bridge, {"bridge": bridge, "first": first, "before": before, "sequence": sequence, "at_ms": at_ms})
+
+
+def _told(spark: SparkSession, folder: Path, *names: tuple[str, int]) -> dict[str, Any]:
+    """The audit of all rows, under each of these names up to its number."""
+    rows, begin = _bridge().rows, 0
+    for number, (name, end) in enumerate(names):
+        if name and rows[begin:end]:
+            write_ledger(folder, f"{number}-{name}", [msgspec.structs.replace(row, bridge=name) for row in rows[begin:end]])
+        begin = end
     said = marks.read(spark, [str(folder)])
     return verdict.report(audit(inputs.ledger(spark, [str(folder)]), None, said, QUESTION), {})
 
 
+@pytest.mark.parametrize("flushed", [True, False])
 def test_hours_before_a_bridge_got_another_name_can_be_judged_and_the_old_one_need_not_be_named_as_ended(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, flushed: bool
 ) -> None:
-    told = _told(spark, tmp_path)
+    """Also where the old one was killed before it wrote its first mark."""
+    if flushed:
+        _mark(tmp_path, "old", 3)
+    _mark(tmp_path, "new", 7, 5, "old", QUIET)
+    told = _told(spark, tmp_path, ("old", 4), ("new", 7))
 
     assert (told["exit_code"], told["cannot_say"], told["totals"]["delivered"]) == (0, [], 3)
-    assert [(one["bridge"], one["begins"], one["hole"]) for one in told["bridges"]] == [("new", None, None), ("old", None, None)]
+    assert [(one["bridge"], one["rows"], one["begins"], one["hole"]) for one in told["bridges"]] == [("new", 7, None, None)]
 
 
-def test_rows_that_are_missing_where_one_name_ends_and_the_other_begins_are_a_hole(spark: SparkSession, tmp_path: Path) -> None:
-    told = _told(spark, tmp_path / "end", old=slice(3))
-    assert (told["exit_code"], [one["hole"] for one in told["bridges"]]) == (2, [None, 4])
+def test_a_name_may_be_used_again(spark: SparkSession, tmp_path: Path) -> None:
+    """As where two hosts take turns with one store, and bridges are called like their hosts."""
+    _mark(tmp_path, "two", 4, 3, "one")
+    _mark(tmp_path, "one", 7, 5, "two", QUIET)
+    told = _told(spark, tmp_path, ("one", 2), ("two", 4), ("one", 7))
 
-    told = _told(spark, tmp_path / "begin", new=slice(5, None))
-    assert (told["exit_code"], [one["begins"] is None for one in told["bridges"]]) == (2, [False, True])
+    assert (told["exit_code"], told["cannot_say"], [one["bridge"] for one in told["bridges"]]) == (0, [], ["one"])
 
 
-def test_where_the_ledger_of_the_old_name_is_not_there_that_of_the_new_one_has_lost_its_beginning(
+@pytest.mark.parametrize(("names", "hole"), [([("old", 3), ("", 4), ("new", 7)], 4), ([("old", 4), ("", 5), ("new", 7)], 5)])
+def test_rows_that_are_missing_where_one_name_ends_and_the_other_begins_are_a_hole(
+    spark: SparkSession, tmp_path: Path, names: list[tuple[str, int]], hole: int
+) -> None:
+    _mark(tmp_path, "old", 4)
+    _mark(tmp_path, "new", 7, 5, "old", QUIET)
+    told = _told(spark, tmp_path, *names)
+
+    assert (told["exit_code"], [one["hole"] for one in told["bridges"]]) == (2, [hole])
+
+
+def test_where_the_rows_of_the_old_name_are_removed_the_ledger_has_lost_its_beginning_and_nothing_else(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    told = _told(spark, tmp_path, old=slice(0))
+    _mark(tmp_path, "old", 4)
+    _mark(tmp_path, "new", 7, 5, "old", QUIET)
+    told = _told(spark, tmp_path, ("", 4), ("new", 7))
 
-    assert told["exit_code"] == 2
-    assert told["bridges"][0]["begins"] is not None
+    assert [(one["bridge"], one["begins"] is not None, one["hole"]) for one in told["bridges"]] == [("new", True, None)]
     assert told["totals"]["never_scheduled"] == 0
+    assert not any("old" in reason for reason in told["cannot_say"])
 
 
-@pytest.mark.parametrize(("wrote", "ends"), [(3, Mark(4, FOREVER)), (5, Mark(5, T0))])
-def test_a_name_that_is_in_use_again_is_not_taken_to_have_ended(spark: SparkSession, tmp_path: Path, wrote: int, ends: Mark) -> None:
-    write_mark(tmp_path, "old", {"bridge": "old", "first": 1, "before": None, "sequence": wrote, "at_ms": T0})
-    write_mark(tmp_path, "new", {"bridge": "new", "first": 5, "before": "old", "sequence": 7, "at_ms": T0 + HOUR_MS})
+def test_names_are_joined_that_follow_each_other_and_not_those_of_a_store_and_its_copies() -> None:
+    one, two, three = Mark(4, T0), Mark(8, T0 + 1, 5, "one"), Mark(9, T0 + 2, 9, "two")
+    chain = {"one": one, "two": two, "three": three, "other": Mark(4, T0)}
 
-    assert marks.read(spark, [str(tmp_path)])["old"] == ends
+    assert renames.joined(chain) == ({"one": "three", "two": "three"}, {"three": three, "other": Mark(4, T0)})
+    assert renames.joined({"two": two, "three": three}) == ({"one": "three", "two": "three"}, {"three": three})
+    for apart in ({"one": Mark(5, T0), "two": two}, {"one": one, "two": two, "copy": two}):
+        assert renames.joined(apart) == ({}, apart)
+
+
+def test_a_watch_hears_a_bridge_under_the_name_that_it_has_now() -> None:
+    marks = {"old": Mark(4, T0), "new": Mark(9, T0 + 900, 5, "old")}
+    read = {"old": [Island(1, 4, T0)], "new": [Island(5, 9, T0 + 800)]}
+    cut = {"old": [Island(2, 2, T0 - 1), Island(4, 4, T0)], "new": read["new"]}
+
+    for known, begin in ((read, {"new": Beginning(T0 + 900, 8)}), (cut, {"old": Beginning(T0, 2), "new": Beginning(T0 + 900, 8)})):
+        (reach,) = bridges.reached(known, begin, marks, frozenset(), T0 + 1_000)
+        assert (reach.bridge, reach.last, reach.reaches_ms, reach.hole) == ("new", 9, T0 + 900, None)

@@ -42,19 +42,17 @@ def _delivered(spark: SparkSession, **at: int) -> DataFrame:
     return _table(spark, UNLIKE, *({"id": id_, "delivered": 1, "seen": 0, "latest_ms": when} for id_, when in at.items()))
 
 
-def _read(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, before: Topic, end: int, first: list[int | None], open_ms: int | None = None
-) -> Topic:
-    monkeypatch.setattr(retention, "first_records", lambda *_: first)
+def _read(monkeypatch: pytest.MonkeyPatch, folder: Path, before: Topic, end: int, first: list[int], open_ms: int | None = None) -> Topic:
+    monkeypatch.setattr(retention, "beginnings", lambda *_: first)
     spark: Any = None
     return topics.read(spark, _arguments(folder), {PLACE: before}, {PLACE: retention.Ends({0: end}, open_ms)}, NOW)[PLACE]
 
 
-def test_a_topic_begins_a_grace_and_the_skew_after_the_youngest_first_record_of_what_was_removed_unread(
+def test_a_topic_begins_a_grace_and_the_skew_after_the_youngest_beginning_of_what_was_removed_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _read(monkeypatch, tmp_path, Topic({}), 9, [T0, T0 - 5, None]) == Topic({0: 9}, T0 + 570)
-    assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, [None]) == Topic({0: 9}, NOW)
+    assert _read(monkeypatch, tmp_path, Topic({}), 9, [T0, T0 - 5]) == Topic({0: 9}, T0 + 570)
+    assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, [NOW]) == Topic({0: 9}, NOW + 570)
 
 
 def test_where_a_topic_begins_stays_while_it_holds_all_that_was_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,12 +85,33 @@ def test_what_was_delivered_before_a_topic_begins_or_after_it_reaches_is_not_cal
 
     step = steps.look(state, arguments, [], NOW, {PLACE: Topic({}, T0 + 5)})
     behind = steps.look(state, arguments, [], NOW, {PLACE: Topic({}, reaches_ms=T0 + 4 + 570)})
+    told = [(row["kind"], row["id"]) for row in behind.news.collect()]
 
     assert [(row["kind"], row["id"]) for row in step.news.collect()] == [("not_observed", "second")]
-    assert [row["id"] for row in behind.news.collect()] == ["first"]
+    assert [id_ for kind, id_ in told if kind == "not_observed"] == ["first"]
     assert step.holds.topics == {PLACE: Topic({}, T0 + 5)}
     none = _table(spark, alerts.ALERTS)
     assert alerts.judged(unlike, none, [("kafka", "bills", NOW), ("rabbit", "orders", NOW)]).count() == 2
+
+
+def test_a_topic_behind_an_open_transaction_is_told_once_when_that_lasts_and_when_it_has_ended(spark: SparkSession, tmp_path: Path) -> None:
+    arguments, state = _arguments(tmp_path), State(spark, str(tmp_path))
+    state.open(arguments.ledgers, arguments.observed, 0)
+
+    def told(topic: Topic) -> list[tuple[str, ...]]:
+        step = steps.look(state, arguments, [], NOW, {PLACE: topic})
+        steps.take(state, step, NOW)
+        return [
+            (row["event"], row["kind"], row["destination_broker"], row["destination"], str(row["reaches_ms"]))
+            for row in step.news.collect()
+        ]
+
+    stuck, short = Topic({}, reaches_ms=NOW - arguments.silent - 1), Topic({}, reaches_ms=NOW - arguments.silent)
+    place = "topic_stuck", "kafka", "orders"
+    assert told(short) == []
+    assert told(stuck) == [("alert", *place, str(stuck.reaches_ms))]
+    assert told(stuck) == []
+    assert told(Topic({})) == [("resolved", *place, str(NOW))]
 
 
 def test_a_topic_that_loses_what_was_told_as_not_observed_does_not_resolve_that(spark: SparkSession) -> None:

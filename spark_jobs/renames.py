@@ -1,0 +1,51 @@
+"""Bridges that had other names. What one store numbered under all of its names is one ledger, told by the name that it has now.
+
+A bridge's mark says what its name was before (`before`), and with which row the present one begins (`first`). So names are joined whose ledgers follow each
+other, also where one is used again: host A, host B, and A once more. Not joined are those of two bridges that had one store once, as a copy of a store
+and its original, or a store that was put back from a backup under a new name: the old name went on to number the rows that the new one begins with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from .completeness import Mark
+
+
+def joined(marks: Mapping[str, Mark]) -> tuple[dict[str, str], dict[str, Mark]]:
+    """Of each name that a bridge has no more the one that it has now; and the marks, those of former names left out."""
+    group = {name: name for name in marks}
+    for name, before in _follow(marks):
+        old = group.get(before, before)
+        group |= {one: group[name] for one in (*group, before) if group.get(one, one) == old}
+    latest: dict[str, str] = {}
+    for name in sorted(marks, key=lambda one: (marks[one].sequence, marks[one].at_ms)):
+        latest[group[name]] = name
+    names = {name: latest[found] for name, found in group.items() if name != latest[found]}
+    return names, {name: mark for name, mark in marks.items() if name not in names}
+
+
+def _follow(marks: Mapping[str, Mark]) -> Iterator[tuple[str, str]]:
+    """Names, and that whose ledger each one's goes on for: it ends where this one begins, and no other one's begins there."""
+    begin = Counter((mark.before, mark.first) for mark in marks.values())
+    for name, mark in marks.items():
+        if mark.before is not None and begin[mark.before, mark.first] == 1:
+            old = marks.get(mark.before)
+            if old is None or old.sequence < mark.first:
+                yield name, mark.before
+
+
+def by_present_name(rows: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """The same rows, each under the name that its bridge has now."""
+    if not names:
+        return rows
+    present = F.create_map(*(F.lit(word) for pair in names.items() for word in pair))
+    return rows.withColumn("bridge", F.coalesce(present[F.col("bridge")], F.col("bridge")))
