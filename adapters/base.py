@@ -262,6 +262,16 @@ class Gathering(Protocol):
 
 
 @runtime_checkable
+class Sharing(Protocol):
+    """Optional ability of a source: to tell that another consumer has some of what it gave, see `Batch.elsewhere`."""
+
+    @property
+    def handed_over(self) -> int:
+        """A number that changes with each time at which that may have happened. Any thread; asked for each look at the broker."""
+        ...
+
+
+@runtime_checkable
 class Addressing(Protocol):
     """Optional ability of an adapter: to tell an address to which its sink will never send, while the configuration is read."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ from . import plugins, scheduler_requests
 from .apart.frames import Setup
 from .apart.sink import ApartSink
 from .apart.source import ApartSource
+from .config.file import ConfigError
 from .config.secrets import secrets
 from .control import Control
 from .delivery.backoff import Backoff
@@ -25,7 +27,7 @@ from .downtimes import at_the_start
 from .intake.intake import Intake
 from .intake.planner import Planner, Route
 from .intake.worker import IntakeWorker
-from .ledger.files import highest, marked
+from .ledger.files import highest, predecessor
 from .ledger.worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
 from .level_queues.moving import DepartureSink
@@ -57,7 +59,7 @@ class Engine:
         self._clock = clock
         self._stopping = False
         self.journal = open_journal(config)
-        self._down = at_the_start(config.store.path, self.started, self.journal.outbox_start())
+        self._down = at_the_start(config.store.path, self.started, self.journal.found_row)
         self._queues: Assembled | None = None
         self._apart: list[ApartSource | ApartSink] = []
         if config.store.kind == "level_queues":
@@ -263,6 +265,10 @@ def drain_seconds(config: configuration.Config) -> float:
     return config.shutdown_timeout / 1000 / 2
 
 
+_DAYS = 2
+_SINCE = "what has ended since is delivered again, and what was taken in since is lost"
+
+
 def open_journal(config: configuration.Config) -> TimeIndex:
     """Open the time index of a configuration; with level queues it holds nothing but ledger rows. Raises StoreLocked and StoreError.
 
@@ -275,25 +281,32 @@ def open_journal(config: configuration.Config) -> TimeIndex:
         memory_ms=config.store.memory,
         min_free_disk=config.store.min_free_disk,
         max_bytes=config.store.max_size,
-        next_row=lambda row: _next_row(config, row),
+        next_row=partial(_next_row, config),
     )
 
 
-def _next_row(config: configuration.Config, row: int) -> int:
-    """The number for the store's next ledger row, `row` or a higher one. Of a store that has written some, the mark says enough."""
-    new = row == 1
-    last = (highest if new else marked)(config.ledger_path, config.bridge)
+def _next_row(config: configuration.Config, row: int, before: str) -> int:
+    """The number for the store's next ledger row, `row` or a higher one. `before` is the name that the bridge had; ConfigError where it took another one's.
+
+    The names of all files are read only where the store is new: the latest rows are in the latest files.
+    """
+    new, root, name = row == 1, config.ledger_path, config.bridge
+    last = highest(root, name, None if new else _DAYS)
     if last < row:
         return row
+    if not new and before not in (name, predecessor(root, name)):
+        others = f"the ledger in {root} has rows up to number {last} of another bridge that is called {name!r}"
+        ours = f"and this store those of {before!r}, up to {row - 1}"
+        raise ConfigError([f"{others}, {ours}: give this one a `bridge` name of its own, or another `ledger.path`"])
     ledger = {"ledger": str(config.ledger_path), "bridge": config.bridge, "rows": last}
     if new:
         waited = "" if config.store.kind == "level_queues" else "what waited there and "
         meaning = f"the store is new: the one that wrote these rows is lost, with {waited}rows in no file yet"
         log.warning("ledger_without_its_store", **ledger, meaning=meaning)
     else:
-        meaning = (
-            "the store is an older one, as from a backup: what has ended since is delivered again, and what was taken in since is lost"
-        )
+        older = "the store is an older one, as from a backup: "
+        lost = "rows are lost that were in no file yet" if config.store.kind == "level_queues" else _SINCE
+        meaning = older + lost
         log.warning("ledger_ahead_of_its_store", **ledger, meaning=meaning)
     return last + 1
 

@@ -46,6 +46,8 @@ class LevelInbox:
         self._out: dict[bytes, LevelRecord] = {}
         self._held: Counter[str] = Counter()
         self._reason: NotConnected | None = None
+        self.handed_over = 0
+        """See base.Sharing."""
 
     # The inbox.
 
@@ -152,16 +154,18 @@ class LevelInbox:
         return self._out.get(record.received.token) is not record
 
     def finish(self, records: Iterable[LevelRecord], *, committed: bool = False) -> None:
-        """These need not come again. What belongs to somebody else by now is left to them."""
+        """These need not come again. What belongs to somebody else by now, or was given out anew since it came back, is left to that."""
         with self._lock:
             for each in records:
-                if self._out.pop(each.received.token, None) is not None:
-                    if not self._room(each.partition):
-                        self._changed[each.partition.topic].notify_all()
-                    self._finished[each.partition].finish(each.offset)
-                    self._held[each.partition.topic] -= each.size
-                    if not committed:
-                        self._uncommitted.add(each.partition)
+                if self.elsewhere(each):
+                    continue
+                del self._out[each.received.token]
+                if not self._room(each.partition):
+                    self._changed[each.partition.topic].notify_all()
+                self._finished[each.partition].finish(each.offset)
+                self._held[each.partition.topic] -= each.size
+                if not committed:
+                    self._uncommitted.add(each.partition)
 
     def take(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is to be committed now."""
@@ -202,6 +206,7 @@ class LevelInbox:
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """These are not ours any more."""
         with self._lock:
+            self.handed_over += 1
             self._waiting.drop(partitions)  # once more: some may have been fetched since
             for each in partitions:
                 self._finished.pop(each, None)

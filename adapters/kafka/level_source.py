@@ -210,6 +210,12 @@ class LevelSource:
         poller = self._poller
         return None if poller is None else poller.level_inbox.first_leaves(self._topic)
 
+    @property
+    def handed_over(self) -> int:
+        """See base.Sharing."""
+        poller = self._poller
+        return 0 if poller is None else poller.level_inbox.handed_over
+
     def close(self) -> None:
         """See base.Source."""
         poller, self._poller = self._poller, None

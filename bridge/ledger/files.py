@@ -132,16 +132,20 @@ class LedgerFiles:
         return first, before
 
 
-def highest(root: Path, bridge: str) -> int:
-    """The highest number of a bridge's rows that are in files, or were; 0 where there are none. Reads the names of all files."""
+def highest(root: Path, bridge: str, days: int | None = None) -> int:
+    """The highest number of a bridge's rows that are in files, or were; 0 where there are none. Reads the names of all files, or of the latest `days`.
+
+    The mark alone does not say it: it is written after the files.
+    """
     name = re.compile(rf"{re.escape(bridge)}-(\d+)-(\d+)\.parquet")
-    found = (name.fullmatch(file.name) for file in root.glob(f"date=*/hour=*/{bridge}-*.parquet"))
-    return max([marked(root, bridge), *(int(each[2]) for each in found if each)])
+    folders = sorted(root.glob("date=*"), reverse=True)[:days]
+    found = (name.fullmatch(file.name) for folder in folders for file in folder.glob(f"hour=*/{bridge}-*.parquet"))
+    return max([int(_mark(root, bridge).get("sequence", 0)), *(int(each[2]) for each in found if each)])
 
 
-def marked(root: Path, bridge: str) -> int:
-    """The number up to which a bridge's rows are in files, as its mark says; 0 where there is none."""
-    return int(_mark(root, bridge).get("sequence", 0))
+def predecessor(root: Path, bridge: str) -> str | None:
+    """The name that a bridge had before, as its mark says; None where it had none, or there is no mark."""
+    return _mark(root, bridge).get("before")
 
 
 def _mark(root: Path, bridge: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from ...adapters.base import Sharing
 from .envelope import Envelope, unpack
 
 if TYPE_CHECKING:
@@ -165,6 +166,10 @@ class Onward(Protocol):
         """Put what is in memory of this connection back into the level queues, and call what `leave` was given."""
         ...
 
+    def moved(self, taken: Taken) -> None:
+        """Another bridge may have some of what came over this connection: let go of that, see `Finish.open`."""
+        ...
+
     def lost(self, taken: Taken) -> None:
         """The broker gives again what came over this connection and is not acknowledged."""
         ...
@@ -179,6 +184,8 @@ class Passage:
         self._onward = onward
         self._clock = clock
         self._timed = timed
+        self._sharing = source if isinstance(source, Sharing) else None
+        self._handed_over = 0
         self._numbers = itertools.count()
         self._taken = Taken()
 
@@ -229,6 +236,7 @@ class Passage:
 
         Raises NotConnected.
         """
+        self._let_go()
         self._acknowledge()
         self._release(self._clock())
         room = WINDOW - self._taken.unfinished
@@ -237,6 +245,12 @@ class Passage:
         else:
             self._source.receive(0, 0)  # where the connection is gone, what is held here comes again
         return room > 0
+
+    def _let_go(self) -> None:
+        """What is held back for a destination would fill the window with copies, each time that a partition goes and comes back."""
+        if self._sharing is not None and (count := self._sharing.handed_over) != self._handed_over:
+            self._handed_over = count
+            self._onward.moved(self._taken)
 
     def _wait(self, now: int) -> float:
         """Seconds until there is something to do, whatever comes in."""

@@ -221,6 +221,7 @@ class Publisher(ClientWorker):
                 del self._rejections[tag]
             elif self._changed.wait_for(lambda: not self._open, ALONE):
                 self._open[tag] = item = rejection.items.pop()
+                item.messages = [self._anew(each) for each in item.messages]
                 return item
             else:
                 rejection.retry_at = time.monotonic() + self._retry.seconds(rejection.attempts)

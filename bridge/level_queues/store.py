@@ -196,6 +196,12 @@ class LevelQueues(Unindexed):
         for entry in self._waiting.forget(taken, handed_out=True):
             if entry.finish.open:
                 self.put_again(Envelope(entry.record, now, order=entry.order, claim=entry.claim), taken, now, entry.finish)
+            else:
+                entry.finish()
+
+    def moved(self, taken: Taken) -> None:
+        """See `passage.Onward`."""
+        self._waiting.let_go(taken)
 
     def lost(self, taken: Taken) -> None:
         """See `passage.Onward`."""

@@ -182,6 +182,12 @@ class Waiting:
         entry.finish()
         return True
 
+    def let_go(self, origin: Taken) -> None:
+        """Of what came over this, drop what the broker gives again; what is handed out, when it comes back."""
+        with self._lock:
+            for entry in [entry for entry in self._entries.values() if entry.origin is origin and not entry.out]:
+                self._elsewhere(entry)
+
     def _drop(self, entry: Entry) -> None:
         del self._entries[entry.key]
         self._lanes[entry.record.lane].gone(entry)
@@ -253,10 +259,10 @@ class Waiting:
             return [(entry, entry.claim) for entry in entries if entry.claim is not None]
 
     def withdraw(self, key: bytes) -> Entry | None:
-        """As `take`, but None where it is handed out."""
+        """As `take`, but None where it is handed out, or another bridge has it."""
         with self._lock:
             entry = self._entries.get(key)
-            if entry is None or entry.out:
+            if entry is None or entry.out or self._elsewhere(entry):
                 return None
             self._drop(entry)
             return entry

@@ -24,6 +24,12 @@ _decode_named = msgspec.msgpack.Decoder(ledger.Named).decode
 _decode_range = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
+def named(db: Database) -> ledger.Named | None:
+    """Whose the latest rows are; None where that is not known."""
+    raw = db.meta.get(keys.NAME_KEY)
+    return _decode_named(raw) if raw else None
+
+
 class Outbox:
     """Rows in the order of their numbers, without holes. `first` is the number of the oldest one that is still here, `named` whose the next one is."""
 
@@ -31,8 +37,7 @@ class Outbox:
         self._db = db
         self._bridge = bridge
         self.first = next((row for row, _ in self._values(0)), numbers.row)
-        named = self._db.meta.get(keys.NAME_KEY)
-        before = _decode_named(named) if named else None
+        before = named(db)
         self.named = before.renamed(bridge, numbers.row) if before else ledger.Named(bridge, numbers.row)
         self.is_named = self.named == before
 

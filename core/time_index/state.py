@@ -21,7 +21,7 @@ from .ids import Ids
 from .lanes import Lanes
 from .made import TAG_BYTES, MadeIds
 from .numbers import Numbers
-from .outbox import Outbox
+from .outbox import Outbox, named
 from .recent import Recent
 from .shelf import Shelf
 from .turns import Turns
@@ -53,7 +53,7 @@ class State:
         bridge: str,
         memory_ms: int,
         recent_tokens: int,
-        next_row: Callable[[int], int],
+        next_row: Callable[[int, str], int],
     ) -> None:
         self.db = db
         self.disk = disk
@@ -61,7 +61,9 @@ class State:
         self._check_format()
         written = db.meta.get(keys.NUMBERS_KEY)
         self.numbers = Numbers.unpacked(written)
-        row = next_row(self.numbers.row)
+        before = named(db)
+        row = next_row(self.numbers.row, before.bridge if before else bridge)
+        self.found_row = self.numbers.row
         if written is None:
             self.numbers.row = row
         self.lanes = Lanes(db)
@@ -70,6 +72,8 @@ class State:
         self.ids = Ids(db, memory_ms, self.made)
         self.counters = Counters(db)
         self.outbox = Outbox(db, bridge, self.numbers)
+        if written is not None:
+            self.found_row = self.outbox.first
         self.recent = Recent(db, recent_tokens)
         self.shelf = Shelf(db)
         self.doomed = self._stored_doomed()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
-import pyarrow.dataset as ds
 import pytest
 import structlog
 from brokers.common import wait_until
@@ -15,7 +13,6 @@ from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config.sections import Ledger
 from delaybridge.bridge.engine import Engine, open_journal
-from delaybridge.bridge.ledger.files import LedgerFiles
 from delaybridge.bridge.level_queues import doors
 from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
@@ -57,53 +54,6 @@ def test_what_waits_for_a_broker_that_is_not_configured_any_more_is_told_and_kep
 def test_an_engine_that_was_never_started_can_be_drained(config: Config) -> None:
     assert Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None).drain(1)
     open_journal(config).close()  # nobody has it open
-
-
-def test_a_bridge_whose_store_is_lost_goes_on_numbering_behind_its_ledger(config: Config, tmp_path: Path) -> None:
-    config = config.model_copy(update={"ledger": config.ledger.model_copy(update={"path": tmp_path / "ledger"})})
-
-    def put_one() -> list[int]:
-        store = open_journal(config)
-        store.put([Put(record("a", lane="here"))], T0)
-        LedgerFiles(config.ledger_path, store, config.bridge).flush_all()
-        store.close()
-        return sorted(ds.dataset(tmp_path / "ledger").to_table()["sequence"].to_pylist())
-
-    assert put_one() == [1]
-    assert put_one() == [1, 2]
-    shutil.rmtree(tmp_path / "db")
-    with structlog.testing.capture_logs() as logs:
-        assert put_one() == [1, 2, 3]
-    assert [line["event"] for line in logs] == ["ledger_without_its_store"]
-    assert "what waited there" in logs[0]["meaning"]
-
-
-def test_a_store_from_a_backup_numbers_its_rows_behind_those_that_were_written_since(config: Config, tmp_path: Path) -> None:
-    config = config.model_copy(update={"ledger": config.ledger.model_copy(update={"path": tmp_path / "ledger"})})
-    config = config.model_copy(update={"store": config.store.model_copy(update={"path": tmp_path / "store"})})
-
-    def taking_in(*bodies: str, write: bool = True) -> None:
-        store = open_journal(config)
-        for body in bodies:
-            store.put([Put(record(body))], T0)
-        if write:
-            files = LedgerFiles(config.ledger_path, store, config.bridge)
-            files.flush_all()
-            files.mark(T0)
-        store.close()
-
-    taking_in("a")
-    taking_in("b", write=False)
-    shutil.copytree(config.store.path, tmp_path / "backup")
-    taking_in("c", "d")
-    shutil.rmtree(config.store.path)
-    shutil.copytree(tmp_path / "backup", config.store.path)
-    with structlog.testing.capture_logs() as logs:
-        taking_in("e")
-    assert [(line["event"], line["rows"]) for line in logs] == [("ledger_ahead_of_its_store", 4)]
-    taking_in("f")
-    numbers = [name.stem.removeprefix(config.bridge) for name in sorted((tmp_path / "ledger").glob("date=*/hour=*/*.parquet"))]
-    assert numbers == [f"-{first:012d}-{last:012d}" for first, last in ((1, 1), (2, 4), (5, 5), (6, 6))]
 
 
 def test_a_reload_gives_the_lanes_the_new_time_to_drain(config: Config) -> None:

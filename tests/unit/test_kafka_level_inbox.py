@@ -65,3 +65,23 @@ def test_of_large_messages_fewer_are_given_out_at_a_time() -> None:
     origin = Origin(ONE.topic, ONE.partition, b"i" * 16, "", False)
     held.put({ONE: [Received(Message(b"x"), "", origin.token(9, 0), True, T0)]}, lambda: {ONE: 10})
     assert [each.offset for each in held.leaving("level", 1, 0)] == [9]
+
+
+def test_what_was_given_out_before_its_partition_went_and_came_back_finishes_nothing() -> None:
+    """The one that was given out since is on its way still: were it finished with the other one, it would be lost."""
+    held = inbox(T0, T0)
+    before = held.leaving("level", 10, 0)
+    assert held.handed_over == 0
+    held.forget({ONE})
+    assert held.handed_over == 1
+    held.open(ONE, None)
+    origin = Origin(ONE.topic, ONE.partition, b"i" * 16, "", False)
+    held.put({ONE: [Received(Message(b"x"), "", origin.token(offset, 0), True, T0) for offset in (0, 1)]}, lambda: {ONE: 2})
+    since = held.leaving("level", 10, 0)
+
+    held.finish(before)
+    assert (held.held_of("level"), held.take()) == (2, {})
+    assert [held.elsewhere(each) for each in (*before, *since)] == [True, True, False, False]
+
+    held.finish(since)
+    assert (held.held_of("level"), held.take()[ONE].offset) == (0, 2)

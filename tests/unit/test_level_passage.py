@@ -33,6 +33,7 @@ class Elsewhere:
         self.left: list[tuple[bytes | None, int]] = []
         self.stuck: list[Finish] = []
         self.put_back: list[bytes | None] = []
+        self.looked_for: list[Taken] = []
 
     def leave(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
         del taken
@@ -53,6 +54,9 @@ class Elsewhere:
 
     def empty(self, taken: Taken, now: int) -> None:
         pass
+
+    def moved(self, taken: Taken) -> None:
+        self.looked_for.append(taken)
 
     def lost(self, taken: Taken) -> None:
         pass
@@ -315,3 +319,21 @@ def test_at_a_level_that_is_hardly_longer_than_that_nothing_leaves_so_early() ->
         assert bench.onward.left == []
         bench.steps(1)
     assert bench.onward.left == [(b"a", 20)]
+
+
+class Shared(Source):
+    """One that can lose messages to other bridges."""
+
+    handed_over = 0
+
+
+def test_when_messages_may_have_gone_to_another_bridge_they_are_looked_for_once() -> None:
+    source = Shared()
+    bench = Bench(source)
+    bench.gets(STUCK, b"other")
+    assert bench.onward.looked_for == []
+
+    source.handed_over += 1
+    bench.steps()
+
+    assert bench.onward.looked_for == [bench.passage._taken]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from contract.stores import T0, record
 
-from delaybridge.bridge.level_queues.envelope import Envelope, unpack
+from delaybridge.bridge.level_queues.envelope import Envelope, pack, unpack
 from delaybridge.bridge.level_queues.places import Places
 from delaybridge.core.levels import Levels
 from delaybridge.core.message import Message
@@ -48,3 +48,9 @@ def test_a_dead_letter_goes_on_to_its_destination_or_to_the_shelf_whenever_that_
     assert shelved[0] == "shelf"
     assert places.anew(shelved, T0 + MINUTE) == shelved
     assert places.anew(("elsewhere", Message(b"x")), T0) == ("elsewhere", Message(b"x"))
+
+
+def test_a_dead_letter_whose_body_is_that_of_a_message_in_a_level_goes_to_the_shelf_all_the_same(places: Places) -> None:
+    """Anybody can write such a body, and would choose its destination."""
+    written = pack(Envelope(record("a", T0 + 5_000), T0))
+    assert places.anew(("shelf", written), T0) == ("shelf", written)

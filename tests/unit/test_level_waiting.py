@@ -123,3 +123,29 @@ def test_what_another_bridge_is_given_meanwhile_is_not_handed_out_here_and_keeps
     assert entry is not None
     entry.finish()
     assert len(origin.passed_on) == 1
+
+
+def test_what_another_bridge_is_given_can_be_let_go_of_before_its_turn_comes(waiting: Waiting) -> None:
+    """Behind a destination that refuses, its turn may not come for hours. What is handed out is let go of when it comes back."""
+    gone: set[int] = set()
+    origin, other = _add(waiting, "0", "1", "2", elsewhere=lambda place: place in gone), _add(waiting, "other", elsewhere=lambda _: True)
+    out = _take(waiting, limit=2)
+    waiting.hold([Held(out[0].key, 1, "refused")])
+    gone |= {0, 1, 2}
+
+    waiting.let_go(origin)
+
+    assert (waiting.count(), len(origin.passed_on), len(other.passed_on)) == ((2, 0), 0, 0)
+    waiting.put_back([out[1].key])
+    assert (waiting.count(), len(origin.passed_on)) == ((1, 0), 1)
+
+
+def test_what_another_bridge_is_given_is_not_withdrawn_here(waiting: Waiting) -> None:
+    """That bridge tells what became of it."""
+    gone: set[int] = set()
+    _add(waiting, "0", "1", elsewhere=lambda place: place in gone)
+    keys = [one.key for one in _take(waiting)]
+    waiting.put_back(keys)
+    gone.add(0)
+
+    assert [waiting.withdraw(key) is None for key in keys] == [True, False]

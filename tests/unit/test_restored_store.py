@@ -1,0 +1,157 @@
+"""A store that is not the one that the ledger was written from: lost, put back from a backup, another bridge's."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+import structlog
+from contract.stores import T0, record
+
+from delaybridge.bridge.config import Config
+from delaybridge.bridge.config.file import ConfigError
+from delaybridge.bridge.engine import Engine, open_journal
+from delaybridge.bridge.ledger.files import LedgerFiles
+from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.downtimes import Downtimes
+from delaybridge.core.store import Put
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Site:
+    """Bridges with a directory for their stores, and one ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ledger = folder / "ledger"
+
+    def config(self, bridge: str = "b", store: str = "store", **of_store: Any) -> Config:
+        route = {"name": "jobs", "from": {"broker": "here", "queue": "in"}, "to": {"broker": "here"}}
+        return Config.model_validate({
+            "bridge": bridge,
+            "store": {"path": self.folder / store, **of_store},
+            "ledger": {"path": self.ledger},
+            "brokers": {"here": {"type": "memory", "name": str(self.folder)}},
+            "routes": [route],
+        })  # fmt: skip
+
+    def run(self, *bodies: str, bridge: str = "b", store: str = "store", write: bool = True, mark: bool = True) -> None:
+        """Take these in; write them to the ledger's files."""
+        opened = open_journal(config := self.config(bridge, store))
+        for body in bodies:
+            opened.put([Put(record(body, lane="here"))], T0)
+        files = LedgerFiles(config.ledger_path, opened, bridge)
+        if write:
+            files.flush_all()
+        if write and mark:
+            files.mark(T0)
+        opened.close()
+
+    def copy(self) -> None:
+        shutil.copytree(self.folder / "store", self.folder / "backup")
+
+    def restore(self) -> None:
+        shutil.rmtree(self.folder / "store")
+        shutil.copytree(self.folder / "backup", self.folder / "store")
+
+    def files(self) -> list[str]:
+        return sorted(file.stem for file in self.ledger.glob("date=*/hour=*/*.parquet"))
+
+    def rows(self) -> list[int]:
+        return sorted(ds.dataset(self.ledger).to_table()["sequence"].to_pylist())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_bridge_whose_store_is_lost_goes_on_numbering_behind_its_ledger(site: Site) -> None:
+    site.run("a", mark=False)
+    site.run("a", mark=False)
+    shutil.rmtree(site.folder / "store")
+    with structlog.testing.capture_logs() as logs:
+        site.run("a")
+    assert site.rows() == [1, 2, 3]
+    assert [line["event"] for line in logs] == ["ledger_without_its_store"]
+    assert "what waited there" in logs[0]["meaning"]
+
+
+def test_a_store_from_a_backup_numbers_its_rows_behind_those_that_were_written_since(site: Site) -> None:
+    site.run("a")
+    site.run("b", write=False)
+    site.copy()
+    site.run("c", "d")
+    site.restore()
+    with structlog.testing.capture_logs() as logs:
+        site.run("e")
+    assert [(line["event"], line["rows"]) for line in logs] == [("ledger_ahead_of_its_store", 4)]
+    site.run("f")
+    assert site.files() == [f"b-{first:012d}-{last:012d}" for first, last in ((1, 1), (2, 4), (5, 5), (6, 6))]
+
+
+def test_what_is_in_files_and_not_yet_in_the_mark_is_not_numbered_again(site: Site) -> None:
+    site.run("a")
+    site.copy()
+    site.run("b", mark=False)
+    site.restore()
+    site.run("c")
+    assert site.files() == [f"b-{number:012d}-{number:012d}" for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("time_index", "what was taken in since is lost"), ("level_queues", "rows are lost")])
+def test_what_is_lost_with_a_store_from_a_backup_depends_on_what_was_in_it(site: Site, kind: str, lost: str) -> None:
+    site.run("a")
+    site.copy()
+    site.run("b")
+    site.restore()
+    with structlog.testing.capture_logs() as logs:
+        open_journal(site.config(kind=kind, **({} if kind == "time_index" else {"broker": "here"}))).close()
+    assert lost in logs[0]["meaning"]
+
+
+def test_a_bridge_with_a_store_from_a_backup_was_down_since_ever(site: Site) -> None:
+    """What it holds was delivered meanwhile, and a minute's cron must not come once for each minute since."""
+
+    def known(at: int) -> Downtimes:
+        engine = Engine(site.config(), lambda: at, Metrics("0.1.0"), lambda *_: None)
+        engine.ledger._flush()
+        engine.store.close()
+        return engine._down.known
+
+    site.run("a")
+    site.copy()
+    site.run("b")
+    assert known(T0 + 100) == Downtimes(((0, T0 + 100),))
+    notes = (site.folder / "store" / "downtimes.json").read_bytes()
+    site.restore()
+    (site.folder / "store" / "downtimes.json").write_bytes(notes)
+
+    assert known(T0 + 300) == Downtimes(((0, T0 + 300),))
+
+
+def test_a_bridge_does_not_take_the_name_of_another_one_whose_ledger_is_longer(site: Site) -> None:
+    """Its own rows would look as if they were in files, and would be dropped."""
+    site.run("1", "2", "3", bridge="other", store="its store")
+    site.run("1", write=False)
+
+    with pytest.raises(
+        ConfigError, match="has rows up to number 3 of another bridge that is called 'other', and this store those of 'b', up to 1"
+    ):
+        site.run(bridge="other")
+
+    site.run()
+    assert site.rows() == [1, 1, 2, 3]
+
+
+def test_a_store_from_a_backup_that_was_made_under_the_old_name_goes_on_under_the_new_one(site: Site) -> None:
+    site.run("a", bridge="old")
+    site.copy()
+    site.run("b", bridge="new")
+    site.restore()
+    site.run("c", bridge="new")
+    assert site.files() == [f"{name}-{number:012d}-{number:012d}" for name, number in (("new", 2), ("new", 3), ("old", 1))]
