@@ -315,11 +315,11 @@ class Observable(Protocol):
 
 @runtime_checkable
 class Trailing(Protocol):
-    """Optional ability of a tap: to tell that something has arrived that it is not given yet, as behind somebody's open transaction."""
+    """Optional ability of a tap: to tell that something that arrived a second ago is not given yet, as behind somebody's open transaction."""
 
     @property
     def behind(self) -> bool:
-        """Whether that is so. Any thread; does not block."""
+        """Whether that is so. Transactions that open and end all the time are no reason. Any thread; does not block."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from .options import Kafka
     from .progress import Given
     from .topics import Topics
+
+
+_MOMENT = 1.0
+"""Seconds within which what has arrived is given, while nothing is in the way."""
 
 
 class Subscription(NamedTuple):
@@ -49,11 +54,29 @@ class Listener(Poller):
 
     AGE = 5_000  # ms; so old may be what is known of the topic's partitions
 
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self._ends: tuple[tuple[float, dict[TopicPartition, int]], ...] = ()
+
     @property
     def behind(self) -> bool:
-        """Whether there are records that are not fetched, as far as the last answers say. Any thread."""
-        states = list(self.consumer._subscription.assignment.values())  # noqa: SLF001 - the public way may ask the cluster
-        return any(each.highwater is not None and each.position is not None and each.position.offset < each.highwater for each in states)
+        """See base.Trailing: whether records are not fetched that were there a second ago, as the answers told then."""
+        old = time.monotonic() - _MOMENT
+        then = [ends for at, ends in self._ends if at <= old]
+        positions = self._states("position")
+        return bool(then) and any(each in positions and positions[each].offset < end for each, end in then[-1].items())
+
+    def _states(self, name: str) -> dict[TopicPartition, Any]:
+        """What is known of each partition under this name."""
+        states = list(self.consumer._subscription.assignment.items())  # noqa: SLF001 - the public way may ask the cluster
+        return {each: value for each, state in states if (value := getattr(state, name)) is not None}
+
+    def _note_ends(self) -> None:
+        """Where the partitions end, about ten times in a moment; of what is older than that, the latest is kept."""
+        now = time.monotonic()
+        if not self._ends or now - self._ends[-1][0] >= _MOMENT / 10:
+            old = sum(at <= now - _MOMENT for at, _ in self._ends)
+            self._ends = (*self._ends[max(0, old - 1) :], (now, self._states("highwater")))
 
     def _poll(self) -> None:
         assigned = self.consumer.assignment()
@@ -63,6 +86,7 @@ class Listener(Poller):
             self.consumer.assign([*assigned, *new])
             self.consumer.seek_to_beginning(*new)
         super()._poll()
+        self._note_ends()
 
 
 class KafkaSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import statistics
@@ -116,6 +117,7 @@ def _ledger(folder: Path) -> Finding:
             return Finding(True, f"the ledger can be written in {folder}")
     except OSError as error:
         fix = "set ledger.path to a directory, or to one that is to be made, in which the bridge's user may write"
+        fix = "free some room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else fix
         return Finding(False, f"the ledger cannot be written in {folder}: {error.strerror}", fix)
 
 
@@ -271,10 +273,12 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")
     if reason := status.get("ledger", {}).get("error"):
         yield Finding(False, f"the daemon cannot write its ledger: {reason}", "mend that: the rows wait in its store, and are written then")
-    lanes, paused = status.get("lanes", ()), [route["name"] for route in status.get("routes", ()) if route["paused"]]
+    lanes = status.get("lanes", ())
+    paused = [(route["name"], route["to"].split(" ")[0]) for route in status.get("routes", ()) if route["paused"]]
     for lane in lanes:
+        here = [name for name, broker in paused if broker == lane["broker"]]
         for held in lane["held"]:
-            yield _held(lane["broker"], held, paused)
+            yield _held(lane["broker"], held, here)
     for broker in sorted({each["broker"] for each in status.get("by_address", ())} - {lane["broker"] for lane in lanes}):
         what = f"messages wait for a broker {broker!r}, which the daemon's configuration does not name"
         yield Finding(False, what, "name it there until they are gone: `delaybridge status` shows for which addresses they are")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -289,4 +291,33 @@ def test_an_observer_behind_somebodys_open_transaction_does_not_think_that_it_ha
         reach.looked(look := next(looks))
         came += [each["body"] for each in look.deliveries]
     assert came == ["open", "behind it"]
+    tap.close()
+
+
+def test_an_observer_of_a_topic_into_which_many_write_in_transactions_all_the_time_is_not_behind(user: User) -> None:
+    """Something is open in each moment, and nothing is for long."""
+    tap = adapter.tap(user.options(), user.topic)
+    tap.connect()
+    stop = threading.Event()
+
+    def write(number: int) -> None:
+        producer = confluent_kafka.Producer({"bootstrap.servers": user.url, "transactional.id": named(f"writer-{number}"), "linger.ms": 0})
+        producer.init_transactions()
+        while not stop.is_set():
+            producer.begin_transaction()
+            producer.produce(user.topic, b"x", partition=0, headers={"x-delay-id": "m", "x-delay-due": str(wall_clock())})
+            producer.flush()
+            producer.commit_transaction()
+
+    looks, reach = observe._looks(tap, user.topic, 500, wall_clock, time.monotonic), Reach()
+    with ThreadPoolExecutor(3) as pool:
+        writing = [pool.submit(write, number) for number in range(3)]
+        began = wall_clock()
+        try:
+            while (reach.until or 0) < began + 2_000:
+                assert wall_clock() - began < 20_000
+                reach.looked(next(looks))
+        finally:
+            stop.set()
+        assert not any(each.exception() for each in writing)
     tap.close()

@@ -283,7 +283,8 @@ def test_what_waits_for_a_paused_route_is_told_with_how_to_resume_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: list[str], which: str, fix: str
 ) -> None:
     held = {"address": "/queues/out", "attempts": 0, "error": "paused", "retry_at": None}
-    routes = [{"name": name, "paused": True} for name in paused] + [{"name": "other", "paused": False}]
+    elsewhere = {"name": "elsewhere", "paused": True, "to": "kafka orders"}
+    routes = [{"name": name, "paused": True, "to": "rabbit"} for name in paused] + [{"name": "other", "paused": False}, elsewhere]
     status = Somebody().status() | {"lanes": [{"broker": "rabbit", "held": [held]}], "routes": routes}
     monkeypatch.setattr(Somebody, "status", lambda _: status)
 
