@@ -27,7 +27,7 @@ from .downtimes import at_the_start
 from .intake.intake import Intake
 from .intake.planner import Planner, Route
 from .intake.worker import IntakeWorker
-from .ledger.files import highest, predecessor
+from .ledger.files import highest, names
 from .ledger.worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
 from .level_queues.moving import DepartureSink
@@ -266,6 +266,8 @@ def drain_seconds(config: configuration.Config) -> float:
 
 
 _DAYS = 2
+"""So many of the ledger's latest folders tell which rows are in files: rows are written within seconds."""
+
 _SINCE = "what has ended since is delivered again, and what was taken in since is lost"
 
 
@@ -294,7 +296,7 @@ def _next_row(config: configuration.Config, row: int, before: str) -> int:
     last = highest(root, name, None if new else _DAYS)
     if last < row:
         return row
-    if not new and before not in (name, predecessor(root, name)):
+    if not new and before not in names(root, name):
         others = f"the ledger in {root} has rows up to number {last} of another bridge that is called {name!r}"
         ours = f"and this store those of {before!r}, up to {row - 1}"
         raise ConfigError([f"{others}, {ours}: give this one a `bridge` name of its own, or another `ledger.path`"])

@@ -143,9 +143,14 @@ def highest(root: Path, bridge: str, days: int | None = None) -> int:
     return max([int(_mark(root, bridge).get("sequence", 0)), *(int(each[2]) for each in found if each)])
 
 
-def predecessor(root: Path, bridge: str) -> str | None:
-    """The name that a bridge had before, as its mark says; None where it had none, or there is no mark."""
-    return _mark(root, bridge).get("before")
+def names(root: Path, bridge: str) -> set[str]:
+    """All names that a bridge had by the marks, with this one: each says what its name was before."""
+    found: set[str] = set()
+    name: str | None = bridge
+    while name is not None and name not in found:
+        found.add(name)
+        name = _mark(root, name).get("before")
+    return found
 
 
 def _mark(root: Path, bridge: str) -> dict[str, Any]:
