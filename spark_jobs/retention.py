@@ -39,7 +39,8 @@ def gaps(spark: SparkSession, places: Iterable[str], options: Mapping[str, str],
         if place.startswith("kafka://"):
             broker, (servers, name) = broker_of(place), address_of(place)
             if first := beginnings(spark, servers, name, options, question.as_of):
-                yield Gap(broker, renamed(broker, name, question.aliases), None, max(first) + question.grace)
+                until = min(max(first) + question.grace, question.as_of)
+                yield Gap(broker, renamed(broker, name, question.aliases), None, until)
 
 
 def beginnings(

@@ -122,11 +122,11 @@ def _of_a_topic(
     spark: SparkSession,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    first_records: list[int | None],
+    begin: list[int],
     destination: str = "orders",
     open_ms: int | None = None,
 ) -> dict[str, Any]:
-    """What is told of a message that is not in a topic, which is empty, and of which partitions lost what was before these records.
+    """What is told of a message that is not in a topic, which is empty, and of which partitions lost what was before these instants.
 
     `open_ms`: since when a transaction is open in it.
     """
@@ -135,18 +135,16 @@ def _of_a_topic(
     bridge.quiet()
     nothing = spark.createDataFrame([], f"{RECORDS}, timestamp timestamp")
     monkeypatch.setattr(inputs, "topic", lambda *_: nothing)
-    monkeypatch.setattr(retention, "first_records", lambda *_: first_records)
+    monkeypatch.setattr(retention, "beginnings", lambda *_: begin)
     monkeypatch.setattr(retention, "ends", lambda *_: retention.Ends({0: 0}, open_ms))
     return _told(spark, folder, bridge, "--observed", "kafka://b:1/queue", "--alias", "queue=orders", "--all-ended")
 
 
-@pytest.mark.parametrize(
-    ("first_records", "since"), [([T0 - HOUR_MS, T0, None], "2025-06-15T15:02:00Z"), ([None, None], "2025-06-15T20:00:00Z")]
-)
+@pytest.mark.parametrize(("begin", "since"), [([T0 - HOUR_MS, T0], "2025-06-15T15:02:00Z"), ([T0, QUIET], "2025-06-15T20:00:00Z")])
 def test_what_a_topic_does_not_hold_any_more_is_not_lost(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_records: list[int | None], since: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: list[int], since: str
 ) -> None:
-    told = _of_a_topic(spark, tmp_path, monkeypatch, first_records)
+    told = _of_a_topic(spark, tmp_path, monkeypatch, begin)
 
     assert (told["verdict"], told["totals"]["not_observed"], [row["complete"] for row in told["hours"]]) == ("cannot_say", 0, [False])
     [reason] = told["cannot_say"]
@@ -180,7 +178,7 @@ def test_a_topic_that_lost_only_what_was_before_the_window_lacks_nothing(
 def test_a_topic_at_which_nothing_was_due_while_it_lost_what_arrived_spoils_no_hour(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = _of_a_topic(spark, tmp_path, monkeypatch, [None], destination="bills")
+    told = _of_a_topic(spark, tmp_path, monkeypatch, [QUIET], destination="bills")
 
     assert (told["verdict"], [row["complete"] for row in told["hours"]]) == ("clean", [True])
 
