@@ -268,8 +268,6 @@ def drain_seconds(config: configuration.Config) -> float:
 _DAYS = 2
 """So many of the ledger's latest folders tell which rows are in files: rows are written within seconds."""
 
-_SINCE = "what has ended since is delivered again, and what was taken in since is lost"
-
 
 def open_journal(config: configuration.Config) -> TimeIndex:
     """Open the time index of a configuration; with level queues it holds nothing but ledger rows. Raises StoreLocked and StoreError.
@@ -300,16 +298,15 @@ def _next_row(config: configuration.Config, row: int, before: str) -> int:
         others = f"the ledger in {root} has rows up to number {last} of another bridge that is called {name!r}"
         ours = f"and this store those of {before!r}, up to {row - 1}"
         raise ConfigError([f"{others}, {ours}: give this one a `bridge` name of its own, or another `ledger.path`"])
-    ledger = {"ledger": str(config.ledger_path), "bridge": config.bridge, "rows": last}
+    ledger, rows_only = {"ledger": str(root), "bridge": name, "rows": last}, config.store.kind == "level_queues"
     if new:
-        waited = "" if config.store.kind == "level_queues" else "what waited there and "
+        waited = "" if rows_only else "what waited there and "
         meaning = f"the store is new: the one that wrote these rows is lost, with {waited}rows in no file yet"
         log.warning("ledger_without_its_store", **ledger, meaning=meaning)
     else:
-        older = "the store is an older one, as from a backup: "
-        lost = "rows are lost that were in no file yet" if config.store.kind == "level_queues" else _SINCE
-        meaning = older + lost
-        log.warning("ledger_ahead_of_its_store", **ledger, meaning=meaning)
+        messages = "what has ended since is delivered again, and what was taken in since is lost"
+        lost = "rows are lost that were in no file yet" if rows_only else messages
+        log.warning("ledger_ahead_of_its_store", **ledger, meaning=f"the store is an older one, as from a backup: {lost}")
     return last + 1
 
 

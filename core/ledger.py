@@ -49,7 +49,8 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
 class Named(msgspec.Struct, array_like=True, frozen=True):
     """Whose the rows of one store are: from number `since` on those of `bridge`, and those right before it as `before` says, where it had another name.
 
-    Of names before that no more is kept: a bridge that is called like its host may get a new one with every start.
+    Two names before this one are kept at most, for a bridge that is called like its host may get another one with every start: one to tell of, and the one
+    before that, to go back by where no row bears this one.
     """
 
     bridge: str

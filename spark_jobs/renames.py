@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 def joined(marks: Mapping[str, Mark]) -> tuple[dict[str, str], dict[str, Mark]]:
     """Of each name that a bridge has no more the one that it has now; and the marks, those of former names left out."""
-    group = {name: name for name in marks}
-    for name, before in _follow(marks):
-        old = group.get(before, before)
-        group |= {one: group[name] for one in (*group, before) if group.get(one, one) == old}
+    following = list(_follow(marks))
+    group = {name: name for name in (*marks, *(before for _, before in following))}
+    for name, before in following:
+        old, new = group[before], group[name]
+        group = {one: new if found == old else found for one, found in group.items()}
     latest: dict[str, str] = {}
     for name in sorted(marks, key=lambda one: (marks[one].sequence, marks[one].at_ms)):
         latest[group[name]] = name

@@ -11,7 +11,7 @@ from ..probes import NAME
 from .exchange import KafkaExchange
 from .level_log import KafkaLog
 from .level_source import Hub, LevelSource
-from .options import Endpoint, Kafka
+from .options import Endpoint, Kafka, destination
 from .sink import KafkaSink, check_topic
 from .source import KafkaSource, Subscription, Tap
 
@@ -49,7 +49,7 @@ class KafkaAdapter:
 
     def undirected(self, options: Kafka, route: Endpoint) -> str | None:
         """See base.Directing. A pattern may match anything."""
-        if route.pattern is not None or any(map(options.destination, route.topics)):
+        if route.pattern is not None or any(destination(topic, options.delayed_suffix) for topic in route.topics):
             return None
         return f"no topic that it reads is called `<destination>{options.delayed_suffix}`"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..base import Finding, Step
 from . import probe
 from .cluster import Topic, opened
+from .options import destination
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -139,8 +140,7 @@ class KafkaInterception:
         return list(found.values())
 
     def _ingress(self, name: str, group: str) -> Ingress:
-        destination = self._options.destination(name)
-        return Ingress(name, group, destination)
+        return Ingress(name, group, destination(name, self._options.delayed_suffix))
 
     # --- plan ---
 

@@ -87,17 +87,13 @@ class Kafka(BaseModel):
             configs |= sasl(self.sasl, self.username, password_of(self) or "", self.oauth)
         return configs
 
-    def destination(self, topic: str) -> str:
-        """For which topic the messages in this one are; empty where its name does not say."""
-        return destination(topic, self.delayed_suffix)
-
     @staticmethod
     def _milliseconds(seconds: float) -> int:
         return int(seconds * 1000)
 
 
 def destination(topic: str, suffix: str) -> str:
-    """See `Kafka.destination`."""
+    """For which topic the messages in this one are, where `suffix` is `delayed_suffix`; empty where its name does not say."""
     return topic.removesuffix(suffix) if suffix and topic != suffix and topic.endswith(suffix) else ""
 
 

@@ -53,10 +53,7 @@ class Listener(Poller):
     """Reads a topic without a group, from where it is put; partitions that the topic gets later it reads from their beginning."""
 
     AGE = 5_000  # ms; so old may be what is known of the topic's partitions
-
-    def __init__(self, *args: Any, **rest: Any) -> None:
-        super().__init__(*args, **rest)
-        self._ends: tuple[tuple[float, dict[TopicPartition, int]], ...] = ()
+    _ends: tuple[tuple[float, dict[TopicPartition, int]], ...] = ()
 
     @property
     def behind(self) -> bool:

@@ -116,8 +116,9 @@ def _ledger(folder: Path) -> Finding:
             file.flush()
             return Finding(True, f"the ledger can be written in {folder}")
     except OSError as error:
-        fix = "set ledger.path to a directory, or to one that is to be made, in which the bridge's user may write"
-        fix = "free some room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else fix
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        place = "set ledger.path to a directory, or to one that is to be made, in which the bridge's user may write"
+        fix = "free some room there" if full else place
         return Finding(False, f"the ledger cannot be written in {folder}: {error.strerror}", fix)
 
 

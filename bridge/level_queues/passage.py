@@ -203,6 +203,7 @@ class Passage:
     def connect(self) -> None:
         """Raises NotConnected."""
         self._taken = Taken()
+        self._handed_over = 0
         self._source.connect()
 
     def close(self) -> None:
@@ -228,7 +229,7 @@ class Passage:
             self._onward.put_again(stay.envelope, taken, now, stay.done)
         self._acknowledge(at_once=True)
         while taken.unfinished > len(taken.staying) and time.monotonic() < deadline:
-            time.sleep(HURRY)
+            time.sleep(HURRY)  # confirms come on the publisher's thread, and this one acknowledges; only at an orderly end
             self._acknowledge(at_once=True)
 
     def step(self, patience: float = PATIENCE) -> bool:

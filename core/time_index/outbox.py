@@ -31,13 +31,15 @@ def named(db: Database) -> ledger.Named | None:
 
 
 class Outbox:
-    """Rows in the order of their numbers, without holes. `first` is the number of the oldest one that is still here, `named` whose the next one is."""
+    """Rows in the order of their numbers, without holes. `first` is the number of the oldest one that is still here, `named` whose the next one is.
 
-    def __init__(self, db: Database, bridge: str, numbers: Numbers) -> None:
+    `before` is what `named` says of the database.
+    """
+
+    def __init__(self, db: Database, bridge: str, numbers: Numbers, before: ledger.Named | None) -> None:
         self._db = db
         self._bridge = bridge
         self.first = next((row for row, _ in self._values(0)), numbers.row)
-        before = named(db)
         self.named = before.renamed(bridge, numbers.row) if before else ledger.Named(bridge, numbers.row)
         self.is_named = self.named == before
 

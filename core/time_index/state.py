@@ -62,8 +62,8 @@ class State:
         written = db.meta.get(keys.NUMBERS_KEY)
         self.numbers = Numbers.unpacked(written)
         before = named(db)
-        row = next_row(self.numbers.row, before.bridge if before else bridge)
-        self.found_row = self.numbers.row
+        found = self.numbers.row
+        row = next_row(found, before.bridge if before else bridge)
         if written is None:
             self.numbers.row = row
         self.lanes = Lanes(db)
@@ -71,9 +71,8 @@ class State:
         self.made = MadeIds(db.meta.get(keys.TAG_KEY) or b"")
         self.ids = Ids(db, memory_ms, self.made)
         self.counters = Counters(db)
-        self.outbox = Outbox(db, bridge, self.numbers)
-        if written is not None:
-            self.found_row = self.outbox.first
+        self.outbox = Outbox(db, bridge, self.numbers, before)
+        self.found_row = found if written is None else self.outbox.first
         self.recent = Recent(db, recent_tokens)
         self.shelf = Shelf(db)
         self.doomed = self._stored_doomed()

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import astuple
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
@@ -119,9 +118,10 @@ def reached(known: Islands, beginnings: Beginnings, marks: Mapping[str, Mark], e
     for bridge, those in known.items():
         ledgers.setdefault(names.get(bridge, bridge), []).extend((one, beginnings.get(bridge)) for one in those)
     blocks = [
-        Block(name, one.last - one.first + 1, one.last - one.first + 1, *astuple(one))
+        Block(name, size, size, one.first, one.last, one.latest_ms)
         for name, those in ledgers.items()
         for one in _whole(those)
+        for size in [one.last - one.first + 1]
     ]
     question = Question(since=0, until=FOREVER, as_of=now, ended=ended, now=now)
     found = reaches(blocks, marks, question)

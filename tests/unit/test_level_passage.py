@@ -45,7 +45,7 @@ class Elsewhere:
             done()
 
     def aside(self, message: Message, taken: Taken, done: Finish) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("each message here was put into the level by a bridge")
 
     def put_again(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
         del taken, now
