@@ -164,7 +164,7 @@ def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) ->
             found, cursor = index.leaving(OUT, cursor, now)
             claimed = there.claimed([due.record for due in found], known, now)
             going = [(due, claim) for due, claim in zip(found, claimed, strict=True) if claim is not ENDED]
-            errors = outlet.publish([there.places.enter(due.record, claim, now) for due, claim in going])
+            errors = outlet.publish([there.places.enter(due.record, claim, now, moved=True) for due, claim in going])
             staying = {going[number][0].key for number in errors}
             index.move_out([due.key for due in found if due.key not in staying])
             moved.records += len(found) - len(staying)

@@ -25,7 +25,6 @@ from ..clock import Clock, wall_clock
 from .claims import Claims, named
 from .countdown import Countdown
 from .doors import Doors
-from .envelope import Envelope
 from .ids import ENDED
 from .moving import MoveItem
 from .publisher import Item
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from ...core.store import Came, Change, Due, Held, Settled
     from ...core.time_index import TimeIndex
     from .doors import Publishing
+    from .envelope import Envelope
     from .ids import Claim, Fate
     from .passage import Finish, Taken
     from .places import Addressed, Places
@@ -151,15 +151,17 @@ class LevelQueues(Unindexed):
             self._unknown(record.lane)
             self._insist([self.places.round(envelope, now)], taken, done)
         elif self._is_copy(record, done):
-            self.journal.tell([Told("replaced", now, record)], now)  # it was scheduled, as the other one was
+            if not envelope.moved:
+                self.journal.tell([Told("replaced", now, record)], now)  # it was scheduled, as the other one was
             self._insist((), taken, done)
         else:
-            self._waiting.add(record, envelope.order, taken, done, envelope.claim)
+            self._waiting.add(envelope, taken, done)
             self._wake(record.lane, record.schedule.due)
 
     def _is_copy(self, record: Record, done: Finish) -> bool:
-        """Whether the same occurrence of a series is here already: a bridge was killed after the next was confirmed and before this one was acknowledged.
+        """Whether the same occurrence of a series is here already.
 
+        A bridge was killed after the next was confirmed and before this one was acknowledged, or a move from another store before this one was forgotten there.
         Else the series would be delivered twice for ever. A copy cannot be told from the same series sent twice within a millisecond. What the broker gives
         again is no copy; one with a log does not say so.
         """
@@ -195,7 +197,7 @@ class LevelQueues(Unindexed):
         """See `passage.Onward`."""
         for entry in self._waiting.forget(taken, handed_out=True):
             if entry.finish.open:
-                self.put_again(Envelope(entry.record, now, order=entry.order, claim=entry.claim), taken, now, entry.finish)
+                self.put_again(entry.envelope, taken, now, entry.finish)
             else:
                 entry.finish()
 

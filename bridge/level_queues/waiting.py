@@ -17,6 +17,7 @@ from ...core.uptime import uptime
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
+    from .envelope import Envelope
     from .ids import Claim
     from .passage import Finish, Taken
 
@@ -27,40 +28,45 @@ _SHARE = 10
 class Entry:
     """One record in memory. `origin` is what it came over; `finish` lets the broker forget it; `gone` says that a heap may.
 
-    `next` is the following occurrence that is published together with it. `claim` is where it stands in the log of ids,
-    `since` when it came here (`uptime`).
+    `envelope` is what it came in, `since` when (`uptime`). `next` is the following occurrence that is published together with it.
     """
 
     __slots__ = (
         "attempts",
-        "claim",
+        "envelope",
         "error",
         "finish",
         "gone",
         "held",
         "key",
         "next",
-        "order",
         "origin",
         "out",
         "place",
-        "record",
         "since",
     )
 
-    def __init__(self, record: Record, order: int, number: int, origin: Taken, finish: Finish, claim: Claim | None = None) -> None:
-        self.record = record
-        self.claim = claim
-        self.since = 0.0 if claim is None else uptime()
+    def __init__(self, envelope: Envelope, number: int, origin: Taken, finish: Finish) -> None:
+        self.envelope = envelope
+        self.since = 0.0 if envelope.claim is None else uptime()
         self.next: Record | None = None
         self.origin = origin
         self.finish = finish
-        self.order = order
-        self.place = (record.schedule.due, order, number)
+        self.place = (envelope.record.schedule.due, envelope.order, number)
         self.key = number.to_bytes(8, "big")
         self.attempts = 0
         self.error = ""
         self.held = self.out = self.gone = False
+
+    @property
+    def record(self) -> Record:
+        """What waits."""
+        return self.envelope.record
+
+    @property
+    def claim(self) -> Claim | None:
+        """Where it stands in the log of ids."""
+        return self.envelope.claim
 
     def __lt__(self, other: Entry) -> bool:
         return self.place < other.place
@@ -131,12 +137,12 @@ class Waiting:
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
-    def add(self, record: Record, order: int, origin: Taken, finish: Finish, claim: Claim | None = None) -> None:
-        """Wait for its due time; `order` is its place among those that are due at the same instant."""
+    def add(self, envelope: Envelope, origin: Taken, finish: Finish) -> None:
+        """Wait for its due time."""
         with self._lock:
-            entry = Entry(record, order, next(self._numbers), origin, finish, claim)
+            entry = Entry(envelope, next(self._numbers), origin, finish)
             self._entries[entry.key] = entry
-            self._lanes[record.lane].back(entry)
+            self._lanes[envelope.record.lane].back(entry)
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None) -> list[Due]:
         """See `core.store.Store.due`."""

@@ -14,17 +14,19 @@ from delaybridge.adapters.base import Batch, NotConnected, Received
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.level_queues.envelope import LONGEST_LINE, Envelope, pack
 from delaybridge.bridge.level_queues.passage import Batched, Finish
+from delaybridge.bridge.level_queues.publisher import Item
 from delaybridge.bridge.level_queues.store import LevelQueues
 from delaybridge.core.downtimes import NONE
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.recurrence import following
-from delaybridge.core.store import Came, Held, Put, Query, Refuse, Settled, StoreFull, Unsupported
+from delaybridge.core.store import Came, Held, Put, Query, Refuse, Settled, StoreFull, Told, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from delaybridge.bridge.level_queues.places import Addressed
     from delaybridge.core.store import Due
 
 SECOND = 1_000
@@ -300,6 +302,11 @@ def due_next(due: Due) -> Settled:
     return Settled(due.key, "delivered", now, next=replace(due.record, schedule=upcoming) if upcoming else None)
 
 
+def publish(store: Stepped, *messages: Addressed) -> None:
+    for each in messages:
+        store._publisher.submit([Item([each], lambda: None, lambda: True)])
+
+
 def occurrences(found: list[Due]) -> list[int]:
     return [due.record.schedule.occurrence for due in found]
 
@@ -320,6 +327,37 @@ def test_a_series_that_a_killed_bridge_left_twice_is_one_again_with_its_next_occ
     assert seen == [[1], [2], [3]]
     events = Counter(row.event for row in again.journal.outbox(100) if row.occurrence == 2)
     assert events == {"scheduled": 2, "replaced": 1, "delivered": 1}, "what was scheduled twice has ended twice"
+    again.close()
+
+
+def test_a_series_that_a_killed_move_left_twice_is_one_and_the_ledger_hears_of_one(store: Stepped) -> None:
+    tick = record("tick", T0 + MINUTE, every=MINUTE, chosen_id="1")
+    store.journal.tell([Told("scheduled", T0, tick)], T0)  # by the time index that it came from
+    publish(store, *(store.places.enter(tick, None, T0, moved=True) for _ in range(2)))
+
+    seen = []
+    for number in range(1, 3):
+        found = take(store, T0 + number * MINUTE)
+        store.settle([due_next(due) for due in found], T0 + number * MINUTE)
+        seen.append(occurrences(found))
+
+    assert seen == [[1], [2]]
+    assert Counter((row.event, row.occurrence) for row in store.journal.outbox(100)) == {
+        ("scheduled", 1): 1, ("delivered", 1): 1, ("scheduled", 2): 1, ("delivered", 2): 1, ("scheduled", 3): 1,
+    }  # fmt: skip
+
+
+def test_an_orderly_end_does_not_make_the_ledger_hear_of_both_that_a_killed_move_left(store: Stepped, place: Path) -> None:
+    tick = record("tick", T0 + 500, every=MINUTE, chosen_id="1")
+    store.journal.tell([Told("scheduled", T0, tick)], T0)
+    publish(store, store.places.enter(tick, None, T0, moved=True))
+    store.move_on(T0)
+    store.close()
+    again = Stepped(place)
+    publish(again, again.places.enter(tick, None, T0, moved=True))  # had stayed behind at another level
+
+    assert len(take(again, T0 + 500)) == 1
+    assert [row.event for row in again.journal.outbox(100)] == ["scheduled"]
     again.close()
 
 

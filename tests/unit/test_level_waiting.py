@@ -8,6 +8,7 @@ import pytest
 from contract.stores import T0, bodies, record
 
 from delaybridge.adapters.base import Batch, Received
+from delaybridge.bridge.level_queues.envelope import Envelope
 from delaybridge.bridge.level_queues.passage import Batched, Finish, Taken
 from delaybridge.bridge.level_queues.waiting import Waiting
 from delaybridge.core.message import Message
@@ -28,7 +29,7 @@ def _add(waiting: Waiting, *names: str, due: int = T0, address: str = "orders", 
     origin = Taken()
     batch = Batched(Batch([Received(Message(b""), "", b"")] * len(names), lambda: None, elsewhere=elsewhere), origin, lambda: 0)
     for place, name in enumerate(names):
-        waiting.add(record(name, due, address=address), 0, origin, Finish(batch, place, b""))
+        waiting.add(Envelope(record(name, due, address=address), T0), origin, Finish(batch, place, b""))
     return origin
 
 
