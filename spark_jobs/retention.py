@@ -60,17 +60,26 @@ def beginnings(
 
 def _kept(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> int:
     """For how many milliseconds the topic keeps every record at least, as far as the cluster says so."""
-    kafka = cast("Any", spark._jvm).org.apache.kafka  # noqa: SLF001 - as below
-    which = kafka.common.config.ConfigResource(kafka.common.config.ConfigResource.Type.TOPIC, topic)
-    admin = kafka.clients.admin.Admin.create(_settings(servers, options))
-    try:
-        (told,) = admin.describeConfigs([which]).all().get().values()
-    except Py4JJavaError:  # this user may not ask
-        return 0
-    finally:
-        admin.close()
+    config = _kafka(spark).common.config
+    which = config.ConfigResource(config.ConfigResource.Type.TOPIC, topic)
+    with _admin(spark, servers, options) as admin:
+        try:
+            (told,) = admin.describeConfigs([which]).all().get().values()
+        except Py4JJavaError:  # this user may not ask
+            return 0
     by_time, by_size = (int(told.get(name).value()) for name in ("retention.ms", "retention.bytes"))
     return by_time if by_size < 0 <= by_time else 0
+
+
+def id_of(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> str:
+    """What tells a topic from another one of its name, before or after it; empty where the cluster does not say, as before Kafka 2.8."""
+    with _admin(spark, servers, options) as admin:
+        try:
+            (told,) = admin.describeTopics([topic]).allTopicNames().get().values()
+        except Py4JJavaError:  # it is not there, or this user may not ask
+            return ""
+    found = told.topicId()
+    return "" if found.equals(_kafka(spark).common.Uuid.ZERO_UUID) else str(found.toString())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +124,25 @@ def unfinished(spark: SparkSession, places: Iterable[str], options: Mapping[str,
 @contextmanager
 def _consumer(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> Iterator[tuple[Any, list[Any]]]:
     """One of Kafka's own, and the topic's partitions."""
-    kafka = cast("Any", spark._jvm).org.apache.kafka  # noqa: SLF001 - the client that Spark's source brings along
+    kafka = _kafka(spark)
     consumer = kafka.clients.consumer.KafkaConsumer(_settings(servers, options))
     try:
         yield consumer, [kafka.common.TopicPartition(topic, one.partition()) for one in consumer.partitionsFor(topic) or ()]
     finally:
         consumer.close()
+
+
+@contextmanager
+def _admin(spark: SparkSession, servers: str, options: Mapping[str, str]) -> Iterator[Any]:
+    admin = _kafka(spark).clients.admin.Admin.create(_settings(servers, options))
+    try:
+        yield admin
+    finally:
+        admin.close()
+
+
+def _kafka(spark: SparkSession) -> Any:
+    return cast("Any", spark._jvm).org.apache.kafka  # noqa: SLF001 - the client that Spark's source brings along
 
 
 def _settings(servers: str, options: Mapping[str, str]) -> dict[str, str]:

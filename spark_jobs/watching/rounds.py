@@ -46,11 +46,10 @@ class Rounds:
         now = self._clock()
         found = marks.read(self._spark, self._arguments.ledgers)
         self.teller.tell()
-        ends = topics.ends(self._spark, self._arguments)
+        before = self.state.holds.topics
+        there = topics.find(self._spark, self._arguments, before)
         self._absorb_all()
-        held = topics.read(
-            self._spark, self._arguments, self.state.holds.topics, ends, now
-        )  # what was removed while that ran was perhaps not read
+        held = topics.read(self._spark, self._arguments, before, there, now)  # now: what was removed while that ran was perhaps not read
         self.reaches = steps.reaches(self.state, self._arguments, found, now)
         self._take(steps.look(self.state, self._arguments, self.reaches, now, held), now)
         told = counting.told(self.state, self.reaches, self._arguments, now)

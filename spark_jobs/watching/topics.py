@@ -5,11 +5,13 @@ the watch was off for long, or where Kafka keeps less than the watch begins with
 topic *begins* (see `retention`), and a grace and the skew after that, is called not observed.
 
 Nor is anything judged that may have been delivered behind an open transaction, which is not read before that has ended.
+
+A topic that was made anew is another one, of which offsets that were read before say nothing: the cluster gives it another id.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -27,34 +29,56 @@ if TYPE_CHECKING:
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """Up to which offset each partition was read at least, from when on nothing is lacking (-1: from the beginning), and up to when, where that is not now."""
+    """Up to which offset each partition was read at least, from when on nothing is lacking (-1: from the beginning), and up to when, where that is not now.
+
+    `id` is the cluster's, empty where it told none.
+    """
 
     read: dict[int, int]
     begins_ms: int = -1
     reaches_ms: int | None = None
+    id: str = ""
 
 
 Topics = dict[str, Topic]
 """By place, see `inputs.address_of`."""
 
 
-def ends(spark: SparkSession, arguments: Arguments) -> dict[str, Ends]:
-    """By place, where each topic ends. Raises Spark's errors."""
-    return {place: retention.ends(spark, *inputs.address_of(place), arguments.kafka_options) for place in arguments.observed}
+class Found(NamedTuple):
+    """A topic as it is now."""
+
+    ends: Ends
+    id: str
 
 
-def read(spark: SparkSession, arguments: Arguments, before: Topics, until: Mapping[str, Ends], now: int) -> Topics:
-    """What is known when all was read up to these `ends`, and `before` that. Raises UnusableInput for a topic that is shorter by now, and Spark's errors."""
-    return {place: _read(spark, arguments, place, before.get(place, Topic({})), until[place], now) for place in arguments.observed}
+def find(spark: SparkSession, arguments: Arguments, before: Topics) -> dict[str, Found]:
+    """By place, what is to be read now. Raises UnusableInput for a topic that is not the one that was read `before`, and Spark's errors."""
+    found = {}
+    for place in arguments.observed:
+        where = (*inputs.address_of(place), arguments.kafka_options)
+        found[place] = Found(retention.ends(spark, *where), retention.id_of(spark, *where))
+        require_same(place, before.get(place, Topic({})), found[place])
+    return found
 
 
-def _read(spark: SparkSession, arguments: Arguments, place: str, before: Topic, until: Ends, now: int) -> Topic:
-    servers, name = inputs.address_of(place)
-    if any(until.offsets.get(partition, 0) < offset for partition, offset in before.read.items()):
+def require_same(place: str, before: Topic, found: Found) -> None:
+    """Raises UnusableInput for a topic that was made anew since it was read."""
+    _, name = inputs.address_of(place)
+    if before.id and found.id and before.id != found.id:
+        raise UnusableInput(f"topic {name} was made anew since it was read: give another --checkpoint")
+    if any(found.ends.offsets.get(partition, 0) < offset for partition, offset in before.read.items()):
         raise UnusableInput(f"topic {name} is shorter than what was read of it: if it was made anew, give another --checkpoint")
-    first = retention.beginnings(spark, servers, name, arguments.kafka_options, now, before.read)
+
+
+def read(spark: SparkSession, arguments: Arguments, before: Topics, found: Mapping[str, Found], now: int) -> Topics:
+    """What is known once all was read that was `found`, and `before` that. Raises Spark's errors."""
+    return {place: _read(spark, arguments, place, before.get(place, Topic({})), found[place], now) for place in arguments.observed}
+
+
+def _read(spark: SparkSession, arguments: Arguments, place: str, before: Topic, found: Found, now: int) -> Topic:
+    first = retention.beginnings(spark, *inputs.address_of(place), arguments.kafka_options, now, before.read)
     begins = max(first) + arguments.grace + arguments.skew if first else -1
-    return Topic(until.offsets, max(before.begins_ms, begins), until.open_ms)
+    return Topic(found.ends.offsets, max(before.begins_ms, begins), found.ends.open_ms, found.id or before.id)
 
 
 def begins(topics: Topics, arguments: Arguments) -> list[tuple[str, str, int]]:

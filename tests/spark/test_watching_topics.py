@@ -16,7 +16,7 @@ from delaybridge.spark_jobs.watching import alerts, steps, topics
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.occurrences import UNLIKE
 from delaybridge.spark_jobs.watching.state import State
-from delaybridge.spark_jobs.watching.topics import Topic
+from delaybridge.spark_jobs.watching.topics import Found, Topic
 from spark.ledgers import T0
 
 if TYPE_CHECKING:
@@ -42,22 +42,26 @@ def _delivered(spark: SparkSession, **at: int) -> DataFrame:
     return _table(spark, UNLIKE, *({"id": id_, "delivered": 1, "seen": 0, "latest_ms": when} for id_, when in at.items()))
 
 
+def _found(end: int, open_ms: int | None = None, id_: str = "one") -> Found:
+    return Found(retention.Ends({0: end}, open_ms), id_)
+
+
 def _read(monkeypatch: pytest.MonkeyPatch, folder: Path, before: Topic, end: int, first: list[int], open_ms: int | None = None) -> Topic:
     monkeypatch.setattr(retention, "beginnings", lambda *_: first)
     spark: Any = None
-    return topics.read(spark, _arguments(folder), {PLACE: before}, {PLACE: retention.Ends({0: end}, open_ms)}, NOW)[PLACE]
+    return topics.read(spark, _arguments(folder), {PLACE: before}, {PLACE: _found(end, open_ms)}, NOW)[PLACE]
 
 
 def test_a_topic_begins_a_grace_and_the_skew_after_the_youngest_beginning_of_what_was_removed_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _read(monkeypatch, tmp_path, Topic({}), 9, [T0, T0 - 5]) == Topic({0: 9}, T0 + 570)
-    assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, [NOW]) == Topic({0: 9}, NOW + 570)
+    assert _read(monkeypatch, tmp_path, Topic({}), 9, [T0, T0 - 5]) == Topic({0: 9}, T0 + 570, id="one")
+    assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, [NOW]) == Topic({0: 9}, NOW + 570, id="one")
 
 
 def test_where_a_topic_begins_stays_while_it_holds_all_that_was_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, []) == Topic({0: 9}, T0)
-    assert _read(monkeypatch, tmp_path, Topic({}), 9, []) == Topic({0: 9})
+    assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, []) == Topic({0: 9}, T0, id="one")
+    assert _read(monkeypatch, tmp_path, Topic({}), 9, []) == Topic({0: 9}, id="one")
 
 
 def test_a_topic_reaches_to_the_transaction_that_is_open_and_to_now_when_that_has_ended(
@@ -65,14 +69,25 @@ def test_a_topic_reaches_to_the_transaction_that_is_open_and_to_now_when_that_ha
 ) -> None:
     held = _read(monkeypatch, tmp_path, Topic({0: 3}), 9, [], open_ms=T0)
 
-    assert held == Topic({0: 9}, -1, T0)
+    assert held == Topic({0: 9}, -1, T0, "one")
     assert topics.reaches({PLACE: held}, _arguments(tmp_path)) == [("kafka", "orders", T0 - 570)]
-    assert _read(monkeypatch, tmp_path, held, 10, []) == Topic({0: 10})
+    assert _read(monkeypatch, tmp_path, held, 10, []) == Topic({0: 10}, id="one")
 
 
-def test_a_topic_that_is_shorter_than_what_was_read_of_it_ends_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_was_made_anew_ends_the_watch_also_where_it_has_grown_beyond_what_was_read() -> None:
     with pytest.raises(UnusableInput, match="topic orders is shorter than what was read of it: if it was made anew"):
-        _read(monkeypatch, tmp_path, Topic({0: 9}), 8, [])
+        topics.require_same(PLACE, Topic({0: 9}), _found(8))
+    with pytest.raises(UnusableInput, match="topic orders was made anew since it was read: give another --checkpoint"):
+        topics.require_same(PLACE, Topic({0: 9}, id="one"), _found(10, id_="another"))
+
+
+def test_a_topic_whose_id_was_or_is_not_told_is_taken_for_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics.require_same(PLACE, Topic({0: 9}, id="one"), _found(9, id_=""))
+    topics.require_same(PLACE, Topic({0: 9}), _found(9))
+    monkeypatch.setattr(retention, "beginnings", lambda *_: [])
+    spark: Any = None
+    known = topics.read(spark, _arguments(tmp_path), {PLACE: Topic({0: 9}, id="one")}, {PLACE: _found(9, id_="")}, NOW)
+    assert known[PLACE].id == "one", "and told of when it is known again"
 
 
 def test_what_was_delivered_before_a_topic_begins_or_after_it_reaches_is_not_called_unseen_and_what_went_elsewhere_is(

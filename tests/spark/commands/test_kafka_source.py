@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from brokers.common import Broker
-from brokers.kafka import admin, create_topic
+from brokers.kafka import admin, create_topic, delete_topic
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.admin import ConfigResource
@@ -90,6 +90,11 @@ class Topic:
         """Have it keep records no longer than that."""
         with closing(admin(self.url)) as client:
             client.alter_configs([ConfigResource("TOPIC", self.name, {"retention.ms": str(time.time_ns() // 1_000_000 - since)})])
+
+    def remake(self) -> None:
+        """Delete it, and make another one of its name."""
+        delete_topic(self.url, self.name)
+        self.__post_init__()
 
     def flush(self) -> None:
         assert self._producer.flush(30) == 0
@@ -248,6 +253,24 @@ def test_the_watch_tells_what_a_topic_lacks_and_nothing_that_retention_removed_b
     assert (first.stderr, second.stderr) == ("", "")
     assert _brief(first.stdout) == [("alert", "not_observed", "m-25")]
     assert _brief(second.stdout) == [("alert", "not_observed", "m-11")]
+
+
+@needs_java
+def test_a_topic_that_was_made_anew_ends_the_watch_however_long_it_is_by_then(kafka: Broker, tmp_path: Path) -> None:
+    topic = Topic(kafka.url, f"anew-{uuid.uuid4().hex[:8]}", partitions=1)
+    bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
+    _deliver(bridge, topic, now, (30, 28), lacking=0)
+    inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place, "--silent", "1h"]
+    watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--once"]
+
+    whole = _audit(*watch)
+    topic.remake()
+    _deliver(bridge, topic, now, (25, 24, 23), lacking=0)
+    refused = _audit(*watch)
+
+    assert (whole.returncode, whole.stderr) == (0, "")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"topic {topic.name} was made anew since it was read: give another --checkpoint" in refused.stderr
 
 
 @needs_java
