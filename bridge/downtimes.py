@@ -8,12 +8,14 @@ import msgspec
 import structlog
 
 from ..core.downtimes import NONE, Downtimes
-from .durable import replace_text
+from .durable import replace_text, sync_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 log = structlog.get_logger()
+
+_NAME = "downtimes.json"
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -58,13 +60,19 @@ def at_the_start(store: Path, started: int, row: int) -> Noted:
     down since ever. So it does where the store is older than the last sign of life: it was restored, and what happened since is not in it.
     Where the clock is behind that sign, this downtime is not known, and what fell due in it is delivered.
     """
-    file = store / "downtimes.json"
+    file = store / _NAME
     note = _read(file)
     begin = 0 if note is None or note.row > row else note.alive
     before = NONE if note is None else Downtimes(note.downtimes)
     noted = Noted(file, before.then(begin, started))
     noted.alive(started, row)
     return noted
+
+
+def forget(store: Path) -> None:
+    """The store is an older one: what is known beside it is of another one's. Durable on return. OSError where it cannot be removed."""
+    (store / _NAME).unlink(missing_ok=True)
+    sync_directory(store)
 
 
 def _read(file: Path) -> _Note | None:

@@ -15,7 +15,6 @@ from . import plugins, scheduler_requests
 from .apart.frames import Setup
 from .apart.sink import ApartSink
 from .apart.source import ApartSource
-from .config.file import ConfigError
 from .config.secrets import secrets
 from .control import Control
 from .delivery.backoff import Backoff
@@ -27,7 +26,7 @@ from .downtimes import at_the_start
 from .intake.intake import Intake
 from .intake.planner import Planner, Route
 from .intake.worker import IntakeWorker
-from .ledger.files import highest, names
+from .ledger.numbering import next_row
 from .ledger.worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
 from .level_queues.moving import DepartureSink
@@ -59,7 +58,7 @@ class Engine:
         self._clock = clock
         self._stopping = False
         self.journal = open_journal(config)
-        self._down = at_the_start(config.store.path, self.started, self.journal.found_row)
+        self._down = at_the_start(config.store.path, self.started, self.journal.outbox_start())
         self._queues: Assembled | None = None
         self._apart: list[ApartSource | ApartSink] = []
         if config.store.kind == "level_queues":
@@ -265,10 +264,6 @@ def drain_seconds(config: configuration.Config) -> float:
     return config.shutdown_timeout / 1000 / 2
 
 
-_DAYS = 2
-"""So many of the ledger's latest folders tell which rows are in files: rows are written within seconds."""
-
-
 def open_journal(config: configuration.Config) -> TimeIndex:
     """Open the time index of a configuration; with level queues it holds nothing but ledger rows. Raises StoreLocked and StoreError.
 
@@ -281,33 +276,8 @@ def open_journal(config: configuration.Config) -> TimeIndex:
         memory_ms=config.store.memory,
         min_free_disk=config.store.min_free_disk,
         max_bytes=config.store.max_size,
-        next_row=partial(_next_row, config),
+        next_row=partial(next_row, config),
     )
-
-
-def _next_row(config: configuration.Config, row: int, before: str) -> int:
-    """The number for the store's next ledger row, `row` or a higher one. `before` is the name that the bridge had; ConfigError where it took another one's.
-
-    The names of all files are read only where the store is new: the latest rows are in the latest files.
-    """
-    new, root, name = row == 1, config.ledger_path, config.bridge
-    last = highest(root, name, None if new else _DAYS)
-    if last < row:
-        return row
-    if not new and before not in names(root, name):
-        others = f"the ledger in {root} has rows up to number {last} of another bridge that is called {name!r}"
-        ours = f"and this store those of {before!r}, up to {row - 1}"
-        raise ConfigError([f"{others}, {ours}: give this one a `bridge` name of its own, or another `ledger.path`"])
-    ledger, rows_only = {"ledger": str(root), "bridge": name, "rows": last}, config.store.kind == "level_queues"
-    if new:
-        waited = "" if rows_only else "what waited there and "
-        meaning = f"the store is new: the one that wrote these rows is lost, with {waited}rows in no file yet"
-        log.warning("ledger_without_its_store", **ledger, meaning=meaning)
-    else:
-        messages = "what has ended since is delivered again, and what was taken in since is lost"
-        lost = "rows are lost that were in no file yet" if rows_only else messages
-        log.warning("ledger_ahead_of_its_store", **ledger, meaning=f"the store is an older one, as from a backup: {lost}")
-    return last + 1
 
 
 def _tell_of_what_stays_behind(journal: TimeIndex) -> None:

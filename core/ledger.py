@@ -6,10 +6,13 @@ scheduled = delivered + cancelled + replaced + expired + dead_lettered + pending
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Event = Literal["scheduled", "delivered", "cancelled", "replaced", "expired", "dead_lettered"]
 # `dead_letter` is what carries one to its destination, and in no row: see Record.is_carrier.
@@ -46,11 +49,14 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
     sequence: int = 0
 
 
+NAMES = 16
+"""Of one store that are remembered in one place. What was before is told by the marks of those names."""
+
+
 class Named(msgspec.Struct, array_like=True, frozen=True):
     """Whose the rows of one store are: from number `since` on those of `bridge`, and those right before it as `before` says, where it had another name.
 
-    Two names before this one are kept at most, for a bridge that is called like its host may get another one with every start: one to tell of, and the one
-    before that, to go back by where no row bears this one.
+    The latest `NAMES` are kept, for a bridge that is called like its host may get another one with every start.
     """
 
     bridge: str
@@ -62,8 +68,18 @@ class Named(msgspec.Struct, array_like=True, frozen=True):
         if bridge == self.bridge:
             return self
         if self.since < row:
-            return Named(bridge, row, replace(self, before=self.before and replace(self.before, before=None)))
+            return Named(bridge, row, self._latest(NAMES - 1))
         return self.before.renamed(bridge, row) if self.before else Named(bridge, row)
+
+    def _latest(self, names: int) -> Named:
+        """The same, with so many names."""
+        return replace(self, before=self.before._latest(names - 1) if self.before and names > 1 else None)  # noqa: SLF001 - its own kind
+
+    def earlier(self) -> Iterator[Named]:
+        """Those before this one, the latest first."""
+        if self.before:
+            yield self.before
+            yield from self.before.earlier()
 
 
 COLUMNS: tuple[tuple[str, Literal["string", "int64", "timestamp_ms"], bool], ...] = (

@@ -66,13 +66,17 @@ class Block:
 class Mark:
     """What a bridge says of its ledger: the rows up to `sequence` are in files, and that is all that happened until `at_ms`.
 
-    It got its name with row `first`; those right before are in the ledger of `before`, the name that it had then. See `renames`.
+    It got its name with row `first`; those before bear `earlier` names, the latest first, each with the row with which it began. See `renames`.
     """
 
     sequence: int
     at_ms: int
     first: int = 1
-    before: str | None = None
+    earlier: tuple[tuple[str, int], ...] = ()
+
+    def names(self, own: str) -> tuple[tuple[str, int], ...]:
+        """All of them, `own` being the latest."""
+        return ((own, self.first), *self.earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ class Gap:
 class Reach:
     """One bridge's ledger. `hole` is the first number that is missing; `reaches_ms` is -1 where nothing can be relied on.
 
-    `begins_ms` is -1 where the ledger has its first row.
+    `begins_ms` is -1 where the ledger has its first row. `former` are the names that the bridge had before.
     """
 
     bridge: str
@@ -118,6 +122,7 @@ class Reach:
     reaches_ms: int
     hole: int | None = None
     begins_ms: int = -1
+    former: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
     marks: dict[str, Mark] = {}
     for place, told in _files(spark, ledgers):
         with _readable(place, "a bridge"):
-            before = told.get("before")
             bridge = str(told["bridge"])
-            mark = Mark(int(told["sequence"]), _instant(told["at_ms"]), int(told.get("first", 1)), None if before is None else str(before))
+            earlier = tuple((str(name), int(since)) for name, since in told.get("earlier", ()))
+            mark = Mark(int(told["sequence"]), _instant(told["at_ms"]), int(told.get("first", 1)), earlier)
         marks[bridge] = max(mark, marks.get(bridge, mark), key=lambda one: (one.sequence, one.at_ms))
     return marks
 

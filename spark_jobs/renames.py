@@ -1,13 +1,14 @@
 """Bridges that had other names. What one store numbered under all of its names is one ledger, told by the name that it has now.
 
-A bridge's mark says what its name was before (`before`), and with which row the present one begins (`first`). So names are joined whose ledgers follow each
-other, also where one is used again: host A, host B, and A once more. Not joined are those of two bridges that had one store once, as a copy of a store
-and its original, or a store that was put back from a backup under a new name: the old name went on to number the rows that the new one begins with.
+A bridge's mark says which names it had before (`earlier`), and with which row each one began. So names are joined whose ledgers follow each other, also where
+one is used again: host A, host B, and A once more. Not joined are those of two bridges that had one store once, as a copy of a store and its original,
+or a store that was put back from a backup under a new name: the old name went on to number the rows that the new one begins with.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -36,12 +37,21 @@ def joined(marks: Mapping[str, Mark]) -> tuple[dict[str, str], dict[str, Mark]]:
 
 def _follow(marks: Mapping[str, Mark]) -> Iterator[tuple[str, str]]:
     """Names, and that whose ledger each one's goes on for: it ends where this one begins, and no other one's begins there."""
-    begin = Counter((mark.before, mark.first) for mark in marks.values())
-    for name, mark in marks.items():
-        if mark.before is not None and begin[mark.before, mark.first] == 1:
-            old = marks.get(mark.before)
-            if old is None or old.sequence < mark.first:
-                yield name, mark.before
+    links = {(name, before, first) for own, mark in marks.items() for (name, first), (before, _) in pairwise(mark.names(own))}
+    begin = Counter((before, first) for _, before, first in links)
+    for name, before, first in sorted(links):
+        if begin[before, first] == 1 and not (before in marks and _bears(before, marks[before], first)):
+            yield name, before
+
+
+def _bears(name: str, mark: Mark, row: int) -> bool:
+    """Whether a bridge numbered this row under this name, by its own mark."""
+    end = mark.sequence
+    for one, first in mark.names(name):
+        if one == name and first <= row <= end:
+            return True
+        end = first - 1
+    return False
 
 
 def by_present_name(rows: DataFrame, names: Mapping[str, str]) -> DataFrame:

@@ -11,7 +11,7 @@ is not seen. The topic *reaches* to when that begins.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,7 +38,7 @@ def gaps(spark: SparkSession, places: Iterable[str], options: Mapping[str, str],
     for place in places:
         if place.startswith("kafka://"):
             broker, (servers, name) = broker_of(place), address_of(place)
-            if first := beginnings(spark, servers, name, options, question.as_of):
+            if first := beginnings(spark, servers, name, options, question.now):
                 until = min(max(first) + question.grace, question.as_of)
                 yield Gap(broker, renamed(broker, name, question.aliases), None, until)
 
@@ -84,23 +84,28 @@ def id_of(spark: SparkSession, servers: str, topic: str, options: Mapping[str, s
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The offset up to which each partition is read, and from when on something stands behind one of them, in epoch milliseconds; None where nothing does."""
+    """The offset up to which each partition is read, and of those in which something stands behind that, from when on, in epoch milliseconds."""
 
     offsets: dict[int, int]
-    open_ms: int | None = None
+    waiting: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def open_ms(self) -> int | None:
+        """The earliest of these instants."""
+        return min(self.waiting.values(), default=None)
 
 
 def ends(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> Ends:
     """Where a topic ends that is read now. Where `options` do not say otherwise, that is a partition's first transaction that is open, anybody's.
 
-    -1 stands for an instant that is not known.
+    In `open_ms` -1 stands for an instant that is not known.
     """
     with _consumer(spark, servers, topic, {**options, _ISOLATION: "read_uncommitted"}) as (consumer, partitions):
         whole = consumer.endOffsets(partitions)  # first: what comes before the other question is behind no open transaction
         with _consumer(spark, servers, topic, {_ISOLATION: "read_committed", **options}) as (reader, _):
             read = reader.endOffsets(partitions)
-        waiting = [_earliest(spark, consumer, one, read[one]) for one in partitions if read[one] < whole[one]]
-        return Ends({one.partition(): read[one] for one in partitions}, min(waiting, default=None))
+        waiting = {one.partition(): _earliest(spark, consumer, one, read[one]) for one in partitions if read[one] < whole[one]}
+        return Ends({one.partition(): read[one] for one in partitions}, waiting)
 
 
 def _earliest(spark: SparkSession, consumer: Any, partition: Any, offset: int) -> int:

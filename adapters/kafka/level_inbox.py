@@ -206,7 +206,6 @@ class LevelInbox:
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """These are not ours any more."""
         with self._lock:
-            self.handed_over += 1
             self._waiting.drop(partitions)  # once more: some may have been fetched since
             for each in partitions:
                 self._finished.pop(each, None)
@@ -216,3 +215,4 @@ class LevelInbox:
             self._held = Counter()
             for record in self._out.values():
                 self._held[record.partition.topic] += record.size
+            self.handed_over += 1  # last: who sees it asks `elsewhere`, without the lock, and not again

@@ -84,7 +84,10 @@ class Config(Overridden):
     def _routes_that_lead_somewhere(self) -> Self:
         for index, route in enumerate(self.routes):
             if (why := self._undirected(route)) is not None:
-                refuse(("routes", index, "to"), f"{why}: give it an `address`, or let producers choose with `allow_to`")
+                refuse(
+                    ("routes", index, "to"),
+                    f"{why}: give it an `address` (any one, if only cancellations come), or let producers choose with `allow_to`",
+                )
         return self
 
     def _undirected(self, route: Route) -> str | None:

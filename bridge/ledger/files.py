@@ -3,24 +3,21 @@
 A flush first notes in the store which rows it is going to write, then writes and renames the files, named by that range, then forgets the rows
 and the note in one write. After a crash the noted range is written again under the same names: no row is lost, none stands twice.
 
-`_reach/<bridge>.json` is the bridge's mark: its rows, which begin with `first`, are in files up to `sequence`, and nothing else happened until
-`at_ms`. Rows before `first` are those of `before`, the name that the bridge had then. An idle bridge keeps renewing the mark: otherwise it could
-not be told from a dead one.
+How far they reach is told in a mark beside them, see `marks`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Protocol
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from ...core.durations import HOUR_MS
 from ...core.ledger import COLUMNS, Named, Row
-from . import parquet
+from . import marks, parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +25,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from .marks import Mark
+
 ROWS_PER_FLUSH = 50_000
 """Bounds the memory that one flush takes; what is left goes with the next."""
+
+_DAYS = 2
+"""So many of the ledger's latest folders are looked into in any case: a clock may have been set back since the mark."""
 
 ROWS_AT_ONCE = 250
 """Rows that are read and turned into columns in one go: a fraction of a millisecond, for which a message that falls due may wait."""
@@ -70,7 +72,8 @@ class LedgerFiles:
         self._outbox = outbox
         self._bridge = bridge
         self._rest = rest
-        self._found: dict[str, Any] | None = None
+        self._looked = False
+        self._there: Mark | None = None
 
     def flush(self) -> int:
         """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
@@ -114,51 +117,33 @@ class LedgerFiles:
     def mark(self, at: int) -> None:
         """Say that the files hold all that happened until `at`, an instant before the latest `flush_all` began. Silent before the bridge's first row.
 
-        OSError where the mark cannot be written.
+        A bridge that got another name is told by the old one until a row bears the new one. OSError where the mark cannot be written.
         """
-        if self._found is None:
-            self._found = _mark(self.root, self._bridge)
         last, named = self._outbox.outbox_start() - 1, self._outbox.named
-        if self._found or last >= named.since:
-            first, before = self._begins(named)
-            told = {"bridge": self._bridge, "first": first, "before": before, "sequence": last, "at_ms": at}
-            parquet.write_mark(self.root, self._bridge, told)
-
-    def _begins(self, named: Named) -> tuple[int, str | None]:
-        """With which row, and what its name was before. Where the store is a new one, or was put back from a backup, the mark that was there knows more."""
-        first, before = named.since, named.before.bridge if named.before else None
-        if self._found and (before is None or self._found["first"] > first):
-            return self._found["first"], self._found["before"]
-        return first, before
+        if last < named.since and named.before is not None:
+            there = marks.read(self.root, named.before.bridge)
+            if there is not None and there.sequence <= last:  # else another bridge has that name by now
+                marks.of(named.before, there, last, at).write(self.root)
+            return
+        if not self._looked:
+            self._looked, self._there = True, marks.read(self.root, self._bridge)
+        if self._there is not None or last >= named.since:
+            marks.of(named, self._there, last, at).write(self.root)
 
 
-def highest(root: Path, bridge: str, days: int | None = None) -> int:
-    """The highest number of a bridge's rows that are in files, or were; 0 where there are none. Reads the names of all files, or of the latest `days`.
+def highest(root: Path, bridge: str, *, whole: bool = False) -> int:
+    """The highest number of a bridge's rows that are in files, or were; 0 where there are none.
 
-    The mark alone does not say it: it is written after the files. Two days in which a file was written every ten seconds take some 40 ms.
+    The mark alone does not say it: it is written after the files. But they tell of nothing that happened before it, so that the names of the files are read
+    from its day on, and of two days at least; or, if that is asked for, of the `whole` ledger. Two days with a file every ten seconds take some 40 ms.
     """
     name = re.compile(rf"{re.escape(bridge)}-(\d+)-(\d+)\.parquet")
-    folders = sorted(root.glob("date=*"), reverse=True)[:days]
-    found = (name.fullmatch(file.name) for folder in folders for file in folder.glob(f"hour=*/{bridge}-*.parquet"))
-    return max([int(_mark(root, bridge).get("sequence", 0)), *(int(each[2]) for each in found if each)])
-
-
-def names(root: Path, bridge: str) -> set[str]:
-    """All names that a bridge had by the marks, with this one: each says what its name was before."""
-    found: set[str] = set()
-    name: str | None = bridge
-    while name is not None and name not in found:
-        found.add(name)
-        name = _mark(root, name).get("before")
-    return found
-
-
-def _mark(root: Path, bridge: str) -> dict[str, Any]:
-    """What stands in a bridge's mark; nothing where there is none, or it is not ours."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        told = json.loads(parquet.mark_of(root, bridge).read_text())
-        return {"first": int(told.get("first", 1)), "before": told.get("before"), "sequence": int(told["sequence"])}
-    return {}
+    mark = marks.read(root, bridge)
+    since = mark and datetime.fromtimestamp(mark.at_ms / 1000, UTC).strftime("date=%Y-%m-%d")
+    folders = sorted(root.glob("date=*"), reverse=True)
+    late = (folder for number, folder in enumerate(folders) if whole or number < _DAYS or (since and folder.name >= since))
+    found = (name.fullmatch(file.name) for folder in late for file in folder.glob(f"hour=*/{bridge}-*.parquet"))
+    return max([mark.sequence if mark else 0, *(int(each[2]) for each in found if each)])
 
 
 def by_bridge_and_hour(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:

@@ -107,16 +107,17 @@ class Batched:
 class Finish:
     """Called once a message is confirmed at its next place, on any thread. `token` names it at its source, `place` in its batch.
 
-    `again` says that its broker may have given it before.
+    `again` says that its broker may have given it before; `order` is that of its envelope, where somebody asks for it.
     """
 
-    __slots__ = ("__weakref__", "_batch", "_called", "_place", "again", "token")
+    __slots__ = ("__weakref__", "_batch", "_called", "_place", "again", "order", "token")
 
     def __init__(self, batch: Batched, place: int, token: bytes, *, again: bool = False) -> None:
         self._batch = batch
         self._place = place
         self._called = False
         self.again = again
+        self.order = 0
         self.token = token
 
     def __call__(self) -> None:

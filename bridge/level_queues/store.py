@@ -150,29 +150,31 @@ class LevelQueues(Unindexed):
         elif record.lane not in self._lanes:
             self._unknown(record.lane)
             self._insist([self.places.round(envelope, now)], taken, done)
-        elif self._is_copy(record, done):
-            if not envelope.moved:
-                self.journal.tell([Told("replaced", now, record)], now)  # it was scheduled, as the other one was
+        elif (first := self._first_of(envelope, done)) is not None:
+            if first.order != envelope.order and not envelope.moved:  # else it was put into the level queues once, or scheduled once
+                self.journal.tell([Told("replaced", now, record)], now)
             self._insist((), taken, done)
         else:
             self._waiting.add(envelope, taken, done)
             self._wake(record.lane, record.schedule.due)
 
-    def _is_copy(self, record: Record, done: Finish) -> bool:
-        """Whether the same occurrence of a series is here already.
+    def _first_of(self, envelope: Envelope, done: Finish) -> Finish | None:
+        """Of a copy of what is here already, the same occurrence of a series, that one.
 
-        A bridge was killed after the next was confirmed and before this one was acknowledged, or a move from another store before this one was forgotten there.
-        Else the series would be delivered twice for ever. A copy cannot be told from the same series sent twice within a millisecond. What the broker gives
-        again is no copy; one with a log does not say so.
+        A bridge was killed after the next was confirmed and before this one was acknowledged, or a move from another store before this one was forgotten there;
+        or a hop, or its publication, was repeated. Else the series would be delivered twice for ever. A copy cannot be told from the same series sent twice
+        within a millisecond. What the broker gives again is no copy; one with a log does not say so.
         """
+        record = envelope.record
         if record.schedule.recurrence is None or self.cancels:
-            return False
+            return None
+        done.order = envelope.order
         with self._lock:
             first = self._series.get(record)
             if first is not None and first.open and not done.again:
-                return True
+                return first
             self._series[record] = done
-            return False
+            return None
 
     def _unknown(self, lane: str) -> None:
         """Another bridge put it here, and may know this destination broker: it goes round the first level until a bridge that does gets it."""

@@ -40,10 +40,10 @@ class TimeIndex:
     `bridge` is the name in the ledger rows. Ids that producers chose are remembered for `memory_ms` after their end, early withdrawals as long;
     `recent_tokens` is how many of a source's latest tokens are kept at least. Below `min_free_disk` bytes of free space, as `free_bytes` tells
     it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. With `max_bytes` the store behaves as on a disk of that size.
-    `next_row` is given the number that the next ledger row would have, and the bridge of the latest ones, and returns a higher one where those from there on
+    `next_row` is given the number that the next ledger row would have, and whose the latest are, and returns a higher one where those from there on
     are in files already. Raises StoreLocked where another process is at work there.
 
-    `named` says whose the next ledger row is; `found_row` is the number of the first that was in no file before `next_row` was asked.
+    `named` says whose the next ledger row is.
     """
 
     cancels = indexed = True
@@ -59,7 +59,7 @@ class TimeIndex:
         max_bytes: int | None = None,
         reserve_bytes: int = 64 * _MIB,
         free_bytes: Callable[[], int] | None = None,
-        next_row: Callable[[int, str], int] = lambda row, _: row,
+        next_row: Callable[[int, ledger.Named], int] = lambda row, _: row,
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class TimeIndex:
             self._db.close()
             watermark.close()
             raise
-        self.named, self.found_row = self._state.outbox.named, self._state.found_row
+        self.named = self._state.outbox.named
         self._access = Access(self._state)
         self._intake = Intake(self._state)
         self._delivery = Delivery(self._state)

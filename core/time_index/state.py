@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import force_setattr
 
-from ..ledger import CLOSING, Event
+from ..ledger import CLOSING, Event, Named
 from ..store import Due, Record, StoreError, StoreFull
 from . import keys
 from .change import OVERHEAD, SIZE, Change
@@ -53,7 +53,7 @@ class State:
         bridge: str,
         memory_ms: int,
         recent_tokens: int,
-        next_row: Callable[[int, str], int],
+        next_row: Callable[[int, Named], int],
     ) -> None:
         self.db = db
         self.disk = disk
@@ -62,8 +62,7 @@ class State:
         written = db.meta.get(keys.NUMBERS_KEY)
         self.numbers = Numbers.unpacked(written)
         before = named(db)
-        found = self.numbers.row
-        row = next_row(found, before.bridge if before else bridge)
+        row = next_row(self.numbers.row, before or Named(bridge))
         if written is None:
             self.numbers.row = row
         self.lanes = Lanes(db)
@@ -72,7 +71,6 @@ class State:
         self.ids = Ids(db, memory_ms, self.made)
         self.counters = Counters(db)
         self.outbox = Outbox(db, bridge, self.numbers, before)
-        self.found_row = found if written is None else self.outbox.first
         self.recent = Recent(db, recent_tokens)
         self.shelf = Shelf(db)
         self.doomed = self._stored_doomed()

@@ -9,6 +9,7 @@ lost it is seen anew with each batch: files may be on their way in any order. So
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -125,7 +126,8 @@ def reached(known: Islands, beginnings: Beginnings, marks: Mapping[str, Mark], e
     ]
     question = Question(since=0, until=FOREVER, as_of=now, ended=ended, now=now)
     found = reaches(blocks, marks, question)
-    return found + vanished(found, marks, question)
+    former = {now: tuple(old for old, present in names.items() if present == now) for now in names.values()}
+    return [replace(one, former=former.get(one.bridge, ())) for one in (*found, *vanished(found, marks, question))]
 
 
 def _whole(found: list[tuple[Island, Beginning | None]]) -> list[Island]:

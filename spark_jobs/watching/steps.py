@@ -131,7 +131,7 @@ def _fallen_silent(state: State, silent: Mapping[str, Reach], due: DataFrame) ->
             "event": "alert",
             "kind": "bridge_silent",
             "bridge": name,
-            "overdue": overdue.get(name, 0),
+            "overdue": sum(overdue.get(one, 0) for one in (name, *silent[name].former)),
             "reaches_ms": max(0, silent[name].reaches_ms),
             "detail": bridges.why(silent[name]),
         }

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 class Topic(msgspec.Struct, frozen=True):
     """Up to which offset each partition was read at least, from when on nothing is lacking (-1: from the beginning), and up to when, where that is not now.
 
-    `id` is the cluster's, empty where it told none.
+    `id` is the cluster's, empty where it told none. `standing` says of each partition in which a transaction is open since when it is read no further.
     """
 
     read: dict[int, int]
     begins_ms: int = -1
     reaches_ms: int | None = None
     id: str = ""
+    standing: dict[int, int] = {}
 
 
 Topics = dict[str, Topic]
@@ -77,8 +78,10 @@ def read(spark: SparkSession, arguments: Arguments, before: Topics, found: Mappi
 
 def _read(spark: SparkSession, arguments: Arguments, place: str, before: Topic, found: Found, now: int) -> Topic:
     first = retention.beginnings(spark, *inputs.address_of(place), arguments.kafka_options, now, before.read)
-    begins = max(first) + arguments.grace + arguments.skew if first else -1
-    return Topic(found.ends.offsets, max(before.begins_ms, begins), found.ends.open_ms, found.id or before.id)
+    begins = min(max(first), now) + arguments.grace + arguments.skew if first else -1  # a producer's clock may be ahead
+    ends = found.ends
+    standing = {one: before.standing.get(one, now) if before.read.get(one) == ends.offsets[one] else now for one in ends.waiting}
+    return Topic(ends.offsets, max(before.begins_ms, begins), ends.open_ms, found.id or before.id, standing)
 
 
 def begins(topics: Topics, arguments: Arguments) -> list[tuple[str, str, int]]:
@@ -93,9 +96,12 @@ def reaches(topics: Topics, arguments: Arguments) -> list[tuple[str, str, int]]:
 
 
 def stuck(topics: Topics, arguments: Arguments, now: int) -> dict[str, int]:
-    """By place, the topics in which a transaction is open for longer than a bridge may be silent, and up to when they are read."""
-    found = {place: topic.reaches_ms for place, topic in topics.items() if topic.reaches_ms is not None}
-    return {place: at for place, at in found.items() if now - at > arguments.silent}
+    """By place, the topics that an open transaction keeps from being read for longer than a bridge may be silent, and up to when they are read.
+
+    Its records may bear any time, as those of a mirror do: what counts is for how long it has been seen to stand there.
+    """
+    since = {place: min(topic.standing.values()) for place, topic in topics.items() if topic.standing}
+    return {place: topics[place].reaches_ms or 0 for place, at in since.items() if now - at > arguments.silent}
 
 
 def destination(place: str, arguments: Arguments) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -15,7 +16,7 @@ from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import inputs, reconcile, retention
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.columns import UnusableInput
-from spark.ledgers import QUIET, T0, Bridge, Observer
+from spark.ledgers import QUESTION, QUIET, T0, Bridge, Observer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,7 +137,7 @@ def _of_a_topic(
     nothing = spark.createDataFrame([], f"{RECORDS}, timestamp timestamp")
     monkeypatch.setattr(inputs, "topic", lambda *_: nothing)
     monkeypatch.setattr(retention, "beginnings", lambda *_: begin)
-    monkeypatch.setattr(retention, "ends", lambda *_: retention.Ends({0: 0}, open_ms))
+    monkeypatch.setattr(retention, "ends", lambda *_: retention.Ends({0: 0}, {} if open_ms is None else {0: open_ms}))
     return _told(spark, folder, bridge, "--observed", "kafka://b:1/queue", "--alias", "queue=orders", "--all-ended")
 
 
@@ -198,3 +199,14 @@ def test_a_topic_that_changes_while_it_is_audited_is_read_once(spark: SparkSessi
     counted, told, again = ([row["event_time"] for row in frame.collect()] for frame in (seen.rows, seen.placed, seen.rows))
 
     assert counted == told == again
+
+
+def test_of_an_old_night_what_a_topic_holds_is_told_by_the_clock_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka removes by that, whatever `--as-of` says: a partition that it emptied holds nothing from before its retention began today."""
+    today, kept, spark = T0 + 240 * HOUR_MS, 168 * HOUR_MS, cast("SparkSession", None)
+    monkeypatch.setattr(retention, "beginnings", lambda *given: [given[4] - kept])
+    asked = replace(QUESTION, as_of=T0 + 30 * HOUR_MS, now=today)
+
+    [gap] = retention.gaps(spark, ["kafka://b:1/orders"], {}, asked)
+
+    assert gap.until_ms == asked.as_of, "nothing of that night is there"

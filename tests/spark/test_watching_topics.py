@@ -10,6 +10,7 @@ pytest.importorskip("pyspark")
 
 from msgspec.structs import replace
 
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import retention
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.watching import alerts, steps, topics
@@ -43,7 +44,7 @@ def _delivered(spark: SparkSession, **at: int) -> DataFrame:
 
 
 def _found(end: int, open_ms: int | None = None, id_: str = "one") -> Found:
-    return Found(retention.Ends({0: end}, open_ms), id_)
+    return Found(retention.Ends({0: end}, {} if open_ms is None else {0: open_ms}), id_)
 
 
 def _read(monkeypatch: pytest.MonkeyPatch, folder: Path, before: Topic, end: int, first: list[int], open_ms: int | None = None) -> Topic:
@@ -59,6 +60,20 @@ def test_a_topic_begins_a_grace_and_the_skew_after_the_youngest_beginning_of_wha
     assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, [NOW]) == Topic({0: 9}, NOW + 570, id="one")
 
 
+def test_a_first_record_whose_time_is_still_to_come_does_not_keep_a_topic_from_being_judged_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _read(monkeypatch, tmp_path, Topic({}), 9, [NOW + HOUR_MS]).begins_ms == NOW + 570
+
+
+def test_a_topic_stands_since_it_was_first_seen_to_be_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stood = Topic({0: 9, 1: 4}, reaches_ms=T0, standing={0: NOW - 7, 1: NOW - 8})
+
+    assert _read(monkeypatch, tmp_path, stood, 9, [], open_ms=T0).standing == {0: NOW - 7}
+    assert _read(monkeypatch, tmp_path, stood, 10, [], open_ms=T0 - HOUR_MS).standing == {0: NOW}, "another transaction, with older records"
+    assert _read(monkeypatch, tmp_path, stood, 9, []).standing == {}
+
+
 def test_where_a_topic_begins_stays_while_it_holds_all_that_was_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _read(monkeypatch, tmp_path, Topic({0: 3}, T0), 9, []) == Topic({0: 9}, T0, id="one")
     assert _read(monkeypatch, tmp_path, Topic({}), 9, []) == Topic({0: 9}, id="one")
@@ -69,7 +84,7 @@ def test_a_topic_reaches_to_the_transaction_that_is_open_and_to_now_when_that_ha
 ) -> None:
     held = _read(monkeypatch, tmp_path, Topic({0: 3}), 9, [], open_ms=T0)
 
-    assert held == Topic({0: 9}, -1, T0, "one")
+    assert held == Topic({0: 9}, -1, T0, "one", {0: NOW})
     assert topics.reaches({PLACE: held}, _arguments(tmp_path)) == [("kafka", "orders", T0 - 570)]
     assert _read(monkeypatch, tmp_path, held, 10, []) == Topic({0: 10}, id="one")
 
@@ -121,7 +136,8 @@ def test_a_topic_behind_an_open_transaction_is_told_once_when_that_lasts_and_whe
             for row in step.news.collect()
         ]
 
-    stuck, short = Topic({}, reaches_ms=NOW - arguments.silent - 1), Topic({}, reaches_ms=NOW - arguments.silent)
+    stuck = Topic({}, reaches_ms=T0, standing={0: NOW, 1: NOW - arguments.silent - 1})
+    short = Topic({}, reaches_ms=T0, standing={0: NOW - arguments.silent})
     place = "topic_stuck", "kafka", "orders"
     assert told(short) == []
     assert told(stuck) == [("alert", *place, str(stuck.reaches_ms))]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 SECRET = "cannot be read: it is scheme://user:password@host:port, the password percent-encoded, or given as `username` and `password_file`"
 NO_FILE = "there is no such file, or this user may not see it"
 
+HINT = ": give it an `address` (any one, if only cancellations come), or let producers choose with `allow_to`"
+
 
 def on(broker: str, route: str = "") -> str:
     place = "topic" if "kafka" in broker else "queue"
@@ -177,9 +179,7 @@ def test_a_file_that_is_half_written_is_told_what_it_lacks(file: Path, brokers: 
 def test_a_route_to_another_broker_says_where_its_messages_go_there(file: Path, address: str) -> None:
     brokers = "brokers: {here: {type: memory}, there: {type: memory}}"
     (told,) = problems(file, f"{brokers}\nroutes: [{{name: r, from: {{broker: here, queue: in}}, to: {{broker: there{address}}}}}]")
-    assert told == (
-        "2: routes[0].to: leads to another broker, without an address there: give it an `address`, or let producers choose with `allow_to`"
-    )
+    assert told == (f"2: routes[0].to: leads to another broker, without an address there{HINT}")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ KAFKA, RABBIT, ACTIVE = "type: kafka, bootstrap_servers: 'h:1'", "type: rabbitmq
 )
 def test_a_route_in_which_no_message_can_have_a_destination_is_refused(file: Path, broker: str, source: str, why: str) -> None:
     """Each would be shelved."""
-    told = f"says no address, and neither does any message, because {why}: give it an `address`, or let producers choose with `allow_to`"
+    told = f"says no address, and neither does any message, because {why}{HINT}"
     assert problems(file, on(broker, f"{{name: r, from: {{broker: b, {source}}}, to: {{broker: b}}}}")) == [f"2: routes[0].to: {told}"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 from kafka import TopicPartition
@@ -15,6 +16,9 @@ from delaybridge.adapters.kafka.level_inbox import HELD, LevelInbox
 from delaybridge.adapters.kafka.records import Origin
 from delaybridge.adapters.levelled import EARLY, Level
 from delaybridge.core.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 ONE = TopicPartition("level", 0)
 WAIT, T0 = 1_000, 1_750_000_000_000
@@ -85,3 +89,23 @@ def test_what_was_given_out_before_its_partition_went_and_came_back_finishes_not
 
     held.finish(since)
     assert (held.held_of("level"), held.take()[ONE].offset) == (0, 2)
+
+
+def test_whoever_hears_that_partitions_were_handed_over_finds_that_what_came_from_them_is_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A passage looks without a lock, once for each count: a count that came early would leave it with copies until the next one."""
+    held = inbox(T0, T0)
+    out = held.leaving("level", 2, 0)
+    looks: list[tuple[int, bool]] = []
+    drop = held._waiting.drop
+
+    def look_and_drop(partitions: Collection[TopicPartition]) -> None:
+        looks.append((held.handed_over, held.elsewhere(out[0])))
+        drop(partitions)
+
+    monkeypatch.setattr(held._waiting, "drop", look_and_drop)
+    held.forget({ONE})
+    looks.append((held.handed_over, held.elsewhere(out[0])))
+
+    assert looks == [(0, False), (1, True)]

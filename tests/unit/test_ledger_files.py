@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow.dataset as ds
 import pytest
 
 from delaybridge.bridge.ledger import files as ledger_files
+from delaybridge.bridge.ledger import marks
 from delaybridge.bridge.ledger.files import LedgerFiles, arrow_schema
 from delaybridge.bridge.ledger.observed import ObservedFiles
-from delaybridge.core.ledger import COLUMNS, Named, Row
+from delaybridge.bridge.ledger.parquet import write_mark
+from delaybridge.core.ledger import COLUMNS, NAMES, Named, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +80,19 @@ def test_the_highest_number_is_that_of_a_bridges_own_files_or_of_its_mark(tmp_pa
     assert ledger_files.highest(tmp_path, "north") == 40
     (tmp_path / "_reach" / "north.json").write_text(json.dumps({"bridge": "north", "sequence": 55, "at_ms": 1}))
     assert ledger_files.highest(tmp_path, "north") == 55
+
+
+def test_files_that_the_mark_does_not_tell_of_yet_are_looked_for_from_its_day_on_however_many_days_others_wrote_since(
+    tmp_path: Path,
+) -> None:
+    for day, name in ((20, "b-1-30"), (21, "b-31-40"), (22, "other-1-2"), (23, "other-3-4"), (24, "other-5-6")):
+        folder = tmp_path / f"date=2026-11-{day}" / "hour=10"
+        folder.mkdir(parents=True)
+        (folder / f"{name}.parquet").touch()
+    assert ledger_files.highest(tmp_path, "b") == 0
+    assert ledger_files.highest(tmp_path, "b", whole=True) == 40
+    write_mark(tmp_path, "b", {"bridge": "b", "sequence": 30, "at_ms": 1795219200000})  # 2026-11-21T00:00Z
+    assert ledger_files.highest(tmp_path, "b") == 40
 
 
 def _sequences(root: Path) -> list[int]:
@@ -236,12 +251,12 @@ def test_a_bridge_marks_how_far_its_files_reach_and_goes_on_when_nothing_happens
     for at in (T0 + 1, T0 + 2):
         files.flush_all()
         files.mark(at)
-        assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "before": None, "sequence": 2, "at_ms": at}
+        assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "earlier": [], "sequence": 2, "at_ms": at}
 
     restarted = LedgerFiles(tmp_path, outbox, "b")
     restarted.flush_all()
     restarted.mark(T0 + 3)
-    assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "before": None, "sequence": 2, "at_ms": T0 + 3}
+    assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "earlier": [], "sequence": 2, "at_ms": T0 + 3}
 
 
 def test_an_idle_bridge_whose_ledger_was_moved_away_marks_its_reach_where_it_was(tmp_path: Path) -> None:
@@ -254,25 +269,66 @@ def test_an_idle_bridge_whose_ledger_was_moved_away_marks_its_reach_where_it_was
     assert json.loads((tmp_path / "ledger" / "_reach" / "b.json").read_text()) == {
         "bridge": "b",
         "first": 1,
-        "before": None,
+        "earlier": [],
         "sequence": 1,
         "at_ms": T0 + 1,
     }
 
 
-def test_a_bridge_of_another_name_marks_nothing_before_its_first_row_and_leaves_its_predecessors_their_files(tmp_path: Path) -> None:
+def _told(folder: Path, bridge: str) -> dict[str, Any]:
+    return json.loads((folder / "_reach" / f"{bridge}.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_a_bridge_of_another_name_is_told_by_the_old_one_until_its_first_row_and_leaves_its_predecessors_their_files(
+    tmp_path: Path,
+) -> None:
     """Also where that was killed between the files and their note."""
     outbox = Outbox([_row(1, T0), _row(2, T0)])
-    outbox.crash_before_forgetting = True
+    before = LedgerFiles(tmp_path, outbox, "b")
+    before.flush_all()
+    before.mark(T0)
+    outbox.rows, outbox.crash_before_forgetting = [_row(3, T0)], True
     with pytest.raises(KeyboardInterrupt):
-        LedgerFiles(tmp_path, outbox, "b").flush()
-    outbox.crash_before_forgetting, outbox.named = False, outbox.named.renamed("c", 3)
+        before.flush()
+    outbox.crash_before_forgetting, outbox.named = False, outbox.named.renamed("c", 4)
     renamed = LedgerFiles(tmp_path, outbox, "c")
     renamed.flush_all()
-    renamed.mark(T0)
-    assert [file.name for file in tmp_path.rglob("*.*") if file.is_file()] == ["b-000000000001-000000000002.parquet"]
-    outbox.rows = [msgspec.structs.replace(_row(3, T0), bridge="c")]
-    renamed.flush_all()
     renamed.mark(T0 + 1)
-    told = json.loads((tmp_path / "_reach" / "c.json").read_text())
-    assert told == {"bridge": "c", "first": 3, "before": "b", "sequence": 3, "at_ms": T0 + 1}
+    assert sorted(file.name for file in tmp_path.rglob("*.*") if file.is_file()) == [
+        "b-000000000001-000000000002.parquet", "b-000000000003-000000000003.parquet", "b.json",
+    ]  # fmt: skip
+    assert _told(tmp_path, "b") == {"bridge": "b", "first": 1, "earlier": [], "sequence": 3, "at_ms": T0 + 1}
+
+    outbox.rows = [msgspec.structs.replace(_row(4, T0), bridge="c")]
+    renamed.flush_all()
+    renamed.mark(T0 + 2)
+    assert _told(tmp_path, "c") == {"bridge": "c", "first": 4, "earlier": [["b", 1]], "sequence": 4, "at_ms": T0 + 2}
+    assert _told(tmp_path, "b")["at_ms"] == T0 + 1
+
+
+@pytest.mark.parametrize("taken", [None, {"bridge": "b", "first": 1, "earlier": [], "sequence": 9, "at_ms": T0}])
+def test_a_bridge_of_another_name_does_not_touch_an_old_mark_that_is_gone_or_anothers(tmp_path: Path, taken: dict[str, Any] | None) -> None:
+    outbox = Outbox([])
+    outbox.written, outbox.named = 3, Named("c", 4, Named("b"))
+    if taken:
+        write_mark(tmp_path, "b", taken)
+    LedgerFiles(tmp_path, outbox, "c").mark(T0 + 1)
+    assert [json.loads(file.read_text()) for file in tmp_path.rglob("*.json")] == ([taken] if taken else [])
+
+
+def test_the_names_of_a_ledger_are_told_by_its_mark_and_by_theirs(tmp_path: Path) -> None:
+    write_mark(tmp_path, "a", {"bridge": "a", "first": 5, "earlier": [["z", 1]], "sequence": 8, "at_ms": T0})
+    write_mark(tmp_path, "c", {"bridge": "c", "first": 20, "earlier": [["b", 12], ["a", 9]], "sequence": 29, "at_ms": T0})
+    (tmp_path / "_reach" / "b.json").write_text("not ours")
+
+    told = {("b", 12): 20, ("a", 9): 12, ("z", 1): 5}
+    assert marks.known(tmp_path, "c") == told
+    assert marks.lineage(tmp_path, Named("d", 40, Named("c", 20))) == told | {("c", 20): 40}
+    assert marks.known(tmp_path, "nobody") == {}
+
+
+def test_so_many_names_are_remembered_in_one_place() -> None:
+    named = Named("host-0")
+    for number in range(1, 3 * NAMES):
+        named = named.renamed(f"host-{number}", named.since + 2)
+    assert [one.bridge for one in (named, *named.earlier())] == [f"host-{number}" for number in range(3 * NAMES - 1, 2 * NAMES - 1, -1)]

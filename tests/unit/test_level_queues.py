@@ -347,6 +347,24 @@ def test_a_series_that_a_killed_move_left_twice_is_one_and_the_ledger_hears_of_o
     }  # fmt: skip
 
 
+def test_a_series_that_came_to_its_level_twice_is_one_and_the_ledger_hears_of_one(store: Stepped, place: Path) -> None:
+    """Its hop was confirmed, and a kill came before that was acknowledged at the level before. A connection that breaks may double it in the same way."""
+    give(store, record("tick", T0 + 15 * MINUTE, every=MINUTE))
+    for passage in store.passages:
+        passage.step(0.0)
+    store.now = T0 + 10 * MINUTE
+    passage = next(each for each in store.passages if each.level.name == "levels.10m")
+    passage._release(store.now)
+    store.die()
+
+    again = Stepped(place)
+    found = take(again, T0 + 15 * MINUTE)
+    again.settle([due_next(due) for due in found], T0 + 15 * MINUTE)
+
+    assert Counter(row.event for row in again.journal.outbox(100) if row.occurrence == 1) == {"scheduled": 1, "delivered": 1}
+    again.close()
+
+
 def test_an_orderly_end_does_not_make_the_ledger_hear_of_both_that_a_killed_move_left(store: Stepped, place: Path) -> None:
     tick = record("tick", T0 + 500, every=MINUTE, chosen_id="1")
     store.journal.tell([Told("scheduled", T0, tick)], T0)

@@ -114,24 +114,28 @@ def test_what_is_lost_with_a_store_from_a_backup_depends_on_what_was_in_it(site:
     assert lost in logs[0]["meaning"]
 
 
-def test_a_bridge_with_a_store_from_a_backup_was_down_since_ever(site: Site) -> None:
-    """What it holds was delivered meanwhile, and a minute's cron must not come once for each minute since."""
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_bridge_with_a_store_from_a_backup_was_down_since_ever(site: Site, opened: bool) -> None:
+    """What it holds was delivered meanwhile, and a minute's cron must not come once for each minute since. Also where `migrate-store` opens it first."""
 
-    def known(at: int) -> Downtimes:
+    def known(at: int, until: int) -> Downtimes:
         engine = Engine(site.config(), lambda: at, Metrics("0.1.0"), lambda *_: None)
         engine.ledger._flush()
+        engine._down.alive(until, engine.journal.outbox_start())
         engine.store.close()
         return engine._down.known
 
     site.run("a")
     site.copy()
     site.run("b")
-    assert known(T0 + 100) == Downtimes(((0, T0 + 100),))
+    assert known(T0 + 100, T0 + 200) == Downtimes(((0, T0 + 100),))
     notes = (site.folder / "store" / "downtimes.json").read_bytes()
     site.restore()
     (site.folder / "store" / "downtimes.json").write_bytes(notes)
 
-    assert known(T0 + 300) == Downtimes(((0, T0 + 300),))
+    if opened:
+        open_journal(site.config()).close()
+    assert known(T0 + 300, T0 + 400) == Downtimes(((0, T0 + 300),))
 
 
 def test_a_bridge_does_not_take_the_name_of_another_one_whose_ledger_is_longer(site: Site) -> None:
@@ -148,6 +152,16 @@ def test_a_bridge_does_not_take_the_name_of_another_one_whose_ledger_is_longer(s
     assert site.rows() == [1, 1, 2, 3]
 
 
+def test_a_bridge_does_not_take_the_name_of_another_one_whose_ledger_is_shorter_either(site: Site) -> None:
+    """Its ledger and the other one's would be one, in which numbers stand twice."""
+    site.run("1", bridge="other", store="its store")
+    site.run("1", "2", "3")
+    with pytest.raises(
+        ConfigError, match="rows up to number 1 of another bridge that is called 'other', and this store those of 'b', up to 3"
+    ):
+        site.run(bridge="other")
+
+
 def test_a_store_from_a_backup_that_was_made_under_the_old_name_goes_on_under_the_new_one(site: Site) -> None:
     site.run("a", bridge="old")
     site.copy()
@@ -155,3 +169,29 @@ def test_a_store_from_a_backup_that_was_made_under_the_old_name_goes_on_under_th
     site.restore()
     site.run("c", bridge="new")
     assert site.files() == [f"{name}-{number:012d}-{number:012d}" for name, number in (("new", 2), ("new", 3), ("old", 1))]
+
+
+def test_a_store_goes_back_and_forth_between_names_and_may_be_put_back_from_the_time_of_any(site: Site) -> None:
+    site.run("1", bridge="a")
+    site.copy()
+    for body, name in (("2", "b"), ("3", "c"), ("4", "b"), ("5", "a")):
+        site.run(bridge="idle")
+        site.run(body, bridge=name)
+    assert site.rows() == [1, 2, 3, 4, 5]
+    site.restore()
+    site.run("6", bridge="a")
+    assert site.rows() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_store_that_went_on_under_its_old_name_does_not_take_the_new_one_any_more(site: Site, write: bool) -> None:
+    """The numbers of its rows are those of others by now."""
+    site.run("1", "2", bridge="old")
+    site.copy()
+    site.run("3", "4", "5", bridge="new")
+    site.restore()
+    site.run("3 again", bridge="old", write=write)
+    with pytest.raises(
+        ConfigError, match="rows up to number 5 of another bridge that is called 'new', and this store those of 'old', up to 3"
+    ):
+        site.run(bridge="new")
