@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from .marks import Mark
-
 ROWS_PER_FLUSH = 50_000
 """Bounds the memory that one flush takes; what is left goes with the next."""
 
@@ -70,10 +68,8 @@ class LedgerFiles:
     def __init__(self, root: Path, outbox: Outbox, bridge: str, rest: Callable[[], object] = lambda: None) -> None:
         self.root = root
         self._outbox = outbox
-        self._bridge = bridge
         self._rest = rest
-        self._looked = False
-        self._there: Mark | None = None
+        self._there = marks.read(root, bridge)
 
     def flush(self) -> int:
         """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
@@ -125,8 +121,6 @@ class LedgerFiles:
             if there is not None and there.sequence <= last:  # else another bridge has that name by now
                 marks.of(named.before, there, last, at).write(self.root)
             return
-        if not self._looked:
-            self._looked, self._there = True, marks.read(self.root, self._bridge)
         if self._there is not None or last >= named.since:
             marks.of(named, self._there, last, at).write(self.root)
 
