@@ -44,13 +44,19 @@ class Broker(Protocol):
     def restart(self) -> None: ...
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A free port below the range from which outgoing connections take theirs: a restarted broker must find it free again."""
+    """A free port below the range from which outgoing connections take theirs, and no other test's: a restarted broker must find it free again."""
+    first = 20000 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4 * 3000
     while True:
-        port = random.randrange(20000, 32000)
+        port = random.randrange(first, first + 3000)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def any_port(_usual: int) -> int:

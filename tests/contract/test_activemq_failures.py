@@ -83,7 +83,7 @@ def test_a_refusal_in_a_transaction_condemns_its_message_only_and_doubles_none(s
 def test_a_full_queue_holds_back_its_own_messages_only(strict: Stage) -> None:
     full = named("full")
     sink = strict.sink(
-        blocked_timeout=1, heartbeat=1
+        blocked_timeout=1, heartbeat=3
     )  # by its heartbeats ActiveMQ notices that a connection is gone whose thread it has stopped
     for start in range(0, 100, 10):
         sink.publish([out(f"full {start + n}", full, b"x" * 10_000) for n in range(10)])
@@ -120,7 +120,7 @@ def test_a_full_queue_holds_back_its_own_messages_only(strict: Stage) -> None:
 
 def test_a_queue_that_stopped_the_connection_once_does_not_do_so_whenever_there_is_room_for_some(strict: Stage) -> None:
     full = named("full")
-    sink = strict.sink(blocked_timeout=1, heartbeat=1)
+    sink = strict.sink(blocked_timeout=1, heartbeat=3)
     sink._standing.trusted.add(f"/queue/{full}")
     sink.publish([out(f"first {n}", full, b"x" * 10_000) for n in range(100)])
     wait_until(lambda: not_connected(strict), "the transaction to stall", 30)
@@ -192,13 +192,13 @@ def test_a_pause_after_traffic_costs_no_connection_at_whatever_moment_it_begins(
     """ActiveMQ looks once in an interval whether a heartbeat is needed: connections of different ages stand at different moments of theirs."""
     sinks = []
     for _ in range(4):
-        sinks.append(stage.sink(heartbeat=1))
-        time.sleep(0.25)
-    time.sleep(1.5)  # the first heartbeat may be later than others
+        sinks.append(stage.sink(heartbeat=2))
+        time.sleep(0.5)
+    time.sleep(3)  # the first heartbeat may be later than others
     for number, sink in enumerate(sinks):
         sink.publish([out(str(number), stage.queue)])
     assert set(stage.words(4).values()) == {"confirmed"}
-    time.sleep(2.2)  # the pause
+    time.sleep(4.4)  # the pause
     for sink in sinks:
         sink.publish([])
 
@@ -232,13 +232,13 @@ def test_no_more_than_the_prefetch_is_taken_from_the_queue(stage: Stage) -> None
 
 
 def test_a_store_that_is_slow_for_longer_than_the_heartbeat_costs_no_connection(stage: Stage) -> None:
-    source = stage.source(heartbeat=0.5)
+    source = stage.source(heartbeat=3)
     source.connect()
     sink = stage.sink()
     sink.publish([out("1", stage.queue, b"x")])
     batch = source.receive(1, 15)
     assert batch is not None
-    time.sleep(3)  # the store, not the test, is slow: ActiveMQ gives a silent client up after one and a half heartbeats
+    time.sleep(8)  # the store, not the test, is slow: ActiveMQ gives a silent client up after one and a half heartbeats
     batch.ack()
     sink.publish([out("2", stage.queue, b"y")])
     again = source.receive(1, 15)
@@ -373,11 +373,11 @@ def test_messages_to_many_destinations_are_all_confirmed_in_the_order_of_each(st
 
 
 def test_a_connection_that_answers_no_transaction_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "STALL", 0.5)
     with Proxy(stage.broker.url) as proxy:
         sink = stage.sink(url=proxy.url, heartbeat=0)
         sink.publish([out("first", stage.queue)])
         stage.words(1)
+        monkeypatch.setattr(sinks, "STALL", 0.5)
         proxy.freeze()
         sink.publish([out(str(n), stage.queue) for n in range(100)])
         assert Counter(stage.words(101).values()) == {"confirmed": 1, "NotConnected": 100}

@@ -123,14 +123,14 @@ def test_nothing_of_a_partition_is_committed_after_it_went_to_another(user: User
 
 def test_a_source_that_is_not_read_keeps_its_partitions(user: User) -> None:
     fill(user, 0, 3000)
-    source = user.source(prefetch=10, session_timeout=1)
+    source = user.source(prefetch=10, session_timeout=6)
     poller = source._poller
     assert poller is not None
     wait_until(lambda: len(poller.consumer.assignment()) == 6, "the partitions", 20)
     heartbeat = poller.consumer._coordinator.heartbeat
     heartbeat.config["max_poll_interval_ms"] = 2000
     generation = poller.consumer.group_metadata().generation_id
-    later = time.monotonic() + 3  # more than the session and the poll interval
+    later = time.monotonic() + 8  # more than the session and the poll interval
     wait_until(lambda: heartbeat.last_send > later, "a heartbeat after that time")
     assert poller.consumer.group_metadata().generation_id == generation
     assert poller.inbox._count <= 10 + 10, "no more is fetched than the prefetch window and what was under way"

@@ -83,6 +83,11 @@ def test_nothing_is_lost_early_or_unrecognisably_doubled_when_the_broker_goes_an
             return {kind: ends.waiting(kind) for kind in kinds} | {"pending": daemon.pending()}
 
         daemon.wait_for(lambda: not any(left().values()), lambda: f"the rest: {left()}", 60)
+
+        def lost() -> bool:
+            return any(compare.lost(producers[kind], consumers[kind].arrivals) for kind in kinds)
+
+        daemon.wait_for(lambda: not lost(), "what RabbitMQ has given and does not count", 60)
         assert daemon.terminate() == 0
 
     arrivals = [arrival for consumer in consumers.values() for arrival in consumer.arrivals]
@@ -92,7 +97,7 @@ def test_nothing_is_lost_early_or_unrecognisably_doubled_when_the_broker_goes_an
         print(
             f"{kind}: {len(producer.sent)} sent, {len(producer.confirmed)} confirmed, {len(arrived)} arrived, {doubled.total()} duplicates"
         )
-        assert len(producer.confirmed) > rounds * RATE
+        assert len(producer.confirmed) > rounds * RATE / 2
         assert compare.lost(producer, arrived) == []
         assert compare.early(producer, arrived) == []
         assert compare.renamed(arrived) == {}

@@ -26,6 +26,10 @@ ENDING = 60.0
 """Seconds. A daemon drains for up to 25 (its `shutdown_timeout`) before it ends."""
 
 
+LIMITS = httpx.Limits(max_connections=48)
+"""A daemon serves 64."""
+
+
 class Daemon:
     """Started, asked, killed and started again; `directory` keeps its configuration, store and log. `config` lacks store and http."""
 
@@ -34,7 +38,7 @@ class Daemon:
         self.file = directory / "delaybridge.yaml"
         self.port = free_port()
         self.store = directory / "store"
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20, trust_env=False)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, limits=LIMITS, trust_env=False)
         self.process: subprocess.Popen[bytes] | None = None
         defaults = {"bridge": "test", "store": {"path": str(self.store)}, "http": {"port": self.port}, "logs": {"format": "json"}}
         self.config: dict[str, Any] = defaults | config

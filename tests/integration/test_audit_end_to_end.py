@@ -48,7 +48,7 @@ def test_after_a_kill_the_audit_is_clean_and_when_one_message_is_stolen_it_names
     world.observe({"rabbitmq": per_broker - CANCELLED - 1, "kafka": per_broker, "activemq": per_broker})
 
     first = _wave("first", now_ms() + LEAD)
-    second = _wave("second", first.until + 1_000)
+    second = _wave("second", first.until + 15_000)  # between them the first is seen to be over
     world.send("north", first)
     north.wait_for(lambda: north.pending() > 0, "messages to come in")
     north.kill()
@@ -63,7 +63,7 @@ def test_after_a_kill_the_audit_is_clean_and_when_one_message_is_stolen_it_names
     assert now_ms() < first.since, "this machine is too slow for this test: nothing may be due at the kill"
 
     later = 3 * EACH
-    north.wait_for(lambda: north.pending() == later and south.pending() == later, "the first wave to be delivered", 60)
+    north.wait_for(lambda: north.pending() <= later and south.pending() <= later, "the first wave to be delivered", 60)
     wait_until(lambda: world.rabbit._rabbit.waiting("out") == 0, "the first wave to be seen")
     stolen = world.steal()
     world.observed()

@@ -128,7 +128,7 @@ def test_either_bridge_cancels_what_the_other_took_in_and_the_ledgers_add_up(hou
 
 
 def test_a_cancellation_by_message_ends_what_waits_and_what_comes_later_once(house: House) -> None:
-    house.send("waits", x_delay=SURE)
+    house.send("waits", x_delay=60_000)
     house.taken_in(1)
     house.app.send("", key="other", x_delay_cancel="waits")
     house.app.send("", key="early", x_delay_cancel="comes-later")
@@ -203,9 +203,12 @@ def test_whatever_a_cancel_around_the_due_time_is_answered_is_true(house: House)
         answers = dict(zip(names, pool.map(cancel, names), strict=True))
     told = Counter(answers.values())
     print(f"answers: {told}")
-    assert set(told) <= {"done", "too_late"}, "nothing keeps a delivery here for seconds"
-    assert house.arrive(told["too_late"]) == sorted(name for name in names if answers[name] == "too_late")
-    house.ended(scheduled=200, delivered=told["too_late"], cancelled=told["done"])
+    assert set(told) <= {"done", "too_late", "in_flight"}
+    wait_until(lambda: house.events()["delivered"] + house.events()["cancelled"] == len(names), "all to end", 60)
+    delivered = house.arrive(house.events()["delivered"])
+    undecided = {name for name in names if answers[name] == "in_flight"}  # a stalled machine kept a delivery here for seconds
+    assert set(delivered) - undecided == {name for name in names if answers[name] == "too_late"}
+    house.ended(scheduled=200, delivered=len(delivered), cancelled=len(names) - len(delivered))
 
 
 def test_a_cancel_takes_away_what_a_destination_refuses(house: House) -> None:

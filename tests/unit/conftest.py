@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import fake_daemon
 import pytest
 from contract.stores import HOUR, T0
+from hypothesis import settings
 
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
@@ -16,6 +17,9 @@ from delaybridge.core.time_index import TimeIndex
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+settings.register_profile("unhurried", deadline=None)  # of one example: it goes by the machine's stalls
+settings.load_profile("unhurried")
 
 
 @pytest.fixture
