@@ -15,7 +15,7 @@ from brokers.activemq import answers
 from brokers.common import Unavailable, free_port
 from brokers.private import PrivateProcess, until_stopped
 
-VERSION = "2.44.0"  # as in artemis.pom.xml
+VERSION = "2.55.0"  # as in artemis.pom.xml
 
 CONFIGURATION = """<configuration xmlns="urn:activemq">
   <core xmlns="urn:activemq:core">

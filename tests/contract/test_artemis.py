@@ -20,6 +20,7 @@ from pydantic import SecretStr
 from contract.stages import ActiveStage
 from contract.test_adapter import *  # noqa: F403 - the same sentences, on the stage below
 from delaybridge.adapters import activemq
+from delaybridge.adapters.activemq import incoming, probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,3 +46,12 @@ def on_artemis(artemis: Artemis) -> Iterator[ActiveStage]:
     one.source().close()  # declares the queue
     yield one
     one.close()
+
+
+def test_what_doctor_sends_through_the_ingress_queue_is_taken_in(artemis: Artemis) -> None:
+    """An empty text would be refused there: unlike ActiveMQ, Artemis does not tell that a STOMP client sent it."""
+    options = activemq.ActiveMQ(url=SecretStr(artemis.url))
+    with probe._Post(options.targets(), options.times, "/temp-queue/delaybridge") as post:
+        post.send(post.destination, x_delay=300)
+        [(frame, _)] = post.first(1, 20)
+    assert incoming.received(frame, incoming.Rules()).defect is None
