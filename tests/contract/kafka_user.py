@@ -132,14 +132,14 @@ class User:
         records: list[Any] = []
         with contextlib.closing(KafkaConsumer(bootstrap_servers=self.url, auto_offset_reset="earliest")) as consumer:
             consumer.assign([TopicPartition(topic or self.topic, number) for number in consumer.partitions_for_topic(topic or self.topic)])
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while len(records) < count:
                 assert time.monotonic() < deadline, f"{len(records)} of {count} records came"
                 for fetched in consumer.poll(200).values():
                     records += fetched
         return records
 
-    def words(self, count: int, timeout: float = 15) -> dict[str, str]:
+    def words(self, count: int, timeout: float = 60) -> dict[str, str]:
         """The outcome of each tag, when that many have come."""
         return words(self.outcomes, count, timeout)
 
@@ -160,7 +160,7 @@ def out(
 def receive(source: KafkaSource | ApartSource, count: int, *, ack: bool = True) -> list[Received]:
     """That many messages; acknowledged batch by batch."""
     messages: list[Received] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(messages) < count:
         assert time.monotonic() < deadline, f"{len(messages)} of {count} messages came"
         batch = source.receive(min(500, count - len(messages)), 0.5)
@@ -219,10 +219,9 @@ def slowest_of_others(user: User, sink: KafkaSink, until: str) -> float:
     def heard(tag: str) -> bool:
         return any(each == tag.encode() for each, _ in user.outcomes)
 
-    began, number, slowest = time.monotonic(), 0, 0.0
+    began, slowest = time.monotonic(), 0.0
     while time.monotonic() - began < 4 or not heard(until):
-        number, at = number + 1, time.monotonic()
-        tag = f"other {number}"
+        tag, at = named("other"), time.monotonic()
         sink.publish([out(tag, user.topic)])
         wait_until(partial(heard, tag), "another topic's message to be confirmed")
         slowest = max(slowest, time.monotonic() - at)

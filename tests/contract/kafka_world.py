@@ -45,7 +45,7 @@ class Bridge:
             ]
         )
 
-    def words(self, count: int, timeout: float = 20) -> list[str]:
+    def words(self, count: int, timeout: float = 60) -> list[str]:
         """What became of the next so many."""
         wait_until(lambda: len(self.outcomes) >= count, f"{count} outcomes", timeout)
         found = [word(error) for _, error in self.outcomes]
@@ -73,7 +73,7 @@ class World:
         self._bridges.append(Bridge(self.levels, name, **options))
         return self._bridges[-1]
 
-    def read(self, topic: str = "", timeout: float = 15) -> list[str]:
+    def read(self, topic: str = "", timeout: float = 60) -> list[str]:
         """What a consumer sees that reads what is committed."""
         consumer = KafkaConsumer(bootstrap_servers=self.url, isolation_level="read_committed")
         partition = TopicPartition(topic or self.destination, 0)

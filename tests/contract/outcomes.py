@@ -21,7 +21,7 @@ def word(error: AdapterError | None) -> str:
     return error.reason if isinstance(error, BackOff | Rejected) else type(error).__name__
 
 
-def words(outcomes: Sequence[Outcome], count: int, timeout: float = 15) -> dict[str, str]:
+def words(outcomes: Sequence[Outcome], count: int, timeout: float = 60) -> dict[str, str]:
     """The outcome of each tag, when that many have come; none comes twice."""
     wait_until(lambda: len(outcomes) >= count, f"{count} outcomes", timeout)
     told = list(outcomes)  # more may come meanwhile

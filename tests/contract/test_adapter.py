@@ -32,7 +32,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 def receive(source: Source, count: int, limit: int = 500, *, ack: bool = False) -> list[Batch]:
     """Batches that hold `count` messages together."""
     batches: list[Batch] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (got := sum(len(batch.messages) for batch in batches)) < count:
         assert time.monotonic() < deadline, f"{got} of {count} messages came"
         batch = source.receive(min(limit, count - got), 1)
@@ -135,15 +135,15 @@ def test_nothing_to_receive_is_none_after_the_timeout(stage: Stage) -> None:
     source = stage.source()
     began = time.monotonic()
     assert source.receive(10, 0.2) is None
-    assert 0.2 <= time.monotonic() - began < 5
+    assert 0.2 <= time.monotonic() - began < 30
 
 
 def test_a_message_that_arrives_during_the_wait_ends_it(stage: Stage) -> None:
     source = stage.source()
     began = time.monotonic()
     stage.send(message(b"now"))
-    assert source.receive(10, 30) is not None
-    assert time.monotonic() - began < 10
+    assert source.receive(10, 60) is not None
+    assert time.monotonic() - began < 30
 
 
 def test_what_was_acknowledged_never_comes_again(stage: Stage) -> None:

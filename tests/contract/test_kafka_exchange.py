@@ -197,7 +197,7 @@ def test_what_a_destination_refuses_is_told_at_once_also_where_nothing_else_is_o
     bridge.move(messages[:1], small)
     assert bridge.words(1) == ["confirmed"], "the topic is known now: nothing is asked of the cluster beside what follows"
     bridge.move(messages[1:], small, size=5000)
-    assert bridge.words(1, timeout=5) == ["too_large"]
+    assert bridge.words(1, timeout=20) == ["too_large"]
 
 
 def test_a_destination_that_nobody_leads_keeps_no_other_move(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,11 +45,16 @@ def test_a_missing_topic_holds_up_neither_the_caller_nor_another_topic(user: Use
     sink = user.sink()
     sink.publish([out("warm", user.topic)])
     user.words(1)
-    began = time.monotonic()
-    sink.publish([out("missing", named("missing")), out("there", user.topic)])
-    assert time.monotonic() - began < 0.1
-    wait_until(lambda: any(tag == b"there" for tag, _ in user.outcomes), "the neighbour")
-    assert user.words(3) == {"warm": "confirmed", "there": "confirmed", "missing": "unroutable"}
+
+    def took(number: int) -> float:
+        began = time.monotonic()
+        sink.publish([out(f"missing {number}", named("missing")), out(f"there {number}", user.topic)])
+        seconds = time.monotonic() - began
+        wait_until(lambda: any(tag == b"there %d" % number for tag, _ in user.outcomes), "the neighbour", 60)
+        return seconds
+
+    assert min(took(number) for number in range(5)) < 0.1, "a machine is slow now and then, a sink that waits is each time"
+    assert Counter(user.words(11).values()) == {"confirmed": 6, "unroutable": 5}
 
 
 def test_a_missing_topic_is_not_created(user: User) -> None:
@@ -107,13 +112,13 @@ def test_a_topic_that_was_idle_is_forgotten_and_found_again(user: User) -> None:
 def test_a_topic_made_anew_with_fewer_partitions_holds_up_no_other(user: User) -> None:
     topic = named("refuses")
     create_topic(user.url, topic, 2)
-    sink = user.sink(delivery_timeout=1.5)
+    sink = user.sink(delivery_timeout=6)
     sink.publish([to_partition("before", topic, 1)])
     assert user.words(1) == {"before": "confirmed"}
     delete_topic(user.url, topic)
     create_topic(user.url, topic, 1)
     sink.publish([to_partition("after", topic, 1)])
-    assert slowest_of_others(user, sink, until="after") < 1.5
+    assert slowest_of_others(user, sink, until="after") < 6
 
 
 def to_partition(tag: str, topic: str, partition: int) -> Outgoing:
@@ -162,7 +167,7 @@ def test_nobody_at_the_address_is_not_connected_in_time() -> None:
         adapter.sink(options).connect(lambda _: None)
     with pytest.raises(NotConnected):
         adapter.source(options, Endpoint(topic="t")).connect()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     wait_until(lambda: threading.active_count() <= threads, "the client's threads to end")
 
 
@@ -248,15 +253,15 @@ def test_a_broker_that_stays_away_gives_every_message_an_outcome(kafka: Broker) 
     kafka.kill()
     try:
         sink.publish([out(str(number), user.topic) for number in range(100)])
-        words = user.words(101, 20)
+        words = user.words(101)
         assert {word for tag, word in words.items() if tag != "first"} <= {"NotConnected", "refused_by_broker"}
         with pytest.raises(NotConnected):
-            wait_until(lambda: bool(sink.publish(())), "the end of the connection", 20)  # type: ignore[func-returns-value]
+            wait_until(lambda: bool(sink.publish(())), "the end of the connection", 60)  # type: ignore[func-returns-value]
         with pytest.raises(NotConnected):
-            wait_until(lambda: source.receive(1, 0.5) is not None and False, "the end of the connection", 20)
+            wait_until(lambda: source.receive(1, 0.5) is not None and False, "the end of the connection", 60)
         began = time.monotonic()
         user.close()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
     finally:
         kafka.start()
 

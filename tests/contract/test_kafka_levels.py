@@ -122,7 +122,7 @@ def test_a_message_leaves_its_level_when_it_has_waited_and_never_before(levels: 
     bridge.stop()
     late = sorted(at - sent[body] - 700 for body, at in bridge.taken)
     assert late[0] >= 0
-    assert late[len(late) // 2] < 2_000  # how late is for `make bench` to say: here, other tests have the machine as well
+    assert late[len(late) // 2] < 30_000  # how late is for `make bench` to say: here, other tests have the machine as well
 
 
 def test_level_0_lets_messages_through_at_once(levels: Levels) -> None:
@@ -243,9 +243,13 @@ def test_a_bridge_that_has_a_message_in_memory_hears_that_another_one_is_given_i
     assert not any(elsewhere() for elsewhere in held.values())
     levels.opened(theirs)
     moved = bodies(receive(theirs, 1))  # type: ignore[arg-type]
-    while (batch := theirs.receive(30, 1)) is not None:
-        moved += bodies(batch.messages)
-    assert {body for body, elsewhere in held.items() if elsewhere()} == set(moved)
+
+    def all_have_come() -> bool:
+        more = theirs.receive(30, 1)
+        moved.extend(bodies(more.messages) if more else ())
+        return more is None and {body for body, elsewhere in held.items() if elsewhere()} == set(moved)
+
+    wait_until(all_have_come, "what this bridge hears is elsewhere to be what the other was given", 60)
     assert len(moved) < 30
     levels.close()
 

@@ -32,6 +32,7 @@ INGRESS = "DELAYBRIDGE.IN"
 GATES = ("/queue/orders.>", "bills", "/topic/events.*")
 SCHEDULER = Path(brokers.__file__ or "").with_name("Scheduler.java")
 MANAGEMENT = "/topic/ActiveMQ.Scheduler.Management"
+PATIENCE = 60.0
 
 
 class Arrival(NamedTuple):
@@ -81,7 +82,7 @@ class App(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no an
 
     def _confirmed(self, receipt: str) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: receipt in self._receipts, 15), f"no receipt; errors: {self.errors}"
+            assert self._changed.wait_for(lambda: receipt in self._receipts, PATIENCE), f"no receipt; errors: {self.errors}"
 
     def subscribe(self, destination: str) -> None:
         """Returns when the broker has the subscription."""
@@ -105,7 +106,7 @@ class App(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no an
         """A management message, as ActiveMQ's documentation has it."""
         self.send(MANAGEMENT, "", AMQ_SCHEDULER_ACTION=action, **headers)
 
-    def receive(self, count: int, timeout: float = 15.0) -> list[Arrival]:
+    def receive(self, count: int, timeout: float = PATIENCE) -> list[Arrival]:
         """Exactly the next `count`."""
         with self._changed:
             came = self._changed.wait_for(lambda: len(self.arrivals) >= count, timeout)

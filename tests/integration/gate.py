@@ -63,7 +63,7 @@ class Stage:
         self.ingress = f"{self.exchange}.in"
         self.connection = pika.BlockingConnection(pika.URLParameters(url))
         self.channel = self.connection.channel()
-        self.http = httpx.Client(base_url=f"{management_url}/api", trust_env=False)
+        self.http = httpx.Client(base_url=f"{management_url}/api", timeout=60, trust_env=False)
 
     def gate(self, *exchanges: str, management: bool = True) -> RabbitInterception:
         return gated(self.url, self.management_url if management else None, self.ingress, *(exchanges or (self.exchange,)))

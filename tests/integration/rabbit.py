@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from delaybridge.core.message import Properties
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 DELIVERY_HEADERS = {b"x-delay-id", b"x-delay-occurrence", b"x-delay-due"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -218,30 +218,34 @@ def test_what_a_source_gives_again_is_the_same_message(bridges: tuple[Bridge, Br
     assert one.register.enter([Claiming("a", T0 + HOUR, b"another1")], T0)[0] != [ENDED]
 
 
+def cancelled_meanwhile(bridges: tuple[Bridge, Bridge], name: str, then: Callable[[], None]) -> Answer:
+    """What a cancel at the other bridge is told, where this happens at the first one while it waits."""
+    one, other = bridges
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(other.cancel, name, 60.0)
+        wait_until(lambda: name in one.decided, "the cancel to be in the log")
+        then()
+        return answer.result()
+
+
 def test_what_is_due_about_now_is_in_flight_until_the_log_says_what_came_first(bridges: tuple[Bridge, Bridge]) -> None:
     one, other = bridges
     claim = one.claim(due=T0 + MARGIN - 1)
     assert other.cancel() == Answer("in_flight")
+    assert other.cancel() == Answer("too_late", "cancelled", T0), "the first one stands"
+    one.register.ended("a", claim, "cancelled", T0 + 5)
 
-    ending = threading.Timer(0.2, lambda: one.register.ended("a", claim, "cancelled", T0 + 5))
-    ending.start()
-    assert other.cancel("a") == Answer("too_late", "cancelled", T0), "the first one stands"
-    ending.join()
-
-    claim = one.claim(due=T0 + 5)
-    threading.Timer(0.2, lambda: one.register.ended("a", claim, "delivered", T0 + 6)).start()
-    assert other.cancel("a", 5.0) == Answer("too_late", "delivered", T0 + 6)
-
-    claim = one.claim(due=T0 + 5)
-    threading.Timer(0.2, lambda: one.register.ended("a", claim, "cancelled", T0 + 7)).start()
-    assert other.cancel("a", 5.0) == Answer("done")
+    delivered, cancelled = one.claim("b", T0 + 5), one.claim("c", T0 + 5)
+    told = cancelled_meanwhile(bridges, "b", lambda: one.register.ended("b", delivered, "delivered", T0 + 6))
+    assert told == Answer("too_late", "delivered", T0 + 6)
+    told = cancelled_meanwhile(bridges, "c", lambda: one.register.ended("c", cancelled, "cancelled", T0 + 7))
+    assert told == Answer("done")
 
 
 def test_a_series_is_cancelled_for_certain_where_its_next_occurrence_is_due_late_enough(bridges: tuple[Bridge, Bridge]) -> None:
-    one, other = bridges
+    one, _ = bridges
     claim = one.claim(due=T0)
-    threading.Timer(0.2, lambda: one.register.goes_on("a", claim, T0 + HOUR, T0)).start()
-    assert other.cancel("a", 5.0) == Answer("done")
+    assert cancelled_meanwhile(bridges, "a", lambda: one.register.goes_on("a", claim, T0 + HOUR, T0)) == Answer("done")
 
 
 def test_after_an_ending_nothing_is_left_and_a_cancel_is_told_of_it(bridges: tuple[Bridge, Bridge]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-RULES = ("--sla", "500ms", "--grace", "500ms", "--silent", "10s", "--every", "200ms")
+RULES = ("--sla", "10s", "--grace", "1s", "--silent", "20s", "--every", "200ms")
 PATIENCE = 120.0
 
 
