@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers import activemq as brokers
-from brokers.common import Unavailable, free_port, wait_until
+from brokers.common import Unavailable, free_port, listens, wait_until
 from brokers.private import running
 from conftest import unavailable
 from pydantic import SecretStr
@@ -45,12 +45,13 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
         f'trustStore="{folder}/ca.p12" trustStoreType="PKCS12" trustStorePassword="secret"/></sslContext>'
     )
     broker = brokers.Native(libraries, xml=xml, connectors=f'<transportConnector uri="stomp+ssl://localhost:{port}?needClientAuth=true"/>')
-    with running(broker):
+    with running(broker):  # which waits for the other connector only
+        wait_until(lambda: listens(f"stomp+ssl://localhost:{port}"), "the TLS connector", 60)
         yield folder, port
 
 
 def over_tls(port: int, settings: Tls, host: str = "localhost") -> ActiveSource:
-    options = ActiveMQ(url=SecretStr(f"stomp+ssl://{host}:{port}"), tls=settings, connection_timeout=5)
+    options = ActiveMQ(url=SecretStr(f"stomp+ssl://{host}:{port}"), tls=settings, connection_timeout=60)
     return adapter.source(options, Endpoint(queue="tls"))
 
 
@@ -59,7 +60,7 @@ def test_tls_with_a_client_certificate_carries_messages_both_ways_at_once(tls_br
     source = over_tls(port, tls(folder))
     source.connect()
     outcomes: list[Outcome] = []
-    sink = adapter.sink(ActiveMQ(url=SecretStr(f"stomp+ssl://localhost:{port}"), tls=tls(folder)))
+    sink = adapter.sink(ActiveMQ(url=SecretStr(f"stomp+ssl://localhost:{port}"), tls=tls(folder), connection_timeout=60))
     sink.connect(outcomes.extend)
     body = secrets.token_bytes(3_000_000)
     sink.publish([Outgoing(b"large", "tls", Message(body))])
@@ -67,12 +68,12 @@ def test_tls_with_a_client_certificate_carries_messages_both_ways_at_once(tls_br
         sink.publish([Outgoing(str(n).encode(), "tls", Message(str(n).encode())) for n in range(start, start + 100)])
     bodies: list[bytes | None] = []
     while len(bodies) < 3001:
-        batch = source.receive(500, 30)
+        batch = source.receive(500, 60)
         assert batch is not None
         bodies += [one.message.body for one in batch.messages]
         batch.ack()
     assert bodies == [body, *(str(n).encode() for n in range(3000))]
-    wait_until(lambda: len(outcomes) == 3001, "the confirms")
+    wait_until(lambda: len(outcomes) == 3001, "the confirms", 60)
     assert {error for _, error in outcomes} == {None}
     source.close()
     sink.close()

@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
-from brokers.common import free_port
+from brokers.common import free_port, listens, wait_until
 from brokers.private import running
 from brokers.rabbitmq import SERVER, Native
 from conftest import unavailable
@@ -36,12 +36,13 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
         f"listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {folder}/ca.pem\nssl_options.certfile = {folder}/server.pem\n"
         f"ssl_options.keyfile = {folder}/server.key\nssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = true\n"
     )
-    with running(Native(config)):
+    with running(Native(config)):  # which waits for the other listener only
+        wait_until(lambda: listens(f"amqps://localhost:{port}"), "the TLS listener", 60)
         yield folder, port
 
 
 def over_tls(port: int, settings: Tls, host: str = "localhost") -> RabbitSource:
-    options = RabbitMQ(url=SecretStr(f"amqps://guest:guest@{host}:{port}/%2F"), tls=settings, connection_timeout=5)
+    options = RabbitMQ(url=SecretStr(f"amqps://guest:guest@{host}:{port}/%2F"), tls=settings, connection_timeout=60)
     return adapter.source(options, Endpoint(queue="tls"))
 
 
