@@ -22,6 +22,7 @@ from ..core.levels import Levels
 from ..core.reasons import Reason
 from ..core.schedule import Schedule
 from ..core.store import Record, Refuse, Told
+from ..core.time_index.keys import arrival_of
 from ..core.time_index.made import is_made
 from .level_queues.build import ids, levelled, places, queues
 from .level_queues.envelope import Envelope, unpack
@@ -164,7 +165,7 @@ def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) ->
             found, cursor = index.leaving(OUT, cursor, now)
             claimed = there.claimed([due.record for due in found], known, now)
             going = [(due, claim) for due, claim in zip(found, claimed, strict=True) if claim is not ENDED]
-            errors = outlet.publish([there.places.enter(due.record, claim, now, moved=True) for due, claim in going])
+            errors = outlet.publish([there.places.enter(due.record, claim, now, arrival_of(due.key)) for due, claim in going])
             staying = {going[number][0].key for number in errors}
             index.move_out([due.key for due in found if due.key not in staying])
             moved.records += len(found) - len(staying)

@@ -71,8 +71,10 @@ class _Post:
 
     def send(self, destination: str, **headers: str | int) -> None:
         """Send a message for ourselves and wait until the broker has it."""
-        own = [(b"destination", destination.encode()), (_OWN, self.id), (b"persistent", b"false"), (b"expires", b"%d" % ends())]
-        own.append((b"content-length", b"0"))  # an empty text may be a map that was emptied: on Artemis it looks like that
+        own = [
+            (b"destination", destination.encode()), (_OWN, self.id), (b"persistent", b"false"), (b"expires", b"%d" % ends()),
+            (b"content-length", b"0"),  # an empty text may be a map that was emptied: on Artemis it looks like that
+        ]  # fmt: skip
         self._ask(b"SEND", *own, *((name.encode(), str(value).encode()) for name, value in headers.items()))
 
     def first(self, number: int, timeout: float) -> list[tuple[Frame, float]]:

@@ -31,6 +31,11 @@ class Mark(msgspec.Struct, frozen=True):
     first: int = 1
     earlier: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def names(self) -> tuple[tuple[str, int], ...]:
+        """All of them, the present one first."""
+        return ((self.bridge, self.first), *self.earlier)
+
     def write(self, root: Path) -> None:
         """Durable on return. OSError where it cannot be written."""
         parquet.write_mark(root, self.bridge, msgspec.to_builtins(self))
@@ -57,16 +62,16 @@ def of(named: Named, there: Mark | None, sequence: int, at: int) -> Mark:
 
 def lineage(root: Path, named: Named) -> dict[tuple[str, int], int]:
     """Of each name that a ledger had before this one, and the number with which it began, the number with which the next one began: by itself and the marks."""
-    return _followed(root, [(one.bridge, one.since) for one in (named, *named.earlier())])
+    return _followed(root, tuple((one.bridge, one.since) for one in (named, *named.earlier())))
 
 
 def known(root: Path, bridge: str) -> dict[tuple[str, int], int]:
     """The same of the ledger that has this name now."""
     mark = read(root, bridge)
-    return _followed(root, [(bridge, mark.first), *mark.earlier]) if mark else {}
+    return _followed(root, mark.names) if mark else {}
 
 
-def _followed(root: Path, names: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+def _followed(root: Path, names: tuple[tuple[str, int], ...]) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
     asked, seen = [names], set[str]()
     while asked:
@@ -75,5 +80,5 @@ def _followed(root: Path, names: list[tuple[str, int]]) -> dict[tuple[str, int],
         for name in {name for name, _ in chain} - seen:
             seen.add(name)
             mark = read(root, name)
-            asked += [[(name, mark.first), *mark.earlier]] if mark else []
+            asked += [mark.names] if mark else []
     return found

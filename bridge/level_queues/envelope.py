@@ -24,8 +24,8 @@ _PROPERTIES = Properties(content_type=b"application/vnd.delaybridge.record+msgpa
 class Envelope(msgspec.Struct, array_like=True, frozen=True):
     """A record at a level since `since` (epoch ms, by the clock of the bridge that put it there), after so many levels before.
 
-    `order` is its place among all that are due at the same instant: when it was first put, and a number. `claim` is where it stands in the log of ids.
-    `moved`: it came from another store, which tells the ledger nothing; so neither does a copy that was left behind when that was interrupted.
+    `order` is its place among all that are due at the same instant: when it was first put, and a number, or its place in the store that it came from. What
+    comes to be there twice, and was scheduled once, has it in common. `claim` is where it stands in the log of ids.
     """
 
     record: Record
@@ -33,7 +33,6 @@ class Envelope(msgspec.Struct, array_like=True, frozen=True):
     hops: int = 0
     order: int = 0
     claim: Claim | None = None
-    moved: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -33,10 +33,11 @@ class Places:
         self.shelf = shelf
         self._orders = itertools.count()
 
-    def enter(self, record: Record, claim: Claim | None, now: int, *, moved: bool = False) -> Addressed:
-        """What is not in the level queues yet. Its order rises, also from one bridge to the next as far as their clocks agree."""
-        order = now << _ORDER_BITS | next(self._orders) & _ORDER_MASK
-        return self._at_level(Envelope(record, now, order=order, claim=claim, moved=moved))
+    def enter(self, record: Record, claim: Claim | None, now: int, order: int | None = None) -> Addressed:
+        """What is not in the level queues yet. Where it has no order, it gets one that rises, also from one bridge to the next as far as their clocks agree."""
+        if order is None:
+            order = now << _ORDER_BITS | next(self._orders) & _ORDER_MASK
+        return self._at_level(Envelope(record, now, order=order, claim=claim))
 
     def hop(self, envelope: Envelope, now: int) -> Addressed | None:
         """To the next level; None where none fits any more."""

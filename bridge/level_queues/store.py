@@ -151,7 +151,7 @@ class LevelQueues(Unindexed):
             self._unknown(record.lane)
             self._insist([self.places.round(envelope, now)], taken, done)
         elif (first := self._first_of(envelope, done)) is not None:
-            if first.order != envelope.order and not envelope.moved:  # else it was put into the level queues once, or scheduled once
+            if first.order != envelope.order:  # else both were scheduled as one
                 self.journal.tell([Told("replaced", now, record)], now)
             self._insist((), taken, done)
         else:

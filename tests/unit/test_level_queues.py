@@ -333,7 +333,7 @@ def test_a_series_that_a_killed_bridge_left_twice_is_one_again_with_its_next_occ
 def test_a_series_that_a_killed_move_left_twice_is_one_and_the_ledger_hears_of_one(store: Stepped) -> None:
     tick = record("tick", T0 + MINUTE, every=MINUTE, chosen_id="1")
     store.journal.tell([Told("scheduled", T0, tick)], T0)  # by the time index that it came from
-    publish(store, *(store.places.enter(tick, None, T0, moved=True) for _ in range(2)))
+    publish(store, *(store.places.enter(tick, None, T0, 7) for _ in range(2)))
 
     seen = []
     for number in range(1, 3):
@@ -368,11 +368,11 @@ def test_a_series_that_came_to_its_level_twice_is_one_and_the_ledger_hears_of_on
 def test_an_orderly_end_does_not_make_the_ledger_hear_of_both_that_a_killed_move_left(store: Stepped, place: Path) -> None:
     tick = record("tick", T0 + 500, every=MINUTE, chosen_id="1")
     store.journal.tell([Told("scheduled", T0, tick)], T0)
-    publish(store, store.places.enter(tick, None, T0, moved=True))
+    publish(store, store.places.enter(tick, None, T0, 7))
     store.move_on(T0)
     store.close()
     again = Stepped(place)
-    publish(again, again.places.enter(tick, None, T0, moved=True))  # had stayed behind at another level
+    publish(again, again.places.enter(tick, None, T0, 7))  # had stayed behind at another level
 
     assert len(take(again, T0 + 500)) == 1
     assert [row.event for row in again.journal.outbox(100)] == ["scheduled"]
