@@ -122,7 +122,7 @@ def test_a_message_leaves_its_level_when_it_has_waited_and_never_before(levels: 
     bridge.stop()
     late = sorted(at - sent[body] - 700 for body, at in bridge.taken)
     assert late[0] >= 0
-    assert late[len(late) // 2] < 30_000  # how late is for `make bench` to say: here, other tests have the machine as well
+    assert late[len(late) // 2] < 10_000  # how late is for `make bench` to say: here, other tests have the machine as well
 
 
 def test_level_0_lets_messages_through_at_once(levels: Levels) -> None:

@@ -191,7 +191,7 @@ def test_nothing_is_lost_while_the_queue_after_the_level_is_missing(stage: Stage
     stage.queues().apply()
     stage.delete(f"{stage.level.name}.out")
     stage.confirmed(stage.level, *range(100))
-    time.sleep(2 * WAIT / 1000)
+    time.sleep(2 * WAIT / 1000)  # until they have waited: RabbitMQ, which has nowhere to put them, does not tell
     source = stage.taking(stage.level)
     assert sorted({each.number for each in leaving(source, 100)}) == list(range(100))
 

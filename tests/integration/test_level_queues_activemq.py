@@ -66,7 +66,7 @@ def test_a_delay_of_any_length_arrives_on_time_and_never_early(app: App, door: s
         assert arrival.at >= arrival.due >= sent[arrival.body] - 50 + int(arrival.body)
     late = sorted(arrival.at - arrival.due for arrival in arrivals)
     print(f"late by {late[0]:.1f} to {late[-1]:.1f} ms")
-    assert late[len(late) // 2] < 30_000  # how late is for `make bench` to say: here, other tests have the machine as well
+    assert late[len(late) // 2] < 10_000  # how late is for `make bench` to say: here, other tests have the machine as well
 
 
 def test_a_message_of_a_key_and_one_without_go_the_same_way(app: App, door: str) -> None:

@@ -125,9 +125,8 @@ def test_a_destination_that_refuses_delays_no_other_level_and_no_other_message_o
     beside = late_by([each for each in consumer.arrivals if CALM <= each.number < BESIDE])
     print(f"late by {calm} ms (p50, p99), beside one that refuses by {beside} ms")
     assert compare.early(producer, consumer.arrivals) == []
-    assert beside[0] <= 2 * calm[0] + 100, (
-        "100 ms for what else the machine does; p99 is two messages, and goes by its stalls: `make bench` has an isolation part"
-    )
+    assert beside[0] <= 2 * calm[0] + 100, "100 ms for what else the machine does"
+    assert beside[1] <= 2 * calm[1] + 2_000, "p99 is two messages, and goes by the machine's stalls"
 
     bridge.wait_for(lambda: bridge.get("/status")["lanes"][0]["held"], "the destination to be held back")
     ends.open()

@@ -143,7 +143,7 @@ def test_a_delay_of_any_length_arrives_on_time_and_never_early(app: App) -> None
         assert arrival.at >= arrival.due >= sent[arrival.body] + int(arrival.body)
     late = sorted(arrival.at - arrival.due for arrival in arrivals)
     print(f"late by {late}")
-    assert late[len(late) // 2] < 30_000  # how late is for `make bench` to say: here, other tests have the machine as well
+    assert late[len(late) // 2] < 10_000  # how late is for `make bench` to say: here, other tests have the machine as well
 
 
 def test_a_period_repeats_without_drift(app: App) -> None:
