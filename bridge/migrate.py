@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -229,6 +230,8 @@ class _Keeper:
         self.came = MovedIn()
         self._index, self._there, self._clock, self._tell = index, there, clock, tell
         self._ids = there.known()
+        self._orders: dict[bytes, int] = {}
+        self._replaced: set[tuple[str, int]] = set()
         self._endings: list[Line] = []
 
     @property
@@ -240,45 +243,71 @@ class _Keeper:
     def keep(self, batch: Batch) -> None:
         """Durable on return."""
         now, came = self._clock(), self.came
-        records: list[Record] = []
+        going: list[Envelope] = []
         strange: list[Refuse] = []
         told: list[Told] = []
         for received in batch.messages:
             try:
-                self._sort(unpack(received.message), now, records, told)
+                self._sort(unpack(received.message), now, going, told)
             except ValueError as error:
                 record = Record(
                     message=received.message, schedule=Schedule(due=now), lane=self._there.broker, address=received.address, kind="refused",
                     taken=now,
                 )  # fmt: skip
                 strange.append(Refuse(record, Reason.REJECTED_BY_BROKER, str(error)))
+        came.strange += len(strange)
+        came.ended += len(batch.messages) - len(going) - len(strange)
         if strange:
             self._index.put(strange, now)
-        fresh = self._index.move_in(records, now)
+        for envelope, found in zip(going, self._index.move_in([each.record for each in going], now), strict=True):
+            if found is None:
+                came.records += 1
+                self._remember(envelope)
+            else:
+                came.again += 1
+                if self._is_scheduled_again(envelope, found):
+                    told.append(Told("replaced", now, envelope.record))
         if told:
             self._index.tell(told, now)
             self._index.sync()
-        came.records += fresh
-        came.again += len(records) - fresh
-        came.strange += len(strange)
-        came.ended += len(batch.messages) - len(records) - len(strange)
         self._tell(came.records)
 
-    def _sort(self, envelope: Envelope, now: int, records: list[Record], told: list[Told]) -> None:
+    def _sort(self, envelope: Envelope, now: int, going: list[Envelope], told: list[Told]) -> None:
         record, claim = envelope.record, envelope.claim
         fate = None if claim is None else self._ids.fate(record.id, claim)
         event = None if fate is None else fate[0]
         if event == "over":
             return
         if event is None:
-            records.append(record)
+            going.append(envelope)
         else:
             told.append(Told(event, now, record))
         if claim is not None:
             self._endings += self._ids.ending(record.id, claim, event, now)
+
+    def _remember(self, envelope: Envelope) -> None:
+        """The copies of a series are alike, whatever made them: only their order tells."""
+        if envelope.record.schedule.recurrence is not None:
+            self._orders[_digest(envelope.record)] = envelope.order
+
+    def _is_scheduled_again(self, envelope: Envelope, found: Record) -> bool:
+        """Whether it was scheduled for itself, and not together with what was here already (see `LevelQueues._first_of`): the ledger is told of it once.
+
+        Of a series whose other copy came before this move was interrupted, nobody can say.
+        """
+        record, order = envelope.record, envelope.order
+        alone = record.taken != found.taken or self._orders.get(_digest(record), order) != order
+        if not alone or (record.id, order) in self._replaced:
+            return False
+        self._replaced.add((record.id, order))
+        return True
 
     def left(self) -> None:
         """The broker has forgotten what came so far: the log of ids may, too."""
         endings, self._endings = self._endings, []
         if endings and self._there.log is not None:
             self._there.log.append(endings)
+
+
+def _digest(record: Record) -> bytes:
+    return blake2b(msgspec.msgpack.encode(record), digest_size=16).digest()

@@ -189,17 +189,19 @@ class TimeIndex:
             self._migration.out(keys)
         self._access.sync()
 
-    def move_in(self, records: Sequence[store.Record], now: int) -> int:
-        """Keep records that come from another store, ids and all, in one durable write; returns how many of them were not here yet. See `move_out`.
+    def move_in(self, records: Sequence[store.Record], now: int) -> builtins.list[store.Record | None]:
+        """Keep records that come from another store, ids and all, in one durable write; returns, of each, what was here already in its place. See `move_out`.
+
+        The same message that was taken in at another time is the same: it would replace this one.
 
         Raises StoreFull as `put` does.
         """
         with self._access.writing(now):
             if not self._disk.room():
                 raise StoreFull(f"{self.path}: less room than min_free_disk is left")
-            fresh = self._migration.take_in(records, now)
+            found = self._migration.take_in(records, now)
         self._access.sync()
-        return fresh
+        return found
 
     def withdrawn(self) -> int:
         """How many cancellations are remembered whose schedules have not come yet. Reads all remembered ids."""

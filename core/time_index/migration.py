@@ -64,28 +64,28 @@ class Migration:
         if change.due:
             state.commit(change)
 
-    def take_in(self, records: Sequence[Record], now: int) -> int:
-        """Keep records that bear their ids; returns how many are new here. One that is here already is passed over, another one with its id is not."""
+    def take_in(self, records: Sequence[Record], now: int) -> list[Record | None]:
+        """Keep records that bear their ids; one that is here already is passed over, and returned as it is here. Another one with its id is kept, too."""
         state = self._state
         change = state.change()
-        fresh = sum(self._put(change, record, now) for record in records)
-        if fresh:
+        found = [self._put(change, record, now) for record in records]
+        if change.due:
             state.commit(change, spend_reserve=False)
-        return fresh
+        return found
 
-    def _put(self, change: Change, record: Record, now: int) -> bool:
+    def _put(self, change: Change, record: Record, now: int) -> Record | None:
         state = self._state
         if record.is_carrier:
             state.carry(change, record, now)
-            return True
+            return None
         found = locate(state, record.id, change)
         if isinstance(found, Found) and _same(found.record, record):
-            return False
+            return found.record
         key = state.put(change, record, encode(record), now)
         change.count(record, 1)
         change.fresh[key] = record
         state.ids.points(change, record.id, key)
-        return True
+        return None
 
     def withdrawn(self) -> int:
         """How many cancellations are remembered whose schedules have not come yet."""

@@ -19,7 +19,7 @@ from delaybridge.bridge.migrate import Place, place, to_level_queues
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.reasons import Reason
-from delaybridge.core.store import Held, Put, Refuse, Settled, StoreFull, Withdraw
+from delaybridge.core.store import Held, Put, Refuse, Settled, StoreFull, Told, Withdraw
 from delaybridge.core.time_index import TimeIndex, keys
 
 if TYPE_CHECKING:
@@ -112,6 +112,31 @@ def test_of_messages_under_one_id_each_comes_back_once_although_they_are_due_tog
 
     assert (came.records, came.again) == (2, 1)
     assert bodies(take(index, T0 + HOUR)) == ["first", "second"]
+
+
+def _leave(there: Place, *records: Record, orders: Sequence[int]) -> None:
+    """As bridges left them at a level, that have told the ledger of each order once."""
+    options = there.options
+    assert isinstance(options, memory.Memory)
+    for one, order in zip(records, orders, strict=True):
+        memory.broker(options.name).put("levels.1h", pack(Envelope(one, T0, order=order)), options)
+
+
+@pytest.mark.parametrize("orders", [(1, 2, 2), (1, 1, 2), (1, 2, 1), (1, 1, 1)])
+def test_of_a_message_that_was_scheduled_twice_the_ledger_hears_what_became_of_both(
+    index: TimeIndex, there: Place, orders: Sequence[int]
+) -> None:
+    """A bridge was killed before its source heard of it, and the next one took it in; a hop that a kill repeats is no second schedule."""
+    message = replace(record("a", T0 + HOUR), id="a", taken=T0)
+    series = replace(record("tick", T0 + HOUR, every=MINUTE), id="tick", taken=T0)
+    _leave(there, *(replace(message, taken=T0 + order) for order in orders), orders=orders)
+    _leave(there, *[series] * len(orders), orders=orders)
+    index.tell([Told("scheduled", T0, one) for one in (message, series) for _ in set(orders)], T0)
+
+    back(index, there)
+
+    assert index.counts().pending == 2
+    assert adds_up(index)
 
 
 class Picky:
@@ -278,9 +303,9 @@ def test_a_way_back_that_was_killed_keeps_each_message_once(index: TimeIndex, th
     give(index, *(record(str(number), T0 + HOUR) for number in range(50)))
     out(index, there)
     monkeypatch.setattr(migrate, "IN", 20)
-    move_in: Callable[[Sequence[Record], int], int] = index.move_in
+    move_in: Callable[[Sequence[Record], int], list[Record | None]] = index.move_in
 
-    def killed(records: Sequence[Record], now: int) -> int:
+    def killed(records: Sequence[Record], now: int) -> list[Record | None]:
         move_in(records, now)
         raise NotConnected("killed between the disk and the acknowledgement")
 
