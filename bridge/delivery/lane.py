@@ -1,4 +1,4 @@
-"""Delivery to one destination broker: everything that is due goes out, what was confirmed is settled, and the tick says how long to wait.
+"""Delivery to one destination broker: everything that is due goes out, what was confirmed is closed, and the tick says how long to wait.
 
 One thread calls `tick` (and `drain`); `confirm` may be called from any thread. What is in memory is bounded by the window.
 """
@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
-from msgspec.structs import replace
 
 from ...adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Rejected
 from ...core import headers
-from ...core.dead_letters import carried, carrier
 from ...core.message import Message
 from ...core.reasons import Reason
-from ...core.recurrence import decision, following
-from ...core.store import Due, Held, Record, Settled, Store
+from ...core.store import Due, Held, Store
+from .closing import Closing
 from .flights import Flight, Flights
 from .holds import NEVER, Hold, Holds
 
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
     from ..metrics import Metrics, Published
 
 log = structlog.get_logger()
-
-SETTLE_AGAIN = 2
-"""Milliseconds after which settling is tried again if the disk was busy."""
 
 Publish = Callable[[Sequence[Outgoing]], None]
 
@@ -58,10 +53,7 @@ class LaneSettings:
 
 
 class Lane:
-    """One destination broker. `dead_letters` gives the dead-letter address of each route, empty for the shelf; `paused` names routes that wait.
-
-    `on_settle` is called when something was settled that should soon be made durable.
-    """
+    """One destination broker. `paused` names routes that wait; for `dead_letters` and `on_settle` see Closing."""
 
     def __init__(
         self,
@@ -81,15 +73,12 @@ class Lane:
         self.holds = holds
         self.settings = settings
         self.paused = paused
-        self._on_settle = on_settle
         self.published = 0
-        self._dead_letters = dead_letters
         self._down = down
         self._metrics = metrics
+        self._closing = Closing(name, store, dead_letters, down, metrics, on_settle, batch=settings.batch, after=settings.settle_after)
         self._inbox: deque[Sequence[Outcome]] = deque()
         self._flights = Flights()
-        self._settled: list[Settled] = []
-        self._settle_by = NEVER
         self._stuck = ""
         self._given_up: set[str] = set()
         self._now = started
@@ -121,17 +110,14 @@ class Lane:
         self._give_up(now)
         self._send_held(now, publish)
         full = self._send_due(now, publish)
-        if len(self._settled) >= self.settings.batch:
-            self._settle(now)
-        elif now >= self._settle_by:
-            self._settle(now, wait=False)
-        return max(0, min(self._settle_by, self._next_chance(full)) - now)
+        self._closing.tick(now)
+        return max(0, min(self._closing.by, self._next_chance(full)) - now)
 
     def _keep_time(self, now: int) -> None:
         """If the wall clock was set back, move all planned times back with it; nothing that falls due from now on counts as missed."""
         if now < self._now:
             self._down.set_back(now)
-            self._settle_by = min(self._settle_by, now)
+            self._closing.set_back(now)
             self.holds.set_back(self._now - now)
             self._flights.set_back(self._now - now)
         self._now = now
@@ -148,7 +134,7 @@ class Lane:
     def drain(self, now: int) -> bool:
         """Settle what was confirmed, publish nothing; True when nothing is in flight any more."""
         self._absorb(now)
-        self._settle(now)
+        self._closing.settle(now)
         return not self._flights
 
     def _send_due(self, now: int, publish: Publish) -> bool:
@@ -212,7 +198,7 @@ class Lane:
             why = self._held_by(due, held, now)
             if why is not None:
                 behind.append(Held(due.key, due.attempts, why))
-            elif not self._closed_without_delivery(due, now):
+            elif not self._closing.expired(due, now):
                 outgoing.append(self._take_off(due, now, held))
         if behind:
             self.store.hold(behind, now)
@@ -249,17 +235,6 @@ class Lane:
         flying = self._flights.to[address]
         return flying >= room or (address == self._stuck and (flying >= self.settings.share or space <= self.settings.window_bytes // 2))
 
-    def _closed_without_delivery(self, due: Due, now: int) -> bool:
-        """Expire a record whose end has passed, or that was missed while the bridge was down and is to be skipped."""
-        schedule = due.record.schedule
-        if schedule.ends is None and (schedule.misfire != "skip" or schedule.due >= self._down.known.last):
-            return False  # as `decision` says, without asking it each time
-        reason = decision(schedule, self._down.known, now)
-        if reason == "deliver":
-            return False
-        self._close(Settled(due.key, "expired", now, reason, attempts=due.attempts, next=self._next(due, now)), now)
-        return True
-
     def _take_off(self, due: Due, now: int, held: str | None) -> Outgoing:
         record = due.record
         message = record.message
@@ -287,9 +262,7 @@ class Lane:
                 due = flight.due
                 answers[due.record.route, _answer(error)] += 1
                 if error is None:
-                    at = max(now, due.record.schedule.due)  # the clock may have been set back since it was published
-                    lateness.append(at - due.record.schedule.due)
-                    self._close(Settled(key, "delivered", at, "", "", due.attempts + 1, self._next(due, now)), now)
+                    lateness.append(self._closing.delivered(due, now))
                     if flight.held is not None:
                         self.holds.works(flight.held, now)
                 else:
@@ -310,16 +283,9 @@ class Lane:
         if isinstance(error, NotConnected):
             unknown.append(due.key)
         elif isinstance(error, Rejected):
-            self._dead_letter(due, now, error.reason, error.detail, due.attempts + 1)
+            self._closing.dead_letter(due, now, error.reason, error.detail, due.attempts + 1)
         else:
             failed.append(self._fail(due, error, now))
-
-    def _next(self, due: Due, now: int) -> Record | None:
-        schedule = due.record.schedule
-        if schedule.recurrence is None:
-            return None
-        upcoming = following(schedule, now, self._down.known)
-        return None if upcoming is None else replace(due.record, schedule=upcoming)
 
     def _fail(self, due: Due, error: AdapterError, now: int) -> Held:
         hold = self.holds.fail(due.record.address, str(error), now)
@@ -331,20 +297,6 @@ class Lane:
         if self._gives_up(hold):
             self._given_up.add(due.record.address)
         return Held(due.key, due.attempts + 1, str(error))
-
-    def _dead_letter(self, due: Due, now: int, reason: str, detail: str, attempts: int) -> None:
-        """Send it to its route's dead-letter destination; if it is already on its way there, put it on the shelf, and keep the first reason."""
-        record, said = due.record, detail
-        if record.is_carrier:
-            reason, why = carried(record)
-            address, detail = "", f"{why} (and as a dead letter to {record.address!r}: {detail})"
-        else:
-            address = self._dead_letters.get(record.route, "")
-            self._metrics.dead_letter(reason, 1)
-        forward = carrier(record, address, now, reason, detail) if address else None
-        # `said` by the broker: the rest may hold a header's value.
-        log.warning("dead_lettered", route=record.route, id=record.id, address=record.address, reason=reason, detail=said)
-        self._close(Settled(due.key, "dead_lettered", now, reason, detail, attempts, next=self._next(due, now), forward=forward), now)
 
     def _gives_up(self, hold: Hold) -> bool:
         return 0 < self.settings.give_up_after <= hold.refused_for
@@ -366,27 +318,13 @@ class Lane:
         for due in batch:
             if now - due.record.schedule.due < self.settings.give_up_after or due.record.route in self.paused:
                 rest.append(due.key)
-            elif not self._closed_without_delivery(due, now):
-                self._dead_letter(due, now, Reason.DELIVERY_FAILED, hold.error, due.attempts)
+            elif not self._closing.expired(due, now):
+                self._closing.dead_letter(due, now, Reason.DELIVERY_FAILED, hold.error, due.attempts)
         if rest:
             self.store.put_back(rest)
-        self._settle(now)
+        self._closing.settle(now)
         if rest or not batch:  # what is overdue stands before the rest
             self._given_up.discard(address)
-
-    def _close(self, settled: Settled, now: int) -> None:
-        self._settled.append(settled)
-        self._settle_by = min(self._settle_by, now + self.settings.settle_after)
-
-    def _settle(self, now: int, *, wait: bool = True) -> None:
-        """Record what became of messages; while the disk is busy, with `wait` only, because meanwhile others fall due."""
-        if self._settled:
-            if not self.store.settle(self._settled, now, wait=wait):
-                self._settle_by = now + SETTLE_AGAIN
-                return
-            self._settled = []  # now that they are: a store that is full has them settled again, by `drain` at the latest
-            self._on_settle()
-        self._settle_by = NEVER
 
 
 def _answer(error: AdapterError | None) -> Published:

@@ -97,7 +97,7 @@ def test_a_confirmed_and_settled_message_is_gone(bench: Bench) -> None:
 
 def test_what_was_settled_is_told_to_whoever_makes_it_durable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
-    monkeypatch.setattr(bench.lane, "_on_settle", lambda: told.append(bench.store.counts().events["delivered"]))
+    monkeypatch.setattr(bench.lane._closing, "_on_settle", lambda: told.append(bench.store.counts().events["delivered"]))
     bench.put("order-1", T0)
 
     bench.deliver(T0)
