@@ -21,7 +21,7 @@ from .moving import DepartureSink, MovePublisher
 from .passage import Passage
 from .places import Places
 from .publisher import Publisher
-from .register import RegisterWorker
+from .register_worker import RegisterWorker
 from .store import LevelQueues
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ import structlog
 from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
-from ..workers import ClientWorker
 from .ids import ENDED, MARK, Claim, Ids, Word, cancelling, claiming, fate_of, going_on, is_decision, parts, readable, said_by, withdrawn
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from ...adapters.log import Line, Log
     from ...core.ledger import Event
     from ..clock import Clock
-    from ..metrics import Metrics
     from .ids import Fate
 
 log = structlog.get_logger()
@@ -49,9 +47,6 @@ LOOK = 0.2
 
 PATIENCE = 10.0
 """Seconds in which a bridge reads what it has written itself."""
-
-SWEEP = 600.0
-"""Seconds between two looks for lines that nobody needs."""
 
 KEPT = 15 * 86_400_000
 """Milliseconds beyond its due time after which no level holds a message any more: levels are kept for two weeks."""
@@ -344,53 +339,3 @@ def read_all(shared: Log) -> Ids:
 def mark_of(source: str, token: bytes) -> bytes:
     """The mark of a message that its source names by this token."""
     return blake2b(token, digest_size=MARK, key=source.encode()[:64]).digest()
-
-
-class RegisterWorker(ClientWorker):
-    """The thread that reads and writes the log. `caught_up` once all has been read that stood there at the first look.
-
-    It begins once the log is `declared`. `missing` is told where it cannot connect: the log may have been deleted, and is made again then.
-    """
-
-    def __init__(
-        self,
-        register: Register,
-        broker: str,
-        metrics: Metrics,
-        failed: Callable[[str, BaseException], None],
-        declared: threading.Event,
-        missing: Callable[[], None],
-    ) -> None:
-        super().__init__("level ids", broker, metrics, failed)
-        self.register = register
-        self.caught_up = False
-        self._declared = declared
-        self._missing = missing
-        self._swept = time.monotonic()
-
-    def run(self) -> None:
-        """Look until stopped."""
-        if self._awaits(self._declared):
-            self._serve(self._connect_anew, self._look_on, self.register.close)
-
-    def _connect_anew(self) -> None:
-        try:
-            self.register.connect()
-        except NotConnected:
-            self._missing()
-            raise
-
-    def _look_on(self) -> None:
-        while not self.stopping.is_set():
-            self.register.look(self.stopping.is_set)
-            self._tell()
-            if time.monotonic() - self._swept > SWEEP:
-                self._swept = time.monotonic()
-                self.register.sweep()
-        self.register.write()
-
-    def _tell(self) -> None:
-        read, end = self.register.known
-        if not self.caught_up and read >= end:
-            self.caught_up = True
-            log.info("level_ids_read", lines=read, ids=self.register.size)

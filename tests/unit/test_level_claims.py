@@ -15,7 +15,7 @@ from delaybridge.adapters.memory import Memory, adapter, broker
 from delaybridge.bridge.level_queues import endings
 from delaybridge.bridge.level_queues import register as module
 from delaybridge.bridge.level_queues.ids import Claim
-from delaybridge.bridge.level_queues.register import RegisterWorker
+from delaybridge.bridge.level_queues.register_worker import RegisterWorker
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.ledger import CLOSING
 from delaybridge.core.store import Answer, Held, Put, Settled, Unsupported, Withdraw

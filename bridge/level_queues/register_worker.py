@@ -1,0 +1,73 @@
+"""The thread of the register of ids: it reads the log and writes what is to be written."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ...adapters.base import NotConnected
+from ..workers import ClientWorker
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from ..metrics import Metrics
+    from .register import Register
+
+log = structlog.get_logger()
+
+SWEEP = 600.0
+"""Seconds between two looks for lines that nobody needs."""
+
+
+class RegisterWorker(ClientWorker):
+    """`caught_up` once all has been read that stood there at the first look.
+
+    It begins once the log is `declared`. `missing` is told where it cannot connect: the log may have been deleted, and is made again then.
+    """
+
+    def __init__(
+        self,
+        register: Register,
+        broker: str,
+        metrics: Metrics,
+        failed: Callable[[str, BaseException], None],
+        declared: threading.Event,
+        missing: Callable[[], None],
+    ) -> None:
+        super().__init__("level ids", broker, metrics, failed)
+        self.register = register
+        self.caught_up = False
+        self._declared = declared
+        self._missing = missing
+        self._swept = time.monotonic()
+
+    def run(self) -> None:
+        """Look until stopped."""
+        if self._awaits(self._declared):
+            self._serve(self._connect_anew, self._look_on, self.register.close)
+
+    def _connect_anew(self) -> None:
+        try:
+            self.register.connect()
+        except NotConnected:
+            self._missing()
+            raise
+
+    def _look_on(self) -> None:
+        while not self.stopping.is_set():
+            self.register.look(self.stopping.is_set)
+            self._tell()
+            if time.monotonic() - self._swept > SWEEP:
+                self._swept = time.monotonic()
+                self.register.sweep()
+        self.register.write()
+
+    def _tell(self) -> None:
+        read, end = self.register.known
+        if not self.caught_up and read >= end:
+            self.caught_up = True
+            log.info("level_ids_read", lines=read, ids=self.register.size)
