@@ -148,6 +148,11 @@ def test_pages_of_another_origin_are_refused(open_api: httpx.Client, guarded_api
         assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden_origin")
 
 
+def test_what_a_page_elsewhere_embeds_is_refused_though_it_bears_no_origin(open_api: httpx.Client) -> None:
+    sites = ("cross-site", "same-site", "same-origin", "none")
+    assert [open_api.get("/api/v1/status", headers={"Sec-Fetch-Site": site}).status_code for site in sites] == [403, 403, 200, 200]
+
+
 def test_its_own_origin_is_served(open_api: httpx.Client) -> None:
     headers = {"Host": "localhost:8470", "Origin": "http://localhost:8470"}
     assert open_api.post("/api/v1/routes/main/pause", headers=headers).status_code == 200
