@@ -50,6 +50,8 @@ class Kafka(BaseModel):
     def _addresses(cls, given: str | tuple[str, ...]) -> tuple[str, ...]:
         servers = tuple(part.strip() for part in (given.split(",") if isinstance(given, str) else given))
         for server in servers:
+            if "@" in server:  # not shown: a password may stand before it
+                raise ValueError("a server is host:port, and who logs in there is said as `username` and `password_file`")
             if not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/@]+):\d{1,5}", server):
                 raise ValueError(f"{server!r} is not host:port")
         return servers

@@ -22,6 +22,9 @@ Key = tuple[str | int, ...]
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}|\$\{")
 _OTHER_BASE = re.compile(r"[+-]?0[0-9_]|.*:")
 """Of numbers: what YAML 1.1 reads as octal or sexagesimal, and hardly anybody means so."""
+_SECRET = re.compile(r"(password|passcode|passphrase|secret|token)[\"']?\s*:", re.IGNORECASE)
+"""A line, or a key with its colon, whose value is not shown. What YAML quotes is that or a part of it: `!x` in `password: !x` is a tag, `*x` an alias."""
+_QUOTED = re.compile(r"'.*'")
 
 
 class Problem(NamedTuple):
@@ -65,8 +68,12 @@ def _not_yaml(error: yaml.YAMLError, text: str) -> Problem:
         return Problem(0, (), f"is not YAML: {' '.join(str(error).split())}")
     number = error.problem_mark.line + 1
     line = "".join(text.splitlines()[number - 1 : number])
-    hint = "; inside { } and [ ], put a value that holds ${ } in quotes" if "${" in line else ""
-    return Problem(number, (), f"is not YAML: {error.problem}{hint}")
+    secret = _SECRET.search(line) is not None
+    said = _QUOTED.sub("'***'", error.problem or "") if secret else error.problem
+    hint = "; put the secret in quotes" if secret else ""
+    if "${" in line:
+        hint = "; inside { } and [ ], put a value that holds ${ } in quotes"
+    return Problem(number, (), f"is not YAML: {said}{hint}")
 
 
 class _Reader:
@@ -103,7 +110,8 @@ class _Reader:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
         if isinstance(value, int | float) and _OTHER_BASE.match(node.value):
             hint = "write a plain number, a duration with its unit, such as 1h, or text in quotes"
-            return self._problem(node, key, f"{node.value!r:.80} is the number {value} in YAML (base 60 or 8): {hint}")
+            shown = "it is a number" if key and _SECRET.search(f"{key[-1]}:") else f"{node.value!r:.80} is the number {value}"
+            return self._problem(node, key, f"{shown} in YAML (base 60 or 8): {hint}")
         return value
 
     def _sequence(self, node: yaml.Node, key: Key) -> list[Any]:

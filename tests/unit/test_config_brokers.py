@@ -75,6 +75,10 @@ def test_a_url_that_cannot_be_read_is_told_without_a_piece_of_its_password(file:
             "connection_timeout: 'soon' is not a duration such as 90s, 1d12h or PT15M",
         ),
         ("type: kafka, bootstrap_servers: 'h:1', connection_timeout: inf", "connection_timeout: must be at most 86400"),
+        (
+            "type: kafka, bootstrap_servers: 'SASL://u:hidden@h:1'",
+            "bootstrap_servers: a server is host:port, and who logs in there is said as `username` and `password_file`",
+        ),
         ("type: activemq, url: 'stomp://h', connection_timeout: 400d", "connection_timeout: must be at most 86400"),
         ("type: rabbitmq, url: 'amqp://h', heartbeat: 1500ms", "heartbeat: must be whole seconds, such as 30 or 30s"),
         ("type: rabbitmq, url: 'amqp://h', heartbeat: 2h", "heartbeat: must be at most 3600"),

@@ -34,6 +34,23 @@ def test_a_number_that_yaml_reads_to_another_base_is_told_and_not_taken_for_mill
     assert told.startswith(f"1: retry.give_up_after: '{written}' is the number {read} in YAML (base 60 or 8): write a plain number")
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("password: !hunter2", "3: is not YAML: could not determine a constructor for the tag '***'; put the secret in quotes"),
+        ("password: *hunter2", "3: is not YAML: found undefined alias '***'; put the secret in quotes"),
+        ("'password': !!bool hunter2", "3: is not YAML: '***' looks like a value of type bool and is none: "),
+        ("client_secret: 01234567", "3: brokers.r.client_secret: it is a number in YAML (base 60 or 8): write a plain number, "),
+    ],
+)
+def test_what_is_wrong_with_a_secret_is_told_without_it(file: Path, line: str, told: str) -> None:
+    found = "\n".join(problems(file, f"brokers:\n  r:\n    {line}"))
+
+    assert told in found
+    assert "hunter2" not in found
+    assert "1234567" not in found
+
+
 def test_numbers_to_the_base_of_ten_and_text_in_quotes_are_what_they_look_like(file: Path) -> None:
     file.write_text("retry: {give_up_after: 0, first: '010', cap: 1_000}")
 
