@@ -216,9 +216,11 @@ class Daemon:
         counts, store = self.engine.store.counts(), self.engine.store
         return Gauges(
             messages_pending=counts.pending,
-            messages_overdue=sum(pending for hour, pending in counts.by_hour.items() if (hour + 1) * HOUR_MS <= now),
+            messages_overdue=sum(pending for hour, pending in counts.by_hour.items() if (hour + 1) * HOUR_MS <= now)
+            if store.indexed
+            else None,
             messages_held=counts.held,
-            messages_shelved=counts.shelved,
+            messages_shelved=counts.shelved if store.indexed else None,
             oldest_overdue_seconds=control.oldest_overdue_ms(now) / 1000,
             store_bytes=store.size_bytes(),
             store_free_bytes=store.free_bytes(),

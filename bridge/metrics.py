@@ -46,10 +46,20 @@ PREFIX = "delaybridge_"
 TABLE: tuple[Metric, ...] = (
     Metric("messages_received_total", "counter", ("route", "broker"), "Messages taken in from a source, delayed or not."),
     Metric("messages_published_total", "counter", ("route", "outcome"), "Attempts to publish, by what the destination broker answered."),
-    Metric("messages_pending", "gauge", (), "Messages that wait, those in flight included."),
-    Metric("messages_overdue", "gauge", (), "Messages that still wait although the hour in which they were due is over."),
+    Metric(
+        "messages_pending",
+        "gauge",
+        (),
+        "Messages that wait, those in flight included; with level queues those of all bridges, as far as the broker says.",
+    ),
+    Metric(
+        "messages_overdue",
+        "gauge",
+        (),
+        "Messages that still wait although the hour in which they were due is over. Absent with level queues.",
+    ),
     Metric("messages_held", "gauge", (), "Messages held back because their destination does not take them now."),
-    Metric("messages_shelved", "gauge", (), "Dead letters on the bridge's own shelf."),
+    Metric("messages_shelved", "gauge", (), "Dead letters on the bridge's own shelf. Absent with level queues."),
     Metric("oldest_overdue_seconds", "gauge", (), "For how long the oldest overdue message has been due; 0 where none is."),
     Metric(
         "publish_lateness_seconds", "histogram", ("broker",), "From due to published, by destination broker. Never negative.", _LATENESS
@@ -92,12 +102,12 @@ _BY_NAME = {metric.name: metric for metric in TABLE}
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read at the moment of a scrape; each field is the metric of that name."""
+    """What is read at the moment of a scrape; each field is the metric of that name. None where the store cannot know: 0 would say that all is well."""
 
     messages_pending: int
-    messages_overdue: int
+    messages_overdue: int | None
     messages_held: int
-    messages_shelved: int
+    messages_shelved: int | None
     oldest_overdue_seconds: float
     store_bytes: int
     store_free_bytes: int
@@ -235,7 +245,8 @@ class Metrics:
         delays.add_metric([], *self._delays.read())
         yield delays
         for name, value in msgspec.structs.asdict(self._gauges()).items() if self._gauges else ():
-            yield GaugeMetricFamily(PREFIX + name, _BY_NAME[name].help, value)
+            if value is not None:
+                yield GaugeMetricFamily(PREFIX + name, _BY_NAME[name].help, value)
 
     def _counter(self, name: str) -> prometheus_client.Counter:
         metric = _BY_NAME[name]

@@ -181,6 +181,21 @@ def test_what_no_ledger_file_has_yet_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("store", "known"), [({}, True), ({"kind": "level_queues", "broker": "memory"}, False)], ids=["time index", "level queues"]
+)
+def test_a_scrape_does_not_say_0_of_what_the_store_cannot_know(tmp_path: Path, store: dict[str, str], known: bool) -> None:
+    config = _config(tmp_path, {}, **store)
+    daemon = Daemon(config)
+    daemon.engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    daemon._metrics.watch(daemon._gauges)
+    scrape = daemon._metrics.expose()[0].decode()
+    daemon.engine.store.close()
+
+    assert "\ndelaybridge_messages_pending 0.0\n" in scrape
+    assert ("delaybridge_messages_overdue" in scrape, "delaybridge_messages_shelved" in scrape) == (known, known)
+
+
+@pytest.mark.parametrize(
     ("data", "environment", "warned"),
     [
         ({}, {}, False),
