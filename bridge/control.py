@@ -119,6 +119,7 @@ class Control:
             ledger=self._ledger(),
             levels=self._levels(),
             config=str(self.config.file.absolute()) if self.config.file else None,
+            without_broker=sorted(set(self._store.lanes()) - set(self.config.brokers)),
         )
 
     def oldest_overdue_ms(self, now: int) -> int:

@@ -124,7 +124,8 @@ class LedgerStatus(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole daemon at one glance. `started` and `now` are epoch milliseconds; `events` are ledger totals since the store was made.
 
-    `config` is the configuration's file, absolute; None where there is none.
+    `config` is the configuration's file, absolute; None where there is none. `by_address` and `by_hour` hold the first 1,000 each. `without_broker` are
+    brokers for which messages wait, and which the configuration does not name.
     """
 
     bridge: str
@@ -145,6 +146,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     ledger: LedgerStatus = LedgerStatus()
     levels: list[LevelStatus] = []
     config: str | None = None
+    without_broker: list[str] = []
 
 
 class Check(msgspec.Struct, frozen=True):

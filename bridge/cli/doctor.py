@@ -280,7 +280,7 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
         here = [name for name, broker in paused if broker == lane["broker"]]
         for held in lane["held"]:
             yield _held(lane["broker"], held, here)
-    for broker in sorted({each["broker"] for each in status.get("by_address", ())} - {lane["broker"] for lane in lanes}):
+    for broker in status.get("without_broker", ()):
         what = f"messages wait for a broker {broker!r}, which the daemon's configuration does not name"
         yield Finding(False, what, "name it there until they are gone: `delaybridge status` shows for which addresses they are")
 

@@ -37,6 +37,13 @@ def test_what_is_pending_for_a_broker_that_nobody_knows_is_no_empty_list(engine:
     assert len(engine.control.messages(Query(lane="gone"), 10, "").items) == 1
 
 
+def test_messages_without_a_broker_are_told_behind_however_many_addresses_of_others(engine: Engine) -> None:
+    engine.store.put([Put(record(lane="memory", address=f"out-{number}")) for number in range(1_000)], T0)
+    engine.store.put([Put(record(lane="gone"))], T0)
+
+    assert engine.control.status().without_broker == ["gone"]
+
+
 def test_what_is_not_connected_says_why_until_it_is(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     lane, intake = engine.lanes["memory"], engine.intakes["default"]
     lane._lost(NotConnected("it went away"))

@@ -295,8 +295,7 @@ def test_what_waits_for_a_paused_route_is_told_with_how_to_resume_it(
 
 @pytest.mark.usefixtures("asked")
 def test_messages_for_a_broker_that_is_not_in_the_configuration_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = [{"broker": name, "address": "out", "pending": 1} for name in ("old", "rabbit", "old")]
-    status = Somebody().status() | {"lanes": [{"broker": "rabbit", "held": []}], "by_address": waiting}
+    status = Somebody().status() | {"lanes": [{"broker": "rabbit", "held": []}], "without_broker": ["old"]}
     monkeypatch.setattr(Somebody, "status", lambda _: status)
 
     found = list(doctor.findings(config(tmp_path), Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
