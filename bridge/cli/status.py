@@ -11,19 +11,22 @@ from .tables import duration, table
 
 _HOURS = 12
 _ADDRESSES = 20
+_TOLD = 1_000
+"""Addresses of which a daemon tells how much is pending."""
 
 
 class Section(NamedTuple):
-    """One table of the status. Without a title and headings: names and values. `more` rows are left out."""
+    """One table of the status. Without a title and headings: names and values. `more` rows are left out, and `rest` says what else is."""
 
     title: str
     headings: tuple[str, ...]
     rows: list[list[Any]]
     more: int = 0
+    rest: str = ""
 
     def caption(self) -> str:
         """What stands below it."""
-        return f"and {self.more:,} more" if self.more else ""
+        return "\n".join(filter(None, (f"and {self.more:,} more" if self.more else "", self.rest)))
 
 
 def print_status(found: dict[str, Any]) -> None:
@@ -32,8 +35,8 @@ def print_status(found: dict[str, Any]) -> None:
         if index:
             print()  # noqa: T201 - a blank line between tables
         table(section.headings, section.rows, title=section.title)
-        if section.more:
-            print(section.caption())  # noqa: T201 - it belongs to the table
+        if caption := section.caption():
+            print(caption)  # noqa: T201 - it belongs to the table
 
 
 def sections(found: dict[str, Any]) -> list[Section]:
@@ -59,7 +62,7 @@ def sections(found: dict[str, Any]) -> list[Section]:
         Section("destinations", ("BROKER", "STATE", "IN FLIGHT", "PUBLISHED"), lane_rows),
         _first(_ADDRESSES, "held back", ("BROKER", "ADDRESS", "ATTEMPTS", "NEXT TRY", "ERROR"), held),
         Section("levels", ("QUEUE", "WAIT", "STATE", "MESSAGES", "FIRST LEAVES"), levels),
-        _first(_ADDRESSES, "pending by address", ("BROKER", "ADDRESS", "PENDING"), busiest),
+        _first(_ADDRESSES, "pending by address", ("BROKER", "ADDRESS", "PENDING"), busiest)._replace(rest=_beyond(found)),
         _first(_HOURS, "pending by hour", ("HOUR", "PENDING"), soonest),
     )
     return [section for section in every if section.rows]
@@ -68,6 +71,14 @@ def sections(found: dict[str, Any]) -> list[Section]:
 def _first(count: int, title: str, headings: tuple[str, ...], rows: list[list[Any]]) -> Section:
     """No more than people look at; JSON has them all."""
     return Section(title, headings, rows[:count], max(0, len(rows) - count))
+
+
+def _beyond(found: dict[str, Any]) -> str:
+    """The daemon tells the first addresses by name: the busiest of all may not be among them."""
+    others = found["pending"] - sum(each["pending"] for each in found["by_address"])
+    if len(found["by_address"]) < _TOLD or others <= 0:
+        return ""
+    return f"of the first {_TOLD:,} addresses by name; {others:,} messages are for others"
 
 
 def _summary(found: dict[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def page(found: dict[str, Any], rates: dict[str, float] | None) -> RenderableTyp
 def _spaced(shown: list[Section]) -> Iterator[RenderableType]:
     for section in shown:
         yield grid(section.headings, section.rows, section.title)
-        yield Text(f"{section.caption()}\n" if section.more else "")
+        yield Text(f"{caption}\n" if (caption := section.caption()) else "")
 
 
 def per_second(before: dict[str, Any], found: dict[str, Any]) -> dict[str, float] | None:

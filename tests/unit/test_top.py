@@ -72,3 +72,11 @@ def test_top_in_a_pipe_names_what_is_for_programs(daemon: Daemon) -> None:
 
 def test_an_interval_for_which_nobody_can_sleep_is_wrong_usage() -> None:
     assert "--interval" in call("top", "--interval", "1e12").stderr
+
+
+def test_status_says_for_how_many_messages_it_was_told_no_address(daemon: Daemon) -> None:
+    waiting = [{"broker": "rabbit", "address": f"there-{number}", "pending": 1} for number in range(1_000)]
+    daemon.on("GET /api/v1/status", STATUS | {"pending": 51_000, "by_address": waiting}, STATUS | {"pending": 1_000, "by_address": waiting})
+
+    assert "\nof the first 1,000 addresses by name; 50,000 messages are for others\n" in call("status").stdout
+    assert "are for others" not in call("status").stdout
