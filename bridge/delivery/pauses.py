@@ -50,5 +50,5 @@ class Pauses:
 def _kept(file: Path) -> set[str]:
     try:
         return set(msgspec.json.decode(file.read_bytes(), type=list[str]))
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # no JSON, no such list, or no UTF-8
         raise StoreError(f"{file} does not tell which routes are paused ({error}): write them there as a JSON list, [] for none") from error

@@ -45,7 +45,7 @@ def read(root: Path, bridge: str) -> Mark | None:
     """None where there is none, or it is not ours."""
     try:
         return msgspec.json.decode(parquet.mark_of(root, bridge).read_bytes(), type=Mark)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError):  # ValueError: no JSON, no mark, or no UTF-8
         return None
 
 

@@ -78,6 +78,8 @@ def test_the_highest_number_is_that_of_a_bridges_own_files_or_of_its_mark(tmp_pa
     (tmp_path / "_reach").mkdir()
     (tmp_path / "_reach" / "north.json").write_text("half of a mar")
     assert ledger_files.highest(tmp_path, "north") == 40
+    (tmp_path / "_reach" / "north.json").write_bytes(b'{"bridge": "\xff"}')
+    assert ledger_files.highest(tmp_path, "north") == 40
     (tmp_path / "_reach" / "north.json").write_text(json.dumps({"bridge": "north", "sequence": 55, "at_ms": 1}))
     assert ledger_files.highest(tmp_path, "north") == 55
 

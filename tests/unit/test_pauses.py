@@ -57,10 +57,10 @@ def test_a_pause_that_cannot_be_kept_does_not_happen_and_neither_does_a_resume(t
     assert told == []
 
 
-@pytest.mark.parametrize("text", ["", "orders", '{"orders": true}', "[1]"])
-def test_a_file_that_tells_nothing_is_named_with_what_to_do(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [b"", b"orders", b'{"orders": true}', b"[1]", b'["\xff"]'])
+def test_a_file_that_tells_nothing_is_named_with_what_to_do(tmp_path: Path, text: bytes) -> None:
     """Somebody has edited it, or restored it from a backup that was cut off: to publish what was paused would be a guess."""
-    (tmp_path / "paused.json").write_text(text)
+    (tmp_path / "paused.json").write_bytes(text)
 
     with pytest.raises(StoreError, match=r"paused\.json does not tell .*write them there as a JSON list, \[\] for none"):
         Pauses(tmp_path / "paused.json", lambda: None)
