@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from ..config import Logs
 from ..logs import configure
@@ -34,7 +35,7 @@ def demo(*, faults: bool = False) -> int:
     console = Console()
     why_not = proof.unavailable()
     if faults and why_not:
-        console.print(f"[red]✗ the faults are there for the audit to find, and it cannot run: {why_not}", soft_wrap=True)
+        console.print(f"[red]✗ the faults are there for the audit to find, and it cannot run: {escape(why_not)}", soft_wrap=True)
         return 1
     folder = Path(tempfile.mkdtemp(prefix="delaybridge-demo-"))
     keep = False
@@ -42,7 +43,7 @@ def demo(*, faults: bool = False) -> int:
         run = Demo(folder, console, Faults() if faults else None)
         sound = run.run()
         if why_not:
-            console.print(f"[yellow]-[/] the audit was left out: {why_not}", soft_wrap=True)
+            console.print(f"[yellow]-[/] the audit was left out: {escape(why_not)}", soft_wrap=True)
         elif run.ended:
             audit = proof.prove(folder, run.window, run.planted, console)
             sound, keep = sound and audit.sound, audit.report

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from . import books, tables
@@ -68,7 +69,7 @@ def prove(folder: Path, window: tuple[int, int], planted: Sequence[Planted] | No
     done = _audit(folder, window, console)
     if not done.stdout or done.returncode == CANNOT_SAY:
         told = _why(done)
-        console.print(f"[red]✗ the audit says nothing certain: {told}", soft_wrap=True, highlight=False)
+        console.print(f"[red]✗ the audit says nothing certain: {escape(told)}", soft_wrap=True, highlight=False)
         return Proof(sound=False, report=False)
     report = json.loads(done.stdout)
     found = _findings(report)

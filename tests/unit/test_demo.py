@@ -103,6 +103,13 @@ def test_without_java_the_faults_are_refused_before_anything_is_sent(
     assert "there is no Java in JAVA_HOME" in capsys.readouterr().out
 
 
+def test_what_to_install_for_the_audit_is_told_in_full(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    assert demo.demo(faults=True) == 1
+    assert "pip install 'delaybridge[spark]'" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("verdict", "exit_code"), [("clean", 0), ("discrepancies", 1)])
 def test_a_report_that_was_named_stays_also_where_the_audit_found_what_it_should_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, exit_code: int
