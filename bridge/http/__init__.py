@@ -43,7 +43,10 @@ BODY_SECONDS = 30
 CONNECTIONS = 64
 """Connections at once; more are answered 503."""
 PROBES = 4
-"""Threads reserved for each probe: if all others wait for messages in flight, the bridge is still alive, and must not be restarted."""
+"""Threads reserved for each probe, for metrics and for the status: if all others wait for messages in flight or for a broker, the bridge is still alive.
+
+It must not be restarted, nor look as if it were down just when somebody wants to see what is wrong.
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +70,7 @@ def create_app(api: Api, token: str | None, *, loopback: bool) -> ASGIApp:
 
 
 def _route(endpoint: Endpoint, api: Api) -> Route:
-    threads = anyio.CapacityLimiter(PROBES) if endpoint.probe else None
+    threads = anyio.CapacityLimiter(PROBES) if endpoint.probe or endpoint.reserved else None
 
     async def serve(request: Request) -> Response:
         body = await _body(request, endpoint.body_limit) if endpoint.asks and endpoint.method != "GET" else b""

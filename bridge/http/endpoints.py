@@ -56,6 +56,7 @@ class Endpoint:
     answers     the shape of a successful answer; of one line of it where `media` is ndjson; None where it is no JSON
     errors      the statuses that it may answer with beside those of every endpoint (400, 401, 403, 503)
     probe       no token is needed without a query, and 503 bears the same shape as 200
+    reserved    it has threads of its own, and is answered while all others wait for a broker or for what is in flight; as each probe has
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -67,6 +68,7 @@ class Endpoint:
     errors: tuple[int, ...] = ()
     media: str = JSON
     probe: bool = False
+    reserved: bool = False
     body_limit: int = SMALL
 
 
@@ -216,8 +218,8 @@ ENDPOINTS = (
     Endpoint(method="GET", path="/livez", handler=livez, answers=shapes.Alive, probe=True),
     Endpoint(method="GET", path="/healthz", handler=livez, answers=shapes.Alive, probe=True),
     Endpoint(method="GET", path="/readyz", handler=readyz, asks=shapes.ReadyQuery, answers=shapes.Ready, probe=True),
-    Endpoint(method="GET", path="/metrics", handler=metrics, media="text/plain"),
-    Endpoint(method="GET", path="/api/v1/status", handler=status, answers=Status),
+    Endpoint(method="GET", path="/metrics", handler=metrics, media="text/plain", reserved=True),
+    Endpoint(method="GET", path="/api/v1/status", handler=status, answers=Status, reserved=True),
     Endpoint(method="GET", path=_M, handler=list_messages, asks=shapes.MessagesQuery, answers=shapes.MessagePage, errors=(404, 501)),
     Endpoint(
         method="POST", path=_M, handler=send_message, asks=shapes.SendRequest, answers=shapes.Done, status=202,

@@ -344,8 +344,8 @@ class Waiting(FakeControl):
         return super().cancel(id)
 
 
-def test_probes_are_answered_while_all_who_cancel_wait_for_what_is_in_flight() -> None:
-    """Else the bridge is restarted just while a destination is slow to confirm."""
+def test_probes_and_metrics_are_answered_while_all_who_cancel_wait_for_what_is_in_flight() -> None:
+    """Else the bridge is restarted, or an alert says that it is down, just while a destination is slow to confirm."""
     control = Waiting()
     with serving(control, Http(port=0)) as (server, client), ThreadPoolExecutor(45) as pool:
         try:
@@ -353,7 +353,7 @@ def test_probes_are_answered_while_all_who_cancel_wait_for_what_is_in_flight() -
                 pool.submit(httpx.post, f"{server.url}/api/v1/messages/a/cancel", trust_env=False, timeout=30)
             for _ in range(40):  # as many threads as anyio gives to all
                 assert control.waiting_now.acquire(timeout=30)
-            assert [client.get(probe, timeout=5).status_code for probe in PROBES] == [200, 200, 200]
+            assert [client.get(path, timeout=5).status_code for path in (*PROBES, "/metrics", "/api/v1/status")] == [200] * 5
         finally:
             control.over.set()
 
