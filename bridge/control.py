@@ -323,7 +323,7 @@ class Control:
         raise NotKnownError(f"there is no route {name!r}; the routes are: {', '.join(route.name for route in self.config.routes)}")
 
     @contextmanager
-    def observe(self, broker: str, address: str) -> Iterator[Iterator[Sequence[Received]]]:
+    def observe(self, broker: str, address: str, *, take: bool) -> Iterator[Iterator[Sequence[Received]]]:
         """See `views.ControlPort`."""
         if broker not in self.config.brokers:
             raise NotKnownError(f"there is no broker {broker!r}; the brokers are: {', '.join(self.config.brokers)}")
@@ -331,6 +331,12 @@ class Control:
         adapter = plugins.adapter(section.type)
         if not isinstance(adapter, Observable):
             raise NotPossibleError(f"a {section.type} broker cannot be observed")
+        copied = plugins.traits(section.type).copied
+        if not take and not address.startswith(copied):
+            raise NotPossibleError(
+                f"{address!r} is a queue: its messages would be taken away for good, before their consumers. "
+                f"Say take=true if that is meant, or observe {copied}..., which gives copies"
+            )
         tap = adapter.tap(section.options, address)
         tap.connect()
         try:

@@ -243,8 +243,10 @@ class ControlPort(Protocol):
         """
         ...
 
-    def observe(self, broker: str, address: str) -> AbstractContextManager[Iterator[Sequence[Received]]]:
+    def observe(self, broker: str, address: str, *, take: bool) -> AbstractContextManager[Iterator[Sequence[Received]]]:
         """Copies of what arrives at a destination from now on, for as long as the context is open, driven by one thread.
+
+        Where there are no copies, the messages themselves, with `take` only.
 
         The iterator gives an empty batch where nothing came for about a second, and ends when the daemon stops. Entering raises
         NotKnownError, NotPossibleError and AdapterError.

@@ -152,8 +152,8 @@ class FakeControl:
         self.sent.append((route, message, address))
 
     @contextmanager
-    def observe(self, broker: str, address: str) -> Iterator[Iterator[Sequence[Received]]]:
-        self._ask("observe", broker, address)
+    def observe(self, broker: str, address: str, *, take: bool) -> Iterator[Iterator[Sequence[Received]]]:
+        self._ask("observe", broker, address, take)
         if broker != "rabbit":
             raise NotKnownError(f"there is no broker {broker!r}")
         self.observing += 1

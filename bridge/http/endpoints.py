@@ -170,7 +170,7 @@ def resume_route(api: Api, name: str) -> shapes.Done:
 
 
 def observe(api: Api, asked: shapes.ObserveQuery) -> Response:
-    """What arrives at a destination from now on, one JSON object a line; from a queue of RabbitMQ or ActiveMQ taken away for good.
+    """What arrives at a destination from now on, one JSON object a line; from a queue of RabbitMQ or ActiveMQ taken away for good, with `take` only.
 
     It ends when the client goes away or the daemon stops.
     """

@@ -199,10 +199,11 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
 
 
 class ObserveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A destination to listen at."""
+    """A destination to listen at. `take`: at a queue of RabbitMQ or ActiveMQ, take its messages away for good."""
 
     broker: str
     address: str
+    take: bool = False
 
 
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -140,7 +140,7 @@ class Streams:
 def deliveries(control: ControlPort, asked: ObserveQuery, clock: Clock, emit: Emit) -> None:
     """One JSON object for each message that arrives, until the client goes away or the daemon stops."""
     encoder = msgspec.json.Encoder()
-    with control.observe(asked.broker, asked.address) as batches:
+    with control.observe(asked.broker, asked.address, take=asked.take) as batches:
         emit(b"")
         for batch in batches:
             at = clock()

@@ -148,6 +148,24 @@ def test_what_names_no_destination_is_refused_where_its_broker_would_name_none(
     engine.store.close()
 
 
+def test_a_queue_is_emptied_by_an_observation_only_where_somebody_says_so(tmp_path: Path) -> None:
+    brokers = {"rabbit": {"type": "rabbitmq", "url": "amqp://127.0.0.1:1"}}
+    routes = [{"name": "r", "from": {"broker": "rabbit", "queue": "in"}, "to": {"broker": "rabbit"}}]
+    config = Config.model_validate({"store": {"path": tmp_path}, "brokers": brokers, "routes": routes})
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+
+    def observed(address: str, *, take: bool) -> None:
+        with engine.control.observe("rabbit", address, take=take):
+            pass
+
+    with pytest.raises(NotPossibleError, match=r"taken away for good.*Say take=true if that is meant, or observe /exchanges/"):
+        observed("/queues/billing", take=False)
+    for address, take in (("/queues/billing", True), ("/exchanges/orders/eu", False)):
+        with pytest.raises(NotConnected):  # it is tried
+            observed(address, take=take)
+    engine.store.close()
+
+
 def test_a_destination_that_waits_for_resume_has_no_next_try(engine: Engine) -> None:
     (lane,) = engine.lanes.values()
     lane.lane.holds.pause("orders")

@@ -52,9 +52,9 @@ class Endless(FakeControl):
             yield [Received(message(b"tick"), "orders", b"t")]
 
     @contextmanager
-    def observe(self, broker: str, address: str) -> Iterator[Iterator[Sequence[Received]]]:
+    def observe(self, broker: str, address: str, *, take: bool) -> Iterator[Iterator[Sequence[Received]]]:
         try:
-            with super().observe(broker, address):
+            with super().observe(broker, address, take=take):
                 yield self._arrive()
         finally:
             self.closed.set()
