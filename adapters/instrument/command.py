@@ -39,7 +39,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def environment(suffix: str, ingress: str) -> dict[str, str]:
     """The environment of this process, in which Python begins with `startup/sitecustomize.py`."""
-    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(STARTUP)]
+    before = os.environ.get("PYTHONPATH")
+    others = [path for path in before.split(os.pathsep) if path != str(STARTUP)] if before else []  # an empty one is the current folder
     return {**os.environ, SUFFIX: suffix, INGRESS: ingress, "PYTHONPATH": os.pathsep.join([str(STARTUP), *others])}
 
 

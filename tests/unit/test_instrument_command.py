@@ -128,6 +128,13 @@ def test_nothing_is_left_on_the_path(tmp_path: Path) -> None:
     assert printed(sys.executable, tmp_path / "app.py") == "[]"
 
 
+def test_an_empty_entry_of_the_path_is_still_the_current_folder(tmp_path: Path) -> None:
+    """As `PYTHONPATH=$PYTHONPATH:/srv/lib` leaves it where there was none before."""
+    (tmp_path / "app.py").write_text("import os, sys; print(os.getcwd() in sys.path)")
+    assert printed(sys.executable, tmp_path / "app.py", PYTHONPATH=f"{os.pathsep}/srv/lib") == "True"
+    assert printed(sys.executable, tmp_path / "app.py", PYTHONPATH="") == "False"
+
+
 def test_a_python_without_delaybridge_runs_and_says_that_it_diverts_nothing(tmp_path: Path) -> None:
     venv.create(tmp_path / "other", with_pip=False)
     done = run(tmp_path / "other" / "bin" / "python", "-c", "print(1)")
