@@ -42,6 +42,7 @@ DELAY_NAMES = frozenset(spelling for dialect in DIALECTS for name in (*dialect.a
 """The headers with which a message asks the bridge for something: what an intercepting broker has to match."""
 
 _OF_IDS = frozenset(spelling for name in (ID, OCCURRENCE) for spelling in _spellings(name))
+_OF_DELIVERIES = frozenset(spelling for name in (ID, OCCURRENCE, DUE) for spelling in _spellings(name))
 
 _LENGTH = struct.Struct(">I")
 _NUMBERS = struct.Struct(f">{len(OCCURRENCE) + 2}sq{len(DUE) + 2}sq")
@@ -69,6 +70,17 @@ def delivered(table: bytes, id: str, occurrence: int, due: int) -> bytes:  # noq
     """A delivered message's table: what `read` left, and the three delivery headers."""
     raw = id.encode()
     return b"".join((table, _HEAD_ID, _LENGTH.pack(len(raw)), raw, _NUMBERS.pack(_HEAD_OCCURRENCE, occurrence, _HEAD_DUE, due)))
+
+
+def undelivered(table: bytes) -> bytes:
+    """A table as it came, less what `delivered` adds, so that nothing stands there twice; an id that cannot be read stays, to be looked at."""
+    try:
+        found = named(table, _OF_DELIVERIES)
+    except MalformedTableError:
+        return table
+    present = {_CANONICAL[field.name] for field in found}
+    kept = () if OCCURRENCE in present or chosen_id(table) else (ID,)
+    return without(table, [field for field in found if _CANONICAL[field.name] not in kept])
 
 
 def chosen_id(table: bytes) -> str:

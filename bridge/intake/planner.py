@@ -136,7 +136,10 @@ class Planner:
         table = received.message.headers
         record = self._record(received, table, Schedule(due=now), received.address, now, headers.chosen_id(table), "refused", dialect)
         address = None if headers.REASON in table else self.route.dead_letter
-        return Refuse(record, reason, detail, carrier(record, address, now, reason, detail) if address else None)
+        if not address:
+            return Refuse(record, reason, detail)
+        bare = replace(record, message=replace(record.message, headers=headers.undelivered(table)))
+        return Refuse(record, reason, detail, carrier(bare, address, now, reason, detail))
 
     def plan_again(self, refused: DeadLetter, now: int) -> Change:
         """What a message on the shelf, kept as it came, asks for under the rules in force now. It did not come round: its hops begin anew.

@@ -156,6 +156,38 @@ def test_a_dead_letter_address_gets_the_message_with_its_reason() -> None:
     assert (headers["tenant"], headers["x-delay"], headers["x-delay-reason"]) == ("a", "soon", "bad_duration")
 
 
+@pytest.mark.parametrize("spelled", ["x-delay-{}", "x_delay_{}"])
+def test_a_dead_letter_bears_its_own_id_and_occurrence_once_whatever_delivery_it_was_before(spelled: str) -> None:
+    """A consumer sent a delivered message again, with a delay that cannot be read; its reader may take the first of two headers, or the last."""
+    before: dict[str, Value] = {
+        spelled.format("id"): "before",
+        spelled.format("occurrence"): 3,
+        spelled.format("due"): NOW - 1,
+        "tenant": "a",
+    }
+    planner = Planner(_route(dead_letter="dead"), Limits())
+    forward = _refused(planner.plan(_received(before | {"x-delay": "soon"}, "/queues/a"), NOW)).forward
+    assert forward is not None
+    arrived = headers.delivered(forward.message.headers, "of the bridge", 1, NOW)
+
+    assert [field.name for field in tables.fields(arrived)] == [
+        b"tenant", b"x-delay", b"x-delay-reason", b"x-delay-detail", b"x-delay-id", b"x-delay-occurrence", b"x-delay-due",
+    ]  # fmt: skip
+
+
+def test_a_dead_letter_bears_its_producers_id_once_or_the_one_that_cannot_be_read_as_well() -> None:
+    def ids(chosen: str) -> list[Value]:
+        refused = _refused(
+            Planner(_route(dead_letter="dead"), Limits()).plan(_received({"x-delay-id": chosen, "x-delay": "soon"}, "/queues/a"), NOW)
+        )
+        assert refused.forward is not None
+        arrived = headers.delivered(refused.forward.message.headers, refused.forward.id or "of the bridge", 1, NOW)
+        return [tables.value_of(field) for field in tables.fields(arrived) if field.name == b"x-delay-id"]
+
+    assert ids("order-17") == ["order-17"]
+    assert ids("a\tb") == ["a\tb", "of the bridge"]
+
+
 def test_a_dead_letter_that_comes_back_and_is_refused_again_does_not_go_round() -> None:
     planner = Planner(_route(dead_letter="dead"), Limits())
     first = _refused(planner.plan(_received({"x-delay": "soon"}, "/queues/a"), NOW)).forward
