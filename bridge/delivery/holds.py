@@ -99,6 +99,10 @@ class Holds:
         """Hold an address that did not fail, for a while: its confirms do not come."""
         self._plan(address, self.addresses.setdefault(address, Hold(0, "slow", until, until)), until)
 
+    def wait(self, address: str, until: int) -> None:
+        """Try a held address no sooner than that, whatever it was held for."""
+        self._plan(address, self.addresses[address], until)
+
     def turn(self, address: str) -> None:
         """Let the other addresses go before this one the next time."""
         if (hold := self._open.pop(address, None)) is not None:

@@ -164,7 +164,7 @@ class Lane:
             share = 1 if hold.probing else (room + 1) // 2  # the other half is for what falls due
             if self._catch_up(address, share, now, publish):
                 self.holds.turn(address)
-            elif not hold.in_flight:
+            elif not hold.in_flight and hold.retry_at <= now:
                 self.holds.free(address)
                 if hold.told and not hold.probing:  # else what was behind it has been given up
                     log.info("destination_free", lane=self.name, address=address)
@@ -174,12 +174,23 @@ class Lane:
         sent = 0
         while sent < share and (space := self._room()[1]) > 0 and not (self._stuck and self._crowds(address)):
             limit = min(share - sent, self.settings.batch)
-            batch = self.store.due(self.name, now, limit, space, held=address)
+            batch = self._held_batch(address, limit, space, now)
             behind = self._dispatch(batch, now, publish, address) if batch else 0
             sent += len(batch)
             if len(batch) < limit or behind == len(batch):
                 break
         return sent
+
+    def _held_batch(self, address: str, limit: int, space: int, now: int) -> Sequence[Due]:
+        """The next of what is held there, and due: where the clock was set back meanwhile, some is not, and is looked at again each second, at the latest."""
+        batch = self.store.due(self.name, now, limit, space, held=address)
+        early = [each for each in batch if each.record.schedule.due > now]
+        if not early:
+            return batch
+        self.store.put_back([each.key for each in early])
+        again = min(now + self.settings.slow_after, *(each.record.schedule.due for each in early))
+        self.holds.wait(address, again)
+        return [each for each in batch if each.record.schedule.due <= now]
 
     def _room(self) -> tuple[int, int]:
         """How many more messages, and bytes, may be in flight."""

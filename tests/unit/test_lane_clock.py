@@ -71,7 +71,7 @@ def test_nothing_is_told_to_have_been_delivered_early_when_the_clock_is_set_back
 
 
 def test_a_held_destination_is_tried_again_soon_after_the_clock_was_set_back(bench: Bench) -> None:
-    bench.put("order-1", T0 + HOUR, now=T0 + HOUR)
+    bench.put("order-1", T0, now=T0)
     bench.tick(T0 + HOUR)
     bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
     bench.tick(T0 + HOUR)
@@ -79,6 +79,24 @@ def test_a_held_destination_is_tried_again_soon_after_the_clock_was_set_back(ben
     bench.tick(T0)
 
     assert bench.deliver(T0 + 2000) == ["order-1"]
+
+
+def test_what_is_held_waits_until_it_is_due_again_after_the_clock_was_set_back(bench: Bench) -> None:
+    bench.put("order-1", T0, now=T0)
+    bench.put("order-2", T0 + HOUR, now=T0)
+    bench.tick(T0 + HOUR)
+    bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
+    bench.tick(T0 + HOUR)
+    bench.put("order-3", T0 + 3000, now=T0)
+
+    bench.tick(T0)
+
+    assert bench.deliver(T0 + 2000) == ["order-1"]
+    bench.tick(T0 + 3000)
+    assert bench.deliver(T0 + 4000) == ["order-3"]
+    assert bench.deliver(T0 + HOUR - 100) == []
+    assert bench.tick(T0 + HOUR - 90) == 90
+    assert bench.deliver(T0 + HOUR) == ["order-2"]
 
 
 def test_a_stuck_destination_is_recognised_after_the_clock_was_set_back(bench: Bench) -> None:
