@@ -36,6 +36,7 @@ _FILE = 64 << 10
 """Bytes of a small ledger file."""
 _SLOW_SYNC_MS = 50
 """Every batch of messages waits for one sync: above this, lateness and throughput are the disk's."""
+_FREE = "free some room there"
 
 
 def findings(config: Config, client: Client, brokers: Sequence[str], *, probe: bool) -> Iterator[Finding]:
@@ -116,10 +117,8 @@ def _ledger(folder: Path) -> Finding:
             file.flush()
             return Finding(True, f"the ledger can be written in {folder}")
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         place = "set ledger.path to a directory, or to one that is to be made, in which the bridge's user may write"
-        fix = "free some room there" if full else place
-        return Finding(False, f"the ledger cannot be written in {folder}: {error.strerror}", fix)
+        return Finding(False, f"the ledger cannot be written in {folder}: {error.strerror}", _FREE if _is_full(error) else place)
 
 
 def _room(store: Store, folder: Path) -> Iterator[Finding]:
@@ -141,10 +140,15 @@ def _sync(folder: Path) -> Finding:
     try:
         times = sorted(_sync_times(folder))
     except OSError as error:
-        return Finding(False, f"cannot write in {folder}: {error.strerror}", "let the bridge's user write there, or set store.path")
+        place = "let the bridge's user write there, or set store.path"
+        return Finding(False, f"cannot write in {folder}: {error.strerror}", _FREE if _is_full(error) else place)
     median = statistics.median(times)
     text = f"the disk of the store syncs in {median:.1f} ms (slowest of {_SYNCS}: {times[-1]:.1f} ms)"
     return Finding(median <= _SLOW_SYNC_MS, text, "put store.path on a local solid-state disk: every batch of messages waits for one sync")
+
+
+def _is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _sync_times(folder: Path) -> Iterator[float]:

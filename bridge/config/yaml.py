@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Key = tuple[str | int, ...]
-_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}|\$\{")
+_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::(-?)([^}]*))?\}|\$\{")
+"""`:-` is how shells and Compose write a default, and there it stands for an empty variable, too."""
 _OTHER_BASE = re.compile(r"[+-]?0[0-9_]|.*:")
 """Of numbers: what YAML 1.1 reads as octal or sexagesimal, and hardly anybody means so."""
 _SECRET = re.compile(r"(password|passcode|passphrase|secret|token)[\"']?\s*:", re.IGNORECASE)
@@ -143,13 +144,15 @@ class _Reader:
 
     def _filled(self, node: yaml.Node, key: Key) -> str:
         def fill(match: re.Match[str]) -> str:
-            name, default = match.groups()
+            name, dash, default = match.groups()
             if match[0] == "$${":
                 return "${"
             try:
                 found = self._variable(name) if name else None
             except (OSError, UnicodeDecodeError) as error:
                 return self._problem(node, key, f"{name}_FILE cannot be read: {error}")
+            if dash and not found:
+                found = None
             if found is not None or default is not None:
                 return default if found is None else found
             return self._problem(node, key, _unfilled(name))

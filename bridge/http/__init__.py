@@ -29,6 +29,8 @@ from .openapi import document
 from .streams import Streams
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
@@ -64,22 +66,27 @@ def create_app(api: Api, token: str | None, *, loopback: bool) -> ASGIApp:
     """The application, behind its guard. `loopback`: it is served on loopback only, and `Host` must say so."""
     schema = msgspec.json.encode(document(ENDPOINTS, version("delaybridge")))
     described = Route(OPENAPI, lambda _: Response(schema, media_type=JSON), methods=["GET"])
-    app = Starlette(routes=[described, *(_route(endpoint, api) for endpoint in ENDPOINTS)], exception_handlers=HANDLERS)
+    paths = dict.fromkeys(endpoint.path for endpoint in ENDPOINTS)
+    routes = [_route(path, {each.method: each for each in ENDPOINTS if each.path == path}, api) for path in paths]
+    app = Starlette(routes=[described, *routes], exception_handlers=HANDLERS)
     app.router.redirect_slashes = False
     return Guard(app, token, frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.probe), loopback=loopback)
 
 
-def _route(endpoint: Endpoint, api: Api) -> Route:
-    threads = anyio.CapacityLimiter(PROBES) if endpoint.probe or endpoint.reserved else None
+def _route(path: str, endpoints: Mapping[str, Endpoint], api: Api) -> Route:
+    """All methods of a path, so that the answer to another one names them (RFC 9110, `Allow`)."""
+    reserved = any(endpoint.probe or endpoint.reserved for endpoint in endpoints.values())
+    threads = anyio.CapacityLimiter(PROBES) if reserved else None
 
     async def serve(request: Request) -> Response:
+        endpoint = endpoints["GET" if request.method == "HEAD" else request.method]
         body = await _body(request, endpoint.body_limit) if endpoint.asks and endpoint.method != "GET" else b""
         answer = await anyio.to_thread.run_sync(_answer, endpoint, api, request, body, limiter=threads)
         if endpoint.method != "GET":
             log.info("api_call", call=endpoint.handler.__name__, client=request.client and request.client.host, **request.path_params)
         return answer
 
-    return Route(endpoint.path, serve, methods=[endpoint.method])
+    return Route(path, serve, methods=list(endpoints))
 
 
 def _answer(endpoint: Endpoint, api: Api, request: Request, body: bytes) -> Response:

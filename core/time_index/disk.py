@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from ..store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -13,6 +16,14 @@ if TYPE_CHECKING:
 
 _MEASURED_EVERY = 1.0  # s: a look at all of a large store's files takes milliseconds, 20 for 5,000 of them
 _BLOCK = 512  # what `st_blocks` counts, whatever the file system
+
+
+def free_on_disk(folder: Path) -> int:
+    """Bytes that its file system has left. Raises StoreError where somebody has moved or deleted it."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}") from error
 
 
 def files(folder: Path) -> Iterator[os.stat_result]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from .access import Access
 from .control import Control
 from .database import ROOM_TO_OPEN, translated
 from .delivery import Delivery
-from .disk import Disk, Quota, files
+from .disk import Disk, Quota, files, free_on_disk
 from .intake import Intake, encoded
 from .listing import Listing
 from .migration import Migration
@@ -68,7 +68,7 @@ class TimeIndex:
         except StoreFull:  # what is in the log is written to tables now
             (self.path / _RESERVE).unlink(missing_ok=True)
             self._db, watermark = opened(self.path / "db")
-        free = free_bytes or (lambda: shutil.disk_usage(self.path).free)
+        free = free_bytes or partial(free_on_disk, self.path)
         self._quota = Quota(self.path, max_bytes, free) if max_bytes is not None else None
         self._disk = Disk(self.path / _RESERVE, reserve_bytes, min_free_disk, self._quota.free_bytes if self._quota else free)
         try:

@@ -277,6 +277,27 @@ def test_a_variable_that_is_not_set_is_told_once_with_the_ways_out(file: Path) -
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "name"),
+    [
+        ("${T:plain}", None, "plain"),
+        ("${T:plain}", "set", "set"),
+        ("a${T:plain}", "", "a"),
+        ("${T:-plain}", None, "plain"),
+        ("${T:-plain}", "set", "set"),
+        ("${T:-plain}", "", "plain"),
+    ],
+)
+def test_a_default_may_be_written_as_in_shells(
+    file: Path, monkeypatch: pytest.MonkeyPatch, text: str, value: str | None, name: str
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("T", value)
+    file.write_text(SMALL + f'bridge: "{text}"\n')
+
+    assert load(file).bridge == name
+
+
 def test_the_environment_goes_before_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELAYBRIDGE__HTTP__PORT", "9001")
     monkeypatch.setenv("DELAYBRIDGE__BROKERS__HERE__CAPACITY", "7")

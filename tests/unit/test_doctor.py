@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -303,6 +305,19 @@ def test_messages_for_a_broker_that_is_not_in_the_configuration_are_told(tmp_pat
     assert [each.what for each in found if not each.ok and "wait for" in each.what] == [
         "messages wait for a broker 'old', which the daemon's configuration does not name"
     ]
+
+
+@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some room there"), (errno.EACCES, "let the bridge's user write there")])
+def test_a_store_that_cannot_be_written_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fix: str) -> None:
+    def failing(_: Path) -> list[float]:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(doctor, "_sync_times", failing)
+
+    found = doctor._sync(tmp_path)
+
+    assert (found.ok, found.what) == (False, f"cannot write in {tmp_path}: {os.strerror(number)}")
+    assert found.fix.startswith(fix)
 
 
 @pytest.mark.usefixtures("asked")

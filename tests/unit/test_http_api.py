@@ -334,6 +334,11 @@ def test_unknown_paths_and_methods_have_the_one_error_shape(client: httpx.Client
     assert error_of(client.post("/api/v1/status"), 405)["code"] == "method_not_allowed"
 
 
+def test_a_method_that_is_not_allowed_is_told_all_that_are(client: httpx.Client) -> None:
+    allowed = client.put("/api/v1/messages").headers["allow"]
+    assert set(allowed.split(", ")) == {"GET", "HEAD", "POST"}
+
+
 def test_headers_of_every_wire_type_are_shown() -> None:
     """A timestamp, a decimal and a nested table show as the bytes they are; nothing of a readable table is left out."""
     table = b"\x01tT" + bytes(8) + b"\x01dD" + bytes(5) + fields.entry("s", "x") + b"\x01\xffV"

@@ -122,6 +122,15 @@ def test_intake_stops_below_the_limit_and_begins_again_a_quarter_above_it(tmp_pa
     index.close()
 
 
+def test_a_store_whose_directory_somebody_has_moved_says_so(tmp_path: Path) -> None:
+    index = TimeIndex(tmp_path / "store", bridge="b", min_free_disk=100)
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+
+    with pytest.raises(StoreError, match="store: No such file or directory"):
+        index.room()
+    index.close()
+
+
 def test_the_reserve_holds_real_blocks_until_a_write_finds_none(tmp_path: Path) -> None:
     """Given up earlier, its room would be taken by whatever else fills the disk."""
     free = 10 * MIB
