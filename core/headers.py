@@ -102,7 +102,7 @@ def _plan(headers: bytes, found: list[Field], by_name: Headers, now: int, limits
     id_ = _chosen_id(by_name)
     to = _name(by_name[TO], Reason.BAD_DESTINATION, 512) if TO in by_name else ""
     if wanted is None or wanted.due is None:
-        return _undelayed(headers, found, by_name, asked, id_, to)
+        return _undelayed(headers, found, by_name, asked, id_, to, now)
     left = without(headers, found) + b"".join(each.left for each in asked)
     return Request(schedule=_schedule(wanted, wanted.due, by_name, now, limits), dialect=wanted.dialect, headers=left, id=id_, to=to)
 
@@ -125,26 +125,39 @@ def _asked(by_name: Headers, now: int, limits: Limits) -> list[Asked]:
     return asked
 
 
-def _undelayed(headers: bytes, found: list[Field], by_name: Headers, asked: list[Asked], id_: str, to: str) -> PassThrough:
-    """A numeric `x-delay` that asks for no delay stays as it was: the plugin leaves it, and a negated one marks a delivered message."""
+def _undelayed(headers: bytes, found: list[Field], by_name: Headers, asked: list[Asked], id_: str, to: str, now: int) -> PassThrough:
+    """A numeric `x-delay` that asks for no delay stays as it was: the plugin leaves it, and a negated one marks a delivered message.
+
+    It is due now, so its end must not have passed.
+    """
     alone = next((name for name in _MODIFIERS if name in by_name), None)
     if alone is not None and not asked:
         raise Refusal(Reason.INCOMPLETE_SCHEDULE, f"{alone.decode()} goes with a delay header")
+    dialect = asked[0].dialect if asked else ""
+    _ends(by_name, now, dialect)
+    _misfire(by_name.get(MISFIRE))
     kept = by_name.get(own.DELAY) if any(each.dialect == rabbitmq.NAME for each in asked) else None
     removed = [field for field in found if field is not kept]
-    return PassThrough(headers=without(headers, removed), dialect=asked[0].dialect if asked else "", id=id_, to=to)
+    return PassThrough(headers=without(headers, removed), dialect=dialect, id=id_, to=to)
 
 
 def _schedule(wanted: Asked, due: int, by_name: Headers, now: int, limits: Limits) -> Schedule:
-    """An end beyond the year 9999 is cut to the end of that year: nothing is due later, and an export's columns do not hold every number."""
     if due - now > limits.max_delay:
         raise Refusal(Reason.DELAY_TOO_LONG, f"due in {due - now} ms, more than {limits.max_delay} ms from now", wanted.dialect)
     if TIMEZONE in by_name and (wanted.recurrence is None or not wanted.recurrence.cron):
         raise Refusal(Reason.INCOMPLETE_SCHEDULE, "x-delay-timezone goes with a cron", wanted.dialect)
-    ends = min(own.own_instant(by_name[ENDS]), LATEST_INSTANT) if ENDS in by_name else None
-    if ends is not None and due > ends:
-        raise Refusal(Reason.ENDS_BEFORE_DUE, f"x-delay-ends lies {due - ends} ms before the first delivery", wanted.dialect)
+    ends = _ends(by_name, due, wanted.dialect)
     return Schedule(due=due, recurrence=wanted.recurrence, ends=ends, misfire=_misfire(by_name.get(MISFIRE)))
+
+
+def _ends(by_name: Headers, due: int, dialect: str) -> int | None:
+    """An end beyond the year 9999 is cut to the end of that year: nothing is due later, and an export's columns do not hold every number."""
+    if ENDS not in by_name:
+        return None
+    ends = min(own.own_instant(by_name[ENDS]), LATEST_INSTANT)
+    if due > ends:
+        raise Refusal(Reason.ENDS_BEFORE_DUE, f"x-delay-ends lies {due - ends} ms before the first delivery", dialect)
+    return ends
 
 
 def _misfire(field: Field | None) -> Misfire:

@@ -187,6 +187,11 @@ class TestModifiers:
     def test_an_end_before_the_first_delivery_is_refused(self) -> None:
         assert refused(("x-delay", 1000), ("x-delay-ends", NOW + 999)) == "ends_before_due"
 
+    def test_what_asks_for_no_delay_is_due_now_and_its_modifiers_are_read(self) -> None:
+        assert refused(("x-delay", 0), ("x-delay-ends", NOW - 1)) == "ends_before_due"
+        assert refused(("DelaySeconds", 0), ("x-delay-misfire", "never")) == "bad_misfire"
+        passed(("x-delay", 0), ("x-delay-ends", NOW), ("x-delay-misfire", "skip"))
+
     @pytest.mark.parametrize("ends", [LATEST_INSTANT + 1, 2**63 - 1, "9999999999999999999"])
     def test_an_end_beyond_the_calendar_is_the_calendars(self, ends: int | str) -> None:
         """As some clients say "never". An export holds no larger number than 2**63 - 1, and no date beyond the year 9999."""
