@@ -114,7 +114,9 @@ class KafkaExchange:
         with translated():
             configs = options.client("mover") | {"request_timeout_ms": int(limit * 500)}
         transactions = {"transactional_id": markers.name, "transaction_timeout_ms": int(limit * 1000)}
-        return Transactor(configs, options.connection_timeout, limit, transactions, readers, markers, leaves_doubt=leaves_doubt)
+        return Transactor(
+            configs, options.connection_timeout, limit, transactions, readers, markers, leaves_doubt=leaves_doubt, renewed=options.renewed
+        )
 
 
 def _tell(doubtful: Iterable[tuple[Pending, LevelRecord]], error: NotConnected | None) -> None:

@@ -44,7 +44,7 @@ class KafkaLog:
     def connect(self, place: int) -> int:
         """See base.Log."""
         self._disconnect()
-        caught = Caught()
+        caught = Caught(renewed=self._options.renewed)
         with caught.opening():
             reader = _Reader(self._options, self._partition, self._suspects, caught)
             found = reader.seek(place if self._identity in ("", reader.identity) else 0)  # in another topic a place means nothing
@@ -136,7 +136,7 @@ class _Writer:
     def __init__(self, options: Kafka, partition: TopicPartition) -> None:
         self._partition = partition
         self._timeout = options.delivery_timeout
-        caught = Caught()
+        caught = Caught(renewed=options.renewed)
         with caught.opening():
             self._producer = KafkaProducer(
                 **options.client("ids"), kafka_client=caught, bootstrap_timeout_ms=int(options.connection_timeout * 1000),

@@ -134,7 +134,7 @@ class Hub:
             if poller is not None and poller.level_inbox.failed:
                 self._close(poller)
             if self._poller is None:
-                caught = Caught()
+                caught = Caught(renewed=self._options.renewed)
                 with caught.opening():
                     self._poller = self._opened(caught)
                 self._poller.start()

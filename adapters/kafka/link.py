@@ -107,11 +107,13 @@ class Caught:
     """Makes kafka-python's network client, and remembers it: where a constructor of kafka-python fails, it leaves that client's threads and sockets.
 
     It also remembers why a connection failed, which kafka-python only logs: "unable to bootstrap" does not say that a password is wrong.
-    `lost` hears of each connection that ended, on the client's thread.
+    `lost` hears of each connection that ended, on the client's thread. `renewed` gives settings for each connection that is made: a client connects to one
+    broker while it is still connected to others, and a password or certificate that it was made with may have been replaced by then.
     """
 
-    def __init__(self, lost: Callable[[], None] | None = None) -> None:
+    def __init__(self, lost: Callable[[], None] | None = None, renewed: Callable[[], dict[str, Any]] = dict) -> None:
         self._lost = lost
+        self._renewed = renewed
         self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
         self._clients: list[KafkaNetClient] = []
         self._reason: Exception | None = None
@@ -131,6 +133,7 @@ class Caught:
             connection = connection_of(*args, **kwargs)
             if connection not in self._watched:
                 self._watched.add(connection)
+                self._renew(manager, connection)
                 connection.init_future.add_errback(self._note)
                 if lost is not None:
                     connection.close_future.add_both(lambda _: lost())
@@ -143,6 +146,13 @@ class Caught:
 
         manager.get_connection = watched
         manager._build_transport = built  # noqa: SLF001 - as above
+
+    def _renew(self, manager: Any, connection: Any) -> None:
+        """Before it connects. Where a file cannot be read this moment, what is known is tried."""
+        with contextlib.suppress(OSError, UnicodeError):
+            settings = self._renewed()
+            manager.config |= settings  # those of TLS are taken from there
+            connection.config |= settings
 
     def _note(self, error: Exception) -> None:
         telling = isinstance(self._reason, _SILENCE) and not isinstance(error, _SILENCE)

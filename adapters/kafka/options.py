@@ -89,6 +89,15 @@ class Kafka(BaseModel):
             configs |= sasl(self.sasl, self.username, password_of(self) or "", self.oauth)
         return configs
 
+    def renewed(self) -> dict[str, Any]:
+        """What of `client` stands in files, read anew: for each connection that a client makes later. Raises OSError where one cannot be read."""
+        found: dict[str, Any] = {}
+        if self.tls is not None and self.tls.model_fields_set & {"ca_file", "cert_file"}:
+            found["ssl_context"] = self.tls.context()
+        if self.password_file is not None:
+            found["sasl_plain_password"] = password_of(self)
+        return found
+
     @staticmethod
     def _milliseconds(seconds: float) -> int:
         return int(seconds * 1000)

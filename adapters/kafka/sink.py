@@ -60,7 +60,13 @@ class Publisher:
     PACE = 100  # ms between two tries of a request
 
     def __init__(
-        self, configs: dict[str, Any], confirm: Confirm, timeout: float, delivery_timeout: float, lost: Callable[[], None] | None = None
+        self,
+        configs: dict[str, Any],
+        confirm: Confirm,
+        timeout: float,
+        delivery_timeout: float,
+        lost: Callable[[], None] | None = None,
+        renewed: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._confirm = confirm
         self._timeout = timeout
@@ -71,7 +77,7 @@ class Publisher:
         self._longest = 2 * delivery_timeout  # by then nothing is under way
         self._idle = max(_IDLE, self._longest)
         self._looked = time.monotonic()
-        caught = Caught(lost)
+        caught = Caught(lost, renewed)
         with caught.opening():
             self._open(caught, configs, timeout, delivery_timeout)
 
@@ -261,8 +267,11 @@ def check_topic(topic: str) -> None:
 class KafkaSink:
     """Publishes to any topic of one cluster."""
 
-    def __init__(self, configs: Callable[[], dict[str, Any]], timeout: float, delivery_timeout: float) -> None:
+    def __init__(
+        self, configs: Callable[[], dict[str, Any]], timeout: float, delivery_timeout: float, renewed: Callable[[], dict[str, Any]]
+    ) -> None:
         self._configs = configs
+        self._renewed = renewed
         self._timeout = timeout
         self._delivery_timeout = delivery_timeout
         self._publisher: Publisher | None = None
@@ -272,7 +281,7 @@ class KafkaSink:
         self.close()
         with translated():
             configs = self._configs()
-        self._publisher = Publisher(configs, confirm, self._timeout, self._delivery_timeout)
+        self._publisher = Publisher(configs, confirm, self._timeout, self._delivery_timeout, renewed=self._renewed)
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
         """See base.Sink. Never blocks. While brokers restart, outcomes stay open, for `delivery_timeout` at most."""

@@ -100,7 +100,7 @@ class KafkaSource:
     def connect(self) -> None:
         """See base.Source. A topic that is named must exist."""
         self.close()
-        caught = Caught()
+        caught = Caught(renewed=self.options.renewed)
         with caught.opening():
             poller = self._opened(caught)
         poller.start()

@@ -26,7 +26,7 @@ from .sink import Publisher
 from .transactions import Aborted, MoveDelivery, Moving, abort, ended
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
     from kafka import TopicPartition
@@ -89,6 +89,7 @@ class Transactor(Publisher):
         markers: Markers,
         *,
         leaves_doubt: bool = False,
+        renewed: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self.doubtful: list[tuple[Pending, Any]] = []
         self._leaves_doubt = leaves_doubt
@@ -105,7 +106,7 @@ class Transactor(Publisher):
         self._taken = 0
         self._broken: NotConnected | None = None
         self._stopping = False
-        super().__init__(configs, self._landed, timeout, delivery_timeout, self._doubt)
+        super().__init__(configs, self._landed, timeout, delivery_timeout, self._doubt, renewed)
         self._accumulator.on_failure = self._gave_up
         result = self._numbers.initialize_transactions()
         self._sender.wakeup()

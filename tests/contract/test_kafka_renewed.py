@@ -1,0 +1,75 @@
+"""A password that is replaced while the bridge is connected to all brokers of a cluster, and then loses one of them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.common import wait_until
+from brokers.kafka import Native, admin, create_topic
+from brokers.private import running
+from kafka.admin import UserScramCredentialUpsertion
+
+from contract.kafka_user import User, out, private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LISTENERS = {"SCRAM": "SASL_PLAINTEXT"}
+CONFIG = {
+    "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "listener.name.scram.scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+}
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Native, Native]]:
+    """Two brokers of one cluster, on which alice's password is `first`."""
+    with (
+        private(CONFIG, LISTENERS, ["SCRAM-SHA-256=[name=alice,password=first]"]) as one,
+        running(Native(CONFIG, LISTENERS, first=one)) as two,
+    ):
+        yield one, two
+
+
+def led_by(url: str) -> dict[int, str]:
+    """A topic for each of the two brokers, by the broker that leads it."""
+    found: dict[int, str] = {}
+    with contextlib.closing(admin(url)) as client:
+        for number in range(50):
+            name = f"topic-{number}"
+            create_topic(url, name)
+            (topic,) = client.describe_topics([name])
+            found.setdefault(topic["partitions"][0]["leader_id"], name)
+            if len(found) == 2:
+                break
+    return found
+
+
+def replace_password(url: str, password: str) -> None:
+    with contextlib.closing(admin(url)) as client:
+        told = client.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", "SCRAM-SHA-256", password)])
+    assert told == {"alice": None}
+
+
+def test_a_broker_that_comes_back_is_given_the_password_that_is_in_the_file_by_then(pair: tuple[Native, Native], tmp_path: Path) -> None:
+    one, two = pair
+    topics = led_by(one.url)
+    file = tmp_path / "password"
+    file.write_text("first")
+    user = User(one.url, create=False)
+    try:
+        servers = [broker.urls["SCRAM"] for broker in pair]
+        sink = user.sink(bootstrap_servers=servers, sasl="SCRAM-SHA-256", username="alice", password_file=file, delivery_timeout=15)
+        sink.publish([out("before 1", topics[1]), out("before 2", topics[2])])
+        assert set(user.words(2).values()) == {"confirmed"}
+        replace_password(one.url, "second")
+        file.write_text("second")
+        two.restart()
+        sink.publish([out("after 1", topics[1]), out("after 2", topics[2])])
+        wait_until(lambda: len(user.outcomes) == 4, "an outcome for each message", 40)
+        assert set(user.words(4).values()) == {"confirmed"}
+    finally:
+        user.close()
