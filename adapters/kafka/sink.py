@@ -162,7 +162,9 @@ class Publisher:
 
     def _enqueue(self, topic: str, partitions: list[int], messages: Sequence[Outgoing], refused: list[Outcome]) -> None:
         now = time.time_ns() // 1_000_000
-        anywhere = random.choice(partitions)  # noqa: S311 - one for all of these without a key: they share a batch
+        there = self._cluster._partitions[topic]  # noqa: SLF001 - as in _heard
+        led = [each for each in partitions if there[each].leader_id >= 0] or partitions
+        anywhere = random.choice(led)  # noqa: S311 - one for all of these without a key: they share a batch
         prepared: dict[int, list[Prepared]] = defaultdict(list)
         for outgoing in messages:
             try:
@@ -247,7 +249,7 @@ def _missing(topic: str, cluster: Any) -> BackOff:
 
 
 def _partition(message: Message, partitions: list[int], anywhere: int) -> int:
-    """The message's own partition where it exists, else by its key as Kafka's default partitioner does, else any."""
+    """The message's own partition where it exists, else by its key as Kafka's default partitioner does, else any that has a leader."""
     own = message.properties.partition
     if own is not None and own in partitions:
         return own

@@ -36,8 +36,8 @@ class Mock:
         self._cluster = ctypes.c_void_p(library.rd_kafka_mock_cluster_new(self._handle, 3))
         self.url = library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
 
-    def topic(self, name: str) -> None:
-        assert self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), 1, 3) == 0
+    def topic(self, name: str, partitions: int = 1) -> None:
+        assert self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 3) == 0
 
     def answer(self, request: int, *errors: int) -> None:
         """The next requests of a kind get these answers."""
@@ -49,7 +49,7 @@ class Mock:
         self._library.rd_kafka_mock_clear_request_errors(self._cluster, ctypes.c_int16(request))
 
     def lead(self, topic: str, broker: int) -> None:
-        """Another broker leads the topic's partition."""
+        """Another broker leads the topic's first partition; -1: none does."""
         assert self._library.rd_kafka_mock_partition_set_leader(self._cluster, topic.encode(), 0, broker) == 0
 
     def set_down(self, broker: int, down: bool) -> None:
@@ -131,6 +131,18 @@ def test_a_partition_without_a_leader_holds_its_messages_only(mock: Mock, user: 
     wait_until(lambda: -1 in {each.leader_id for each in publisher._cluster._partitions[user.topic].values()}, "the news")
     sink.publish([out("3", user.topic), out("4", other)])
     assert user.words(4, 20) == {"1": "confirmed", "2": "confirmed", "3": "refused_by_broker", "4": "confirmed"}
+
+
+def test_messages_without_a_key_go_to_partitions_that_have_a_leader(mock: Mock, user: User) -> None:
+    topic = user.topic + ".three"
+    mock.topic(topic, 3)
+    mock.lead(topic, -1)
+    sink = user.sink(delivery_timeout=2)
+    sink.publish([out("first", topic)])  # what comes before the topic is known goes to one partition
+    user.words(1)
+    for number in range(50):
+        sink.publish([out(str(number), topic)])
+    assert set(user.words(51, 20).values()) == {"confirmed"}
 
 
 @pytest.mark.parametrize("request_", [FETCH, OFFSET_COMMIT], ids=["fetch", "commit"])

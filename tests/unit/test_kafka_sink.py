@@ -28,7 +28,7 @@ class Cluster:
         self.there: set[str] = set()
         self.unauthorized_topics: set[str] = set()
         self._topics: set[str] = set()
-        self._partitions: dict[str, set[int]] = {}
+        self._partitions: dict[str, dict[int, Any]] = {}
 
     def request_update(self) -> None: ...
 
@@ -53,7 +53,7 @@ class Publishing(Publisher):
 
     def answer(self, *there: str) -> None:
         """The cluster tells of these topics, as often as it takes to believe that others are missing."""
-        self.cluster._partitions = {topic: {0} for topic in there}
+        self.cluster._partitions = {topic: {0: SimpleNamespace(leader_id=1)} for topic in there}
         for _ in range(3):
             self._heard(self.cluster)
 
