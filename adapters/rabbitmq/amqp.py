@@ -26,9 +26,15 @@ READS = "RABBITMQ_URL"
 """The environment variable from which commands read the broker's URL, with credentials."""
 
 
+_PATIENCE = 60.0
+"""Seconds of an alarm, after which whoever asks is told of it."""
+
+
 @contextlib.contextmanager
 def channel(parameters: Sequence[Parameters]) -> Iterator[BlockingChannel]:
     """A channel for the length of the `with` block. Raises NotConnected, and AdapterError where RabbitMQ closes the channel."""
+    for each in parameters:
+        each.blocked_connection_timeout = min(each.blocked_connection_timeout or _PATIENCE, _PATIENCE)
     try:
         connection = pika.BlockingConnection(parameters)
     except FOREIGN as error:

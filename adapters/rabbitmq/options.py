@@ -27,7 +27,8 @@ class RabbitMQ(BaseModel):
     `url` is one amqp(s) URL or a list of them, tried in order; `username` and `password` (or `password_file`) go before those in the URL;
     `external` logs in by the client certificate. `prefetch` messages are held in memory at most: lower it where they are large.
     `management_url` is needed by `plan`, `apply` and `doctor` only. `stamped` says that RabbitMQ writes `timestamp_in_ms` onto each message, over what a
-    producer wrote there: a delay counts from then.
+    producer wrote there: a delay counts from then. `blocked_connection_timeout` is for an alarm of RabbitMQ: the next connection would be blocked as well, and
+    what was sent before the alarm RabbitMQ may still read from the one that was given up.
     """
 
     model_config = _STRICT
@@ -41,7 +42,7 @@ class RabbitMQ(BaseModel):
     tls: Tls = Tls()
     heartbeat: WholeSeconds = Field(default=30, ge=0, le=3600)
     connection_timeout: Seconds = Field(default=10, gt=0)
-    blocked_connection_timeout: Seconds = Field(default=60, gt=0)
+    blocked_connection_timeout: Seconds = Field(default=86_400, gt=0)
     prefetch: int = Field(default=2000, ge=1, le=9000)
     stamped: bool = False
     management_url: SecretStr | None = None

@@ -253,6 +253,12 @@ def test_times_and_names_reach_pika() -> None:
     assert parameters.client_properties["connection_name"] == "delaybridge sink"
 
 
+def test_an_alarm_of_rabbitmq_costs_no_connection_unless_somebody_says_so() -> None:
+    """RabbitMQ may read what was sent over it when the alarm is over, and all of it was sent again by then."""
+    (parameters,) = rabbit(url="amqp://host").parameters("sink")
+    assert parameters.blocked_connection_timeout == 86_400
+
+
 def test_amqps_checks_certificate_and_name_unless_told_otherwise() -> None:
     url = "amqps://host"
     for tls, mode in ((Tls(), ssl.CERT_REQUIRED), (Tls(verify=False), ssl.CERT_NONE)):
