@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from kafka import KafkaConsumer
 
 from .fetched import PartitionRecords
@@ -12,10 +13,13 @@ from .spreading import Spreading
 from .topics import Topics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .fetched import Suspects
     from .link import Caught
     from .options import Kafka
 
+log = structlog.get_logger()
 
 _HEARTBEAT = 0.5
 """Seconds between heartbeats. By the answer a member hears that another one has come or gone; whoever has heard it stands still until all have."""
@@ -43,4 +47,20 @@ def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspec
     consumer.bootstrap(timeout_ms=options.connection_timeout * 1000)  # where `api_version` is given it is still to be done
     topics = Topics(consumer, suffix, options.connection_timeout)
     consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, suspects)  # noqa: SLF001 - see fetched.py
+    subscription = consumer._subscription  # noqa: SLF001 - kafka-python says it in its own log only, as no warning
+    subscription.request_offset_reset = partial(_told, subscription, subscription.request_offset_reset)
     return consumer, topics
+
+
+def _told(subscription: Any, reset: Callable[..., None], partition: Any, to: Any = None) -> None:
+    """What kafka-python does where what it is to read next is not there any more; and where it is told to, which names the place."""
+    if to is None:
+        position = subscription.assignment[partition].position
+        log.warning(
+            "records_gone",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=None if position is None else position.offset,
+            action="the bridge reads on from the first record that is there; what Kafka has dropped before it is lost",
+        )
+    reset(partition, to)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import free_port, wait_until
-from brokers.kafka import create_topic, delete_topic
+from brokers.kafka import admin, create_topic, delete_topic
 from kafka import KafkaConsumer, TopicPartition
+from structlog.testing import capture_logs
 
 from contract.kafka_user import Intake, User, bodies, named, out, receive, slowest_of_others
 from delaybridge.adapters.base import NotConnected, Outgoing
@@ -175,6 +176,20 @@ def test_a_source_for_a_missing_topic_says_so(user: User) -> None:
     missing = named("missing")
     with pytest.raises(NotConnected, match=missing):
         user.source(missing)
+
+
+def test_records_that_kafka_dropped_before_they_were_taken_are_told(user: User) -> None:
+    user.send(*[b"taken"] * 5)
+    with capture_logs() as told:
+        source = user.source()
+        receive(source, 5)
+        source.close()
+        user.send(*[b"dropped"] * 5, b"there")
+        with contextlib.closing(admin(user.url)) as cluster:
+            cluster.delete_records({TopicPartition(user.topic, 0): 10})
+        source.connect()
+        assert bodies(receive(source, 1)) == ["there"]
+    assert [(each["topic"], each["partition"], each["offset"]) for each in told if each["event"] == "records_gone"] == [(user.topic, 0, 5)]
 
 
 def test_a_topic_that_is_created_again_is_read_from_its_beginning(user: User) -> None:
