@@ -70,6 +70,22 @@ def not_connected(error: BaseException) -> NotConnected:
     return ours
 
 
+class _Queue(PollableQueue):  # type: ignore[misc]  # as below
+    """What is to be written over TLS. Some hundred writes fill it; whoever writes then, heartbeats too, would wait for ever. `full` is called instead."""
+
+    def __init__(self, full: Callable[[], None]) -> None:
+        super().__init__()
+        self._full = full
+
+    def put(self, item: bytes | memoryview) -> None:
+        """See PollableQueue. Raises BlockingIOError: then the connection is of no more use, because the item is in the queue and was not announced."""
+        try:
+            super().put(item)
+        except BlockingIOError:
+            self._full()
+            raise
+
+
 class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annotations
     """stomp.py's transport on a socket of our own, with our reader."""
 
@@ -91,8 +107,7 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
                 opened = target.context.wrap_socket(opened, server_hostname=target.host)
                 self._serve_from_reading_thread(opened)
             opened.setblocking(self.blocking)
-            seconds = self._times.blocked
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000)))
+            self._limit(opened)
         except BaseException:
             opened.close()
             raise
@@ -101,11 +116,17 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
 
     def _serve_from_reading_thread(self, opened: socket.socket) -> None:
         """A TLS socket may be used by one thread only."""
-        self.send_queue = PollableQueue()
+        self.send_queue = _Queue(lambda: self.drop(NotConnected(f"ActiveMQ took nothing for {self._times.blocked:g} s")))
+        self._limit(self.send_queue._putsocket)  # noqa: SLF001 - nothing public sets a time-out
         self.sel = selectors.DefaultSelector()
         self.sel.register(self.send_queue, selectors.EVENT_READ)
         self.sel.register(opened, selectors.EVENT_READ)
         self.blocking = False
+
+    def _limit(self, written: socket.socket) -> None:
+        """Let a write raise BlockingIOError where nothing was taken for the blocked time-out."""
+        seconds = self._times.blocked
+        written.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000)))
 
     def shutdown_queue(self) -> None:
         """What stomp.py does at the end, over TLS. It leaves the selector, and its file, to the garbage collector."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import socket
+import ssl
 import subprocess
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +20,7 @@ from pydantic import SecretStr
 
 from contract.certificates import certificates, tls
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
+from delaybridge.adapters.activemq import sink as sink_module
 from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
 from delaybridge.adapters.tls import Tls
 from delaybridge.core.message import Message
@@ -77,6 +83,44 @@ def test_tls_with_a_client_certificate_carries_messages_both_ways_at_once(tls_br
     assert {error for _, error in outcomes} == {None}
     source.close()
     sink.close()
+
+
+@contextlib.contextmanager
+def deaf(folder: Path) -> Iterator[int]:
+    """A server that lets one client in, sends heartbeats, and reads nothing more; gives its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), context.wrap_socket(server.accept()[0], server_side=True) as client:
+                client.recv(65536)
+                client.sendall(b"CONNECTED\nversion:1.2\nheart-beat:1000,1000\n\n\0\n")
+                while True:
+                    time.sleep(0.5)
+                    client.sendall(b"\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+
+
+def test_a_broker_that_reads_nothing_more_is_given_up_however_much_waits_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module, "STALL", 1.0)
+    certificates(tmp_path)
+    outcomes: list[Outcome] = []
+    with deaf(tmp_path) as port:
+        options = ActiveMQ(url=SecretStr(f"stomp+ssl://localhost:{port}"), tls=tls(tmp_path), heartbeat=1)
+        sink = adapter.sink(options)
+        sink.connect(outcomes.extend)
+        with contextlib.suppress(NotConnected):
+            for number in range(600):  # each goes alone, as nobody knows its destination yet
+                sink.publish([Outgoing(b"%d" % number, f"queue.{number}", Message(b"x" * 10_000))])
+                time.sleep(0.002)
+        wait_until(lambda: len(outcomes) >= 300, "outcomes", 20)
+        sink.close()
+    assert {str(error) for _, error in outcomes} == {"ActiveMQ took nothing for 1 s"}
 
 
 @pytest.mark.parametrize("changes", [{"ca_file": None}, {"cert_file": None}], ids=["unknown authority", "no client certificate"])
