@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -79,6 +80,14 @@ def placed(parameters: Sequence[Parameters]) -> str:
     return "RabbitMQ at " + ", ".join(f"{each.host}:{each.port}" for each in parameters)
 
 
+def _addresses(parameters: Parameters) -> int:
+    """How many pika tries, one after the other: a name may stand for several, and the first of them lead nowhere."""
+    try:
+        return len(socket.getaddrinfo(parameters.host, parameters.port, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError):
+        return 1  # pika says what is wrong with it
+
+
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
     """Raise NotConnected for what pika and the socket raise."""
@@ -122,10 +131,11 @@ class Link:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Connect; returns when the session is ready. Raises NotConnected, after at most `timeout` for each URL."""
+        """Connect; returns when the session is ready. Raises NotConnected, after at most `timeout` for each address of each URL."""
         self._thread.start()
-        if not self._settled.wait(self._timeout * len(self._parameters) + _GRACE):
-            self._reason = NotConnected(f"{placed(self._parameters)} did not answer within {self._timeout:g} s")
+        patience = self._timeout * sum(map(_addresses, self._parameters)) + _GRACE
+        if not self._settled.wait(patience):
+            self._reason = NotConnected(f"{placed(self._parameters)} did not answer within {patience - _GRACE:g} s")
             self.post(self._abandon)
         if self._reason is not None:
             self._thread.join()

@@ -104,6 +104,23 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up_after_the_timeout() 
             adapter.sink(options).connect(lambda _: None)
 
 
+def test_all_addresses_of_a_name_are_tried_however_many_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = socket.getaddrinfo
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
+        dead, refusing = silent.getsockname(), closed.getsockname()
+        closed.close()
+
+        def several(host: str, *args: Any, **kwargs: Any) -> Any:
+            if host != "several.test":
+                return resolved(host, *args, **kwargs)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where) for where in (*[dead] * 8, refusing)]
+
+        monkeypatch.setattr(socket, "getaddrinfo", several)
+        sink = adapter.sink(rabbit(url="amqp://several.test", connection_timeout=0.2))
+        with pytest.raises(NotConnected, match="refused"):
+            sink.connect(lambda _: None)
+
+
 class Open(Wire):
     """A connection that is open, without a broker."""
 
