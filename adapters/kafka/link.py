@@ -6,6 +6,7 @@ import contextlib
 import socket
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import errors
@@ -92,8 +93,15 @@ def _answers_first(receive: Callable[[], tuple[bytes, Exception | None]]) -> Cal
     return received
 
 
-class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
-    """kafka-python's network client, which says that it could not connect as kafka-python's sender wants to hear it."""
+class Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
+    """kafka-python's network client, which says that it could not connect as kafka-python's sender wants to hear it.
+
+    `unreachable` tells of each broker, by its id, to which the last connection failed, why.
+    """
+
+    def __init__(self, **configs: Any) -> None:
+        self.unreachable: dict[Any, Exception] = {}
+        super().__init__(**configs)
 
     def await_ready(self, node_id: Any, timeout_ms: float = 30000) -> bool:
         """See KafkaNetClient. False where that raises: the sender drops its request then, and a transaction stands still or lacks its offsets."""
@@ -120,13 +128,13 @@ class Caught:
 
     def __call__(self, **configs: Any) -> KafkaNetClient:
         """What kafka-python calls."""
-        client = _Client(**configs | TIDY)
+        client = Client(**configs | TIDY)
         client.cluster.config["allow_auto_create_topics"] = False  # kafka-python 3.0.12 does not pass it on: a typo would make a topic
-        self._watch(client._manager)  # noqa: SLF001 - as KafkaProducer does
+        self._watch(client._manager, client.unreachable)  # noqa: SLF001 - as KafkaProducer does
         self._clients.append(client)
         return client
 
-    def _watch(self, manager: Any) -> None:
+    def _watch(self, manager: Any, unreachable: dict[Any, Exception]) -> None:
         connection_of, transport_of, lost = manager.get_connection, manager._build_transport, self._lost  # noqa: SLF001 - nothing public makes one
 
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -135,6 +143,8 @@ class Caught:
                 self._watched.add(connection)
                 self._renew(manager, connection)
                 connection.init_future.add_errback(self._note)
+                connection.init_future.add_errback(partial(unreachable.__setitem__, connection.node_id))
+                connection.init_future.add_callback(lambda _: unreachable.pop(connection.node_id, None))
                 if lost is not None:
                     connection.close_future.add_both(lambda _: lost())
             return connection
@@ -144,6 +154,16 @@ class Caught:
             transport._sock_recv = _answers_first(transport._sock_recv)  # noqa: SLF001 - the one place that reads, with TLS and without
             return transport
 
+        reset = manager.reset_backoff
+
+        def settled(node: Any) -> None:
+            connection = manager._conns.get(node)  # noqa: SLF001 - as above
+            if connection is not None and connection.connected:
+                reset(node)
+            else:  # kafka-python resets the wait for a broker that refuses the login, too, and tries again at once, as long as it takes
+                manager.update_backoff(node)
+
+        manager.reset_backoff = settled
         manager.get_connection = watched
         manager._build_transport = built  # noqa: SLF001 - as above
 

@@ -19,7 +19,7 @@ from kafka.producer.transaction_manager import TransactionManager
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Rejected
 from .batches import Records
-from .link import NOT_WRITTEN, TOO_LARGE, UNROUTABLE, refusal
+from .link import NOT_WRITTEN, TOO_LARGE, UNROUTABLE, not_connected, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,11 +173,18 @@ class Delivery(Sender):  # type: ignore[misc]  # kafka-python has no types
         if refused and over:
             self._refused(batch, exception, partition_response)
         elif partition_response is None and isinstance(exception, errors.KafkaTimeoutError) and self._never_taken(batch):
-            self._end(batch, lambda _: BackOff(Reason.REFUSED_BY_BROKER, str(batch.error or exception)))
+            failure = BackOff(Reason.REFUSED_BY_BROKER, f"{batch.error or exception}{self._why(batch)}")
+            self._end(batch, lambda _: failure)
         else:
             batch.error = exception
             batch.doubtful = batch.doubtful or not refused
             super()._dispatch_error(batch, exception, partition_response)
+
+    def _why(self, batch: Flight) -> str:
+        """What keeps its leader from being reached, if that is known: of itself kafka-python says no more than that time has passed."""
+        leader = self._metadata.leader_for_partition(batch.topic_partition)
+        error = self._client.unreachable.get(leader)
+        return "" if error is None else f": broker {leader} cannot be reached: {not_connected(error)}"
 
     @staticmethod
     def _never_taken(batch: Flight) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers.common import wait_until
@@ -12,6 +13,7 @@ from brokers.private import running
 from kafka.admin import UserScramCredentialUpsertion
 
 from contract.kafka_user import User, out, private
+from delaybridge.adapters.base import BackOff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,22 +56,54 @@ def replace_password(url: str, password: str) -> None:
     assert told == {"alice": None}
 
 
-def test_a_broker_that_comes_back_is_given_the_password_that_is_in_the_file_by_then(pair: tuple[Native, Native], tmp_path: Path) -> None:
+@pytest.fixture
+def user(pair: tuple[Native, Native]) -> Iterator[User]:
+    one = User(pair[0].url, create=False)
+    yield one
+    one.close()
+
+
+def login(pair: tuple[Native, Native], file: Path) -> dict[str, Any]:
+    servers = [broker.urls["SCRAM"] for broker in pair]
+    return {"bootstrap_servers": servers, "sasl": "SCRAM-SHA-256", "username": "alice", "password_file": file, "delivery_timeout": 15}
+
+
+def test_a_broker_that_comes_back_is_given_the_password_that_is_in_the_file_by_then(
+    pair: tuple[Native, Native], user: User, tmp_path: Path
+) -> None:
     one, two = pair
     topics = led_by(one.url)
     file = tmp_path / "password"
     file.write_text("first")
-    user = User(one.url, create=False)
-    try:
-        servers = [broker.urls["SCRAM"] for broker in pair]
-        sink = user.sink(bootstrap_servers=servers, sasl="SCRAM-SHA-256", username="alice", password_file=file, delivery_timeout=15)
-        sink.publish([out("before 1", topics[1]), out("before 2", topics[2])])
-        assert set(user.words(2).values()) == {"confirmed"}
-        replace_password(one.url, "second")
-        file.write_text("second")
-        two.restart()
-        sink.publish([out("after 1", topics[1]), out("after 2", topics[2])])
-        wait_until(lambda: len(user.outcomes) == 4, "an outcome for each message", 40)
-        assert set(user.words(4).values()) == {"confirmed"}
-    finally:
-        user.close()
+    sink = user.sink(**login(pair, file))
+    sink.publish([out("before 1", topics[1]), out("before 2", topics[2])])
+    assert set(user.words(2).values()) == {"confirmed"}
+    replace_password(one.url, "second")
+    file.write_text("second")
+    two.restart()
+    sink.publish([out("after 1", topics[1]), out("after 2", topics[2])])
+    wait_until(lambda: len(user.outcomes) == 4, "an outcome for each message", 40)
+    assert set(user.words(4).values()) == {"confirmed"}
+
+
+def test_a_broker_that_refuses_the_password_is_named_with_the_reason_and_asked_with_growing_waits(
+    pair: tuple[Native, Native], user: User, tmp_path: Path
+) -> None:
+    """Others of the cluster are still connected. kafka-python says that time has passed, and would have asked a hundred times by then."""
+    one, two = pair
+    topics = led_by(one.url)
+    file = tmp_path / "password"
+    file.write_text("first")
+    sink = user.sink(**login(pair, file))
+    sink.publish([out("before 1", topics[1]), out("before 2", topics[2])])
+    assert set(user.words(2).values()) == {"confirmed"}
+    replace_password(one.url, "second")
+    two.restart()
+    sink.publish([out("after 1", topics[1]), out("after 2", topics[2])])
+    wait_until(lambda: len(user.outcomes) == 4, "an outcome for each message", 60)
+
+    told = {tag.decode(): error for tag, error in user.outcomes}
+    assert told["after 1"] is None
+    assert isinstance(told["after 2"], BackOff)
+    assert re.search("broker 2 cannot be reached: .*SaslAuthenticationFailed", str(told["after 2"]))
+    assert 2 <= two.output.count("Failed authentication") <= 40

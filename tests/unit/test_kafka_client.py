@@ -102,6 +102,14 @@ def test_why_a_connection_failed_is_told_in_one_place() -> None:
     assert "self._init_future.failure(error)" in inspect.getsource(KafkaConnection)
 
 
+def test_the_wait_for_a_broker_is_forgotten_after_a_connection_whether_it_was_refused_or_not() -> None:
+    """If kafka-python tells the two apart one day, `Caught` need not."""
+    connect = inspect.getsource(KafkaConnectionManager._connect)
+    assert "conn.initialize does not currently raise on error" in connect
+    assert connect.index("await conn.initialize(") < connect.index("self.reset_backoff(node.node_id)")
+    assert "self.connected = True" in inspect.getsource(KafkaConnection)
+
+
 def test_an_answer_is_heard_before_the_end_of_the_connection_that_came_with_it() -> None:
     caught = Caught()
     with socket.create_server(("127.0.0.1", 0)) as server:
