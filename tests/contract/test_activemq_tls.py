@@ -111,7 +111,7 @@ def test_a_broker_that_reads_nothing_more_is_given_up_however_much_waits_to_be_w
     certificates(tmp_path)
     outcomes: list[Outcome] = []
     with deaf(tmp_path) as port:
-        options = ActiveMQ(url=SecretStr(f"stomp+ssl://localhost:{port}"), tls=tls(tmp_path), heartbeat=1)
+        options = ActiveMQ(url=SecretStr(f"stomp+ssl://localhost:{port}"), tls=tls(tmp_path), heartbeat=10)
         sink = adapter.sink(options)
         sink.connect(outcomes.extend)
         with contextlib.suppress(NotConnected):

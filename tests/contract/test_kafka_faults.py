@@ -137,12 +137,12 @@ def test_messages_without_a_key_go_to_partitions_that_have_a_leader(mock: Mock, 
     topic = user.topic + ".three"
     mock.topic(topic, 3)
     mock.lead(topic, -1)
-    sink = user.sink(delivery_timeout=2)
+    sink = user.sink(delivery_timeout=15)
     sink.publish([out("first", topic)])  # what comes before the topic is known goes to one partition
     user.words(1)
     for number in range(50):
         sink.publish([out(str(number), topic)])
-    assert set(user.words(51, 20).values()) == {"confirmed"}
+    assert set(user.words(51, 40).values()) == {"confirmed"}
 
 
 @pytest.mark.parametrize("request_", [FETCH, OFFSET_COMMIT], ids=["fetch", "commit"])
