@@ -96,6 +96,7 @@ class LevelQueues(Unindexed):
         self.claims = Claims(log, self._waiting, self._end, wake, clock, memory)
         self._told_of: set[str] = set()
         self._lock = threading.Lock()
+        self._untold: builtins.list[Told] = []
         self._series: WeakValueDictionary[Record, Finish] = WeakValueDictionary()
         self.doors = Doors(publisher, journal, exact)
 
@@ -321,11 +322,24 @@ class LevelQueues(Unindexed):
 
     def _tell_end(self, record: Record, claim: Claim, event: Event) -> None:
         now = self._clock()
-        self.journal.tell([Told(event, now, record)], now)
+        with self._lock:
+            self._untold.append(Told(event, now, record))
+        self._tell_rest()
         self.claims.ended(record, claim, event, now)
+
+    def _tell_rest(self) -> None:
+        """What has ended at the broker cannot be given back where the disk is full: its rows wait in memory until there is room."""
+        with self._lock:
+            try:
+                if self._untold:
+                    self.journal.tell(self._untold, self._clock())
+                    self._untold = []
+            except StoreFull as error:
+                log.error("store_full", worker="level ids", rows=len(self._untold), error=str(error))  # noqa: TRY400 - a full disk needs no traceback
 
     def sync(self) -> None:
         """See `core.store.Store.sync`: of the ledger's rows; the messages are the broker's."""
+        self._tell_rest()
         self.journal.sync()
 
     def hold(self, failed: Sequence[Held], now: int) -> None:
@@ -374,4 +388,5 @@ class LevelQueues(Unindexed):
 
     def close(self) -> None:
         """See `core.store.Store.close`. The threads have ended by then."""
+        self._tell_rest()
         self.journal.close()

@@ -18,7 +18,7 @@ from delaybridge.bridge.level_queues.ids import Claim
 from delaybridge.bridge.level_queues.register_worker import RegisterWorker
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.ledger import CLOSING
-from delaybridge.core.store import Answer, Held, Put, Settled, Unsupported, Withdraw
+from delaybridge.core.store import Answer, Held, Put, Settled, StoreFull, Unsupported, Withdraw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,6 +204,25 @@ def test_a_message_that_is_sent_again_under_its_id_replaces_what_waits(store: Cl
     assert store.handed_out(T0 + HOUR) == []
     assert store.events == {"scheduled": 4, "delivered": 2, "replaced": 2}
     closed(store)
+
+
+def test_a_cancel_of_which_a_full_disk_lets_the_ledger_tell_nothing_is_told_when_there_is_room(
+    store: Claiming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreFull("no space left")
+
+    give(store, record("a", T0 + MINUTE, chosen_id="a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(store.journal, "tell", full)
+        assert store.cancel("a", T0) == Answer("done")
+        store.read()
+        store.move_on(T0 + MINUTE)
+        store.sync()
+        assert store.events == {"scheduled": 1}
+    store.sync()
+
+    assert store.events == {"scheduled": 1, "cancelled": 1}
 
 
 def test_a_cancellation_that_overtakes_its_message_wins(store: Claiming) -> None:
