@@ -157,11 +157,8 @@ class Caught:
         reset = manager.reset_backoff
 
         def settled(node: Any) -> None:
-            connection = manager._conns.get(node)  # noqa: SLF001 - as above
-            if connection is not None and connection.connected:
-                reset(node)
-            else:  # kafka-python resets the wait for a broker that refuses the login, too, and tries again at once, as long as it takes
-                manager.update_backoff(node)
+            """kafka-python forgets the wait also for a broker that refuses the login, and asks again at once, as long as it takes."""
+            (manager.update_backoff if node in unreachable else reset)(node)
 
         manager.reset_backoff = settled
         manager.get_connection = watched

@@ -107,7 +107,7 @@ def test_the_wait_for_a_broker_is_forgotten_after_a_connection_whether_it_was_re
     connect = inspect.getsource(KafkaConnectionManager._connect)
     assert "conn.initialize does not currently raise on error" in connect
     assert connect.index("await conn.initialize(") < connect.index("self.reset_backoff(node.node_id)")
-    assert "self.connected = True" in inspect.getsource(KafkaConnection)
+    assert "self._init_future.success(True)" in inspect.getsource(KafkaConnection)
 
 
 def test_an_answer_is_heard_before_the_end_of_the_connection_that_came_with_it() -> None:
@@ -148,6 +148,20 @@ def test_why_a_handshake_failed_is_not_hidden_by_the_tries_that_follow() -> None
         caught._note(error)
     with pytest.raises(NotConnected, match="CERTIFICATE_VERIFY_FAILED"), caught.opening():
         raise errors.KafkaTimeoutError("Unable to bootstrap")
+
+
+def test_only_a_broker_that_could_not_be_reached_is_waited_for_after_a_connection() -> None:
+    """kafka-python keeps the wait for metadata, which has no connection of its own, in the same place."""
+    caught = Caught()
+    try:
+        client = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))
+        client.unreachable[1] = errors.SaslAuthenticationFailedError("wrong")
+        for node in (1, 2, "metadata"):
+            client._manager.update_backoff(node)
+            client._manager.reset_backoff(node)
+        assert [client._manager.connection_delay(node) > 0 for node in (1, 2, "metadata")] == [True, False, False]
+    finally:
+        caught.close()
 
 
 def test_no_client_of_ours_lets_a_broker_create_topics() -> None:
