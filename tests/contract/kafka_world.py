@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ from delaybridge.core.message import Message
 if TYPE_CHECKING:
     from delaybridge.adapters.base import Outcome, Received, Source
     from delaybridge.adapters.kafka.exchange import KafkaExchange, KafkaMover
+
+
+ENDING = 5.0
+"""Seconds that the end of a transaction may take to be written everywhere."""
 
 
 def moving(exchange: KafkaExchange) -> KafkaMover:
@@ -79,11 +84,19 @@ class World:
         partition = TopicPartition(topic or self.destination, 0)
         consumer.assign([partition])
         consumer.seek_to_beginning(partition)
+        self._wait_for_ends(consumer, partition)
         found, end, deadline = [], consumer.end_offsets([partition])[partition], time.monotonic() + timeout
         while consumer.position(partition) < end and time.monotonic() < deadline:
             found += [one.value.decode() for records in consumer.poll(100).values() for one in records]
         consumer.close()
         return found
+
+    def _wait_for_ends(self, consumer: KafkaConsumer, partition: TopicPartition) -> None:
+        """Kafka says that a transaction has ended before all of its partitions say so. One that stays open is not waited for."""
+        with contextlib.closing(KafkaConsumer(bootstrap_servers=self.url)) as other:
+            written, deadline = other.end_offsets([partition])[partition], time.monotonic() + ENDING
+        while consumer.end_offsets([partition])[partition] < written and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def close(self) -> None:
         for bridge in self._bridges:

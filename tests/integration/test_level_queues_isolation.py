@@ -133,4 +133,6 @@ def test_a_destination_that_refuses_delays_no_other_level_and_no_other_message_o
     refused = refused_of(producer)
     with ends.consumer(FULL) as kept:
         wait_until(lambda: {each.number for each in kept.arrivals} - {IN_THE_WAY} == refused, "what was refused", 30)
-    assert compare.duplicates([*consumer.arrivals, *kept.arrivals]) == []
+    doubled = compare.duplicates([*consumer.arrivals, *kept.arrivals])
+    may_double = not isinstance(ends, KafkaRefusing) and bridge.log("connection_lost")
+    assert not doubled or may_double, "only what was under way over a lost connection may come twice, and on Kafka nothing"
