@@ -34,7 +34,6 @@ class Closing:
 
     def __init__(
         self,
-        lane: str,
         store: Store,
         dead_letters: Mapping[str, str],
         down: Noted,
@@ -45,7 +44,6 @@ class Closing:
         after: int,
     ) -> None:
         self.by = NEVER
-        self._lane = lane
         self._store = store
         self._dead_letters = dead_letters
         self._down = down

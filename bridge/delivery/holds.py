@@ -96,12 +96,8 @@ class Holds:
         self._plan(address, hold, NEVER)
 
     def slow(self, address: str, until: int) -> None:
-        """Hold an address that did not fail, for a while: its confirms do not come."""
+        """Hold an address for a while, for another reason than a refusal: as its confirms do not come. One that is held already is tried then."""
         self._plan(address, self.addresses.setdefault(address, Hold(0, "slow", until, until)), until)
-
-    def wait(self, address: str, until: int) -> None:
-        """Try a held address no sooner than that, whatever it was held for."""
-        self._plan(address, self.addresses[address], until)
 
     def turn(self, address: str) -> None:
         """Let the other addresses go before this one the next time."""

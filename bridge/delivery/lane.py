@@ -76,7 +76,7 @@ class Lane:
         self.published = 0
         self._down = down
         self._metrics = metrics
-        self._closing = Closing(name, store, dead_letters, down, metrics, on_settle, batch=settings.batch, after=settings.settle_after)
+        self._closing = Closing(store, dead_letters, down, metrics, on_settle, batch=settings.batch, after=settings.settle_after)
         self._inbox: deque[Sequence[Outcome]] = deque()
         self._flights = Flights()
         self._stuck = ""
@@ -188,8 +188,7 @@ class Lane:
         if not early:
             return batch
         self.store.put_back([each.key for each in early])
-        again = min(now + self.settings.slow_after, *(each.record.schedule.due for each in early))
-        self.holds.wait(address, again)
+        self.holds.slow(address, min(now + self.settings.slow_after, *(each.record.schedule.due for each in early)))
         return [each for each in batch if each.record.schedule.due <= now]
 
     def _room(self) -> tuple[int, int]:
