@@ -35,7 +35,7 @@ class KafkaAdapter:
 
     def sink(self, options: Kafka) -> KafkaSink:
         """See base.Adapter."""
-        return KafkaSink(lambda: options.client("sink"), options.connection_timeout, options.delivery_timeout, options.renewed)
+        return KafkaSink(options)
 
     def producer(self, options: Kafka, route: Endpoint) -> KafkaSink:
         """See base.Producing. Delayed messages go where `delaybridge-instrument` sends them."""

@@ -21,7 +21,7 @@ class ProducerSink(KafkaSink):
     """What carries a delay header, and is sent to a topic that `route` does not read, goes to `<topic><delayed_suffix>` (docs/interception.md)."""
 
     def __init__(self, options: Kafka, route: Endpoint) -> None:
-        super().__init__(lambda: options.client("sink"), options.connection_timeout, options.delivery_timeout, options.renewed)
+        super().__init__(options)
         self._suffix = options.delayed_suffix
         self._route = route
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ...core.message import Message
     from ..base import Confirm, Outcome, Outgoing
     from .batches import Prepared
+    from .options import Kafka
 
 log = structlog.get_logger()
 
@@ -160,11 +161,17 @@ class Publisher:
             self._cluster.request_update()
         unknown.messages.extend(messages)
 
+    def _anywhere(self, topic: str, partitions: list[int]) -> int:
+        """One that has a leader, for all messages of a batch that have no key; any where none has."""
+        there = self._cluster._partitions[topic]  # noqa: SLF001 - as in _heard
+        drawn = random.choice(partitions)  # noqa: S311 - it keeps no secret
+        if there[drawn].leader_id >= 0:
+            return drawn
+        return random.choice([each for each in partitions if there[each].leader_id >= 0] or partitions)  # noqa: S311 - as above
+
     def _enqueue(self, topic: str, partitions: list[int], messages: Sequence[Outgoing], refused: list[Outcome]) -> None:
         now = time.time_ns() // 1_000_000
-        there = self._cluster._partitions[topic]  # noqa: SLF001 - as in _heard
-        led = [each for each in partitions if there[each].leader_id >= 0] or partitions
-        anywhere = random.choice(led)  # noqa: S311 - one for all of these without a key: they share a batch
+        anywhere = self._anywhere(topic, partitions)
         prepared: dict[int, list[Prepared]] = defaultdict(list)
         for outgoing in messages:
             try:
@@ -269,21 +276,17 @@ def check_topic(topic: str) -> None:
 class KafkaSink:
     """Publishes to any topic of one cluster."""
 
-    def __init__(
-        self, configs: Callable[[], dict[str, Any]], timeout: float, delivery_timeout: float, renewed: Callable[[], dict[str, Any]]
-    ) -> None:
-        self._configs = configs
-        self._renewed = renewed
-        self._timeout = timeout
-        self._delivery_timeout = delivery_timeout
+    def __init__(self, options: Kafka) -> None:
+        self._options = options
         self._publisher: Publisher | None = None
 
     def connect(self, confirm: Confirm) -> None:
         """See base.Sink."""
         self.close()
         with translated():
-            configs = self._configs()
-        self._publisher = Publisher(configs, confirm, self._timeout, self._delivery_timeout, renewed=self._renewed)
+            configs = self._options.client("sink")
+        options = self._options
+        self._publisher = Publisher(configs, confirm, options.connection_timeout, options.delivery_timeout, renewed=options.renewed)
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
         """See base.Sink. Never blocks. While brokers restart, outcomes stay open, for `delivery_timeout` at most."""
