@@ -165,6 +165,10 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     copied: str = ""
     probes: tuple[str, ...] = ()
 
+    def copies(self, address: str) -> bool:
+        """Whether a tap there gives copies."""
+        return address.startswith(self.copied)
+
 
 class Adapter(Protocol):
     """What an entry point in the group `delaybridge.adapters` names.

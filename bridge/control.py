@@ -331,11 +331,10 @@ class Control:
         adapter = plugins.adapter(section.type)
         if not isinstance(adapter, Observable):
             raise NotPossibleError(f"a {section.type} broker cannot be observed")
-        copied = plugins.traits(section.type).copied
-        if not take and not address.startswith(copied):
+        if not take and not adapter.traits.copies(address):
             raise NotPossibleError(
                 f"{address!r} is a queue: its messages would be taken away for good, before their consumers. "
-                f"Say take=true if that is meant, or observe {copied}..., which gives copies"
+                f"Say take=true if that is meant, or observe {adapter.traits.copied}..., which gives copies"
             )
         tap = adapter.tap(section.options, address)
         tap.connect()

@@ -64,7 +64,7 @@ def observe(
     loaded = load(config)
     name = _the_broker(loaded, broker)
     known = traits(loaded.brokers[name].type)
-    copies = address.startswith(known.copied)
+    copies = known.copies(address)
     if not take and not copies:
         _ask(name, address, known.copied)
     if to is not None:
