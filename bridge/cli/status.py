@@ -11,8 +11,6 @@ from .tables import duration, table
 
 _HOURS = 12
 _ADDRESSES = 20
-_TOLD = 1_000
-"""Addresses of which a daemon tells how much is pending."""
 
 
 class Section(NamedTuple):
@@ -74,11 +72,10 @@ def _first(count: int, title: str, headings: tuple[str, ...], rows: list[list[An
 
 
 def _beyond(found: dict[str, Any]) -> str:
-    """The daemon tells the first addresses by name: the busiest of all may not be among them."""
-    others = found["pending"] - sum(each["pending"] for each in found["by_address"])
-    if len(found["by_address"]) < _TOLD or others <= 0:
-        return ""
-    return f"of the first {_TOLD:,} addresses by name; {others:,} messages are for others"
+    """Where there are many, the daemon tells the first addresses by name: the busiest of all may not be among them."""
+    told = found["by_address"]
+    others = found["pending"] - sum(each["pending"] for each in told)
+    return f"of the first {len(told):,} addresses by name; {others:,} messages are for others" if told and others > 0 else ""
 
 
 def _summary(found: dict[str, Any]) -> dict[str, Any]:
