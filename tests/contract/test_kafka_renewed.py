@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
@@ -63,26 +63,31 @@ def user(pair: tuple[Native, Native]) -> Iterator[User]:
     one.close()
 
 
-def login(pair: tuple[Native, Native], file: Path) -> dict[str, Any]:
+def replaced_and_restarted(pair: tuple[Native, Native], user: User, file: Path, *, known: bool, patience: float) -> None:
+    """A sink that is connected to both brokers; the password is replaced, in its file too where it is `known`, and the second broker restarts.
+
+    Messages `before` and `after` that go to topics that 1 and 2 lead; all of them have outcomes then.
+    """
+    one, two = pair
+    topics = led_by(one.url)
+    file.write_text("first")
     servers = [broker.urls["SCRAM"] for broker in pair]
-    return {"bootstrap_servers": servers, "sasl": "SCRAM-SHA-256", "username": "alice", "password_file": file, "delivery_timeout": 15}
+    sink = user.sink(bootstrap_servers=servers, sasl="SCRAM-SHA-256", username="alice", password_file=file, delivery_timeout=15)
+    sink.publish([out("before 1", topics[1]), out("before 2", topics[2])])
+    assert set(user.words(2).values()) == {"confirmed"}
+    replace_password(one.url, "second")
+    if known:
+        file.write_text("second")
+    two.restart()
+    sink.publish([out("after 1", topics[1]), out("after 2", topics[2])])
+    wait_until(lambda: len(user.outcomes) == 4, "an outcome for each message", patience)
 
 
 def test_a_broker_that_comes_back_is_given_the_password_that_is_in_the_file_by_then(
     pair: tuple[Native, Native], user: User, tmp_path: Path
 ) -> None:
-    one, two = pair
-    topics = led_by(one.url)
-    file = tmp_path / "password"
-    file.write_text("first")
-    sink = user.sink(**login(pair, file))
-    sink.publish([out("before 1", topics[1]), out("before 2", topics[2])])
-    assert set(user.words(2).values()) == {"confirmed"}
-    replace_password(one.url, "second")
-    file.write_text("second")
-    two.restart()
-    sink.publish([out("after 1", topics[1]), out("after 2", topics[2])])
-    wait_until(lambda: len(user.outcomes) == 4, "an outcome for each message", 40)
+    replaced_and_restarted(pair, user, tmp_path / "password", known=True, patience=40)
+
     assert set(user.words(4).values()) == {"confirmed"}
 
 
@@ -90,20 +95,10 @@ def test_a_broker_that_refuses_the_password_is_named_with_the_reason_and_asked_w
     pair: tuple[Native, Native], user: User, tmp_path: Path
 ) -> None:
     """Others of the cluster are still connected. kafka-python says that time has passed, and would have asked a hundred times by then."""
-    one, two = pair
-    topics = led_by(one.url)
-    file = tmp_path / "password"
-    file.write_text("first")
-    sink = user.sink(**login(pair, file))
-    sink.publish([out("before 1", topics[1]), out("before 2", topics[2])])
-    assert set(user.words(2).values()) == {"confirmed"}
-    replace_password(one.url, "second")
-    two.restart()
-    sink.publish([out("after 1", topics[1]), out("after 2", topics[2])])
-    wait_until(lambda: len(user.outcomes) == 4, "an outcome for each message", 60)
+    replaced_and_restarted(pair, user, tmp_path / "password", known=False, patience=60)
 
     told = {tag.decode(): error for tag, error in user.outcomes}
     assert told["after 1"] is None
     assert isinstance(told["after 2"], BackOff)
     assert re.search("broker 2 cannot be reached: .*SaslAuthenticationFailed", str(told["after 2"]))
-    assert 2 <= two.output.count("Failed authentication") <= 40
+    assert 2 <= pair[1].output.count("Failed authentication") <= 40
