@@ -231,7 +231,7 @@ class MemoryLevels:
 
 
 class MemoryLog:
-    """Keeps every line. See base.Log."""
+    """Keeps every line. See log.Log."""
 
     def __init__(self, broker: MemoryBroker, name: str) -> None:
         self._broker = broker
@@ -239,26 +239,26 @@ class MemoryLog:
         self._place = 0
 
     def connect(self, place: int) -> int:
-        """See base.Log."""
+        """See log.Log."""
         self._place = place if place <= self.end() else 0
         return self._place
 
     def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
-        """See base.Log."""
+        """See log.Log."""
         lines = list(enumerate(self._broker.lines(self._name, self._place, timeout), self._place))
         self._place += len(lines)
         return self._place, lines
 
     def end(self) -> int:
-        """See base.Log."""
+        """See log.Log."""
         return len(self._broker.lines(self._name, 0))
 
     def append(self, lines: Sequence[Line]) -> list[int]:
-        """See base.Log."""
+        """See log.Log."""
         return self._broker.append(self._name, lines)
 
     def close(self) -> None:
-        """See base.Log."""
+        """See log.Log."""
 
 
 class MemoryAdapter:
@@ -300,7 +300,7 @@ class MemoryAdapter:
         return MemoryLevels(broker(options.name), levels)
 
     def level_log(self, options: Memory, level: Level) -> MemoryLog:
-        """See base.Logging."""
+        """See log.Logging."""
         return MemoryLog(broker(options.name), level.name)
 
 

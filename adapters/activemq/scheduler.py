@@ -121,7 +121,7 @@ def _sent(record: Record) -> int:
 
 
 class Scheduler:
-    """See base.SchedulerRequests: one destination of management messages."""
+    """See scheduler_requests.SchedulerRequests: one destination of management messages."""
 
     def __init__(self, targets: Callable[[], Sequence[Target]], destination: str, times: Times) -> None:
         self._targets = targets
@@ -129,11 +129,11 @@ class Scheduler:
         self._source = ActiveSource(targets, destination, prefetch=_PREFETCH, times=times, rules=Rules((), carry_empty=True))
 
     def connect(self) -> None:
-        """See base.SchedulerRequests."""
+        """See scheduler_requests.SchedulerRequests."""
         self._source.connect()
 
     def receive(self, timeout: float) -> Asked | None:
-        """See base.SchedulerRequests."""
+        """See scheduler_requests.SchedulerRequests."""
         batch = self._source.receive(1, timeout)
         if batch is None:
             return None
@@ -142,7 +142,7 @@ class Scheduler:
         return Asked(asked, batch.ack)
 
     def answer(self, to: str, pages: Iterable[Sequence[Record]]) -> None:
-        """See base.SchedulerRequests. A connection of its own: a queue that takes nothing stands in nobody else's way."""
+        """See scheduler_requests.SchedulerRequests. A connection of its own: a queue that takes nothing stands in nobody else's way."""
         answers = _Answers(self._targets(), self._times)
         answers.link.start()
         try:
@@ -152,7 +152,7 @@ class Scheduler:
             answers.link.close()
 
     def close(self) -> None:
-        """See base.SchedulerRequests."""
+        """See scheduler_requests.SchedulerRequests."""
         self._source.close()
 
 

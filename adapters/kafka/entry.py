@@ -89,7 +89,7 @@ class KafkaAdapter:
         return KafkaExchange(options, levels, bridge)
 
     def level_log(self, options: Kafka, level: Level) -> KafkaLog:
-        """See base.Logging."""
+        """See log.Logging."""
         return KafkaLog(options, level.name)
 
     def level_queues(self, options: Kafka, levels: Sequence[Level]) -> LevelDeclaration:

@@ -53,7 +53,7 @@ class JoinedSource(KafkaSource):
 
     @property
     def poller(self) -> Poller | None:
-        """See transactor.Readers."""
+        """See readers.Readers."""
         return self._poller
 
     def connect(self) -> None:

@@ -30,7 +30,7 @@ _NOTE = b"note"
 
 
 class KafkaLog:
-    """See base.Log."""
+    """See log.Log."""
 
     def __init__(self, options: Kafka, topic: str) -> None:
         self._options = options
@@ -42,7 +42,7 @@ class KafkaLog:
         self._writer: _Writer | None = None
 
     def connect(self, place: int) -> int:
-        """See base.Log."""
+        """See log.Log."""
         self._disconnect()
         caught = Caught(renewed=self._options.renewed)
         with caught.opening():
@@ -52,12 +52,12 @@ class KafkaLog:
         return found
 
     def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
-        """See base.Log."""
+        """See log.Log."""
         with translated():
             return self._reading().read(timeout)
 
     def end(self) -> int:
-        """See base.Log."""
+        """See log.Log."""
         with translated():
             return self._reading().end()
 
@@ -67,7 +67,7 @@ class KafkaLog:
         return self._reader
 
     def append(self, lines: Sequence[Line]) -> list[int]:
-        """See base.Log. A writer that failed is done with: what it had under way is not waited for."""
+        """See log.Log. A writer that failed is done with: what it had under way is not waited for."""
         with self._lock:
             writer = self._writer = self._writer or _Writer(self._options, self._partition)
         try:
@@ -85,7 +85,7 @@ class KafkaLog:
             reader.close()
 
     def close(self) -> None:
-        """See base.Log."""
+        """See log.Log."""
         self._disconnect()
         with self._lock:
             writer, self._writer = self._writer, None
@@ -117,7 +117,7 @@ class _Reader:
         return int(self._consumer.end_offsets([self._partition], timeout_ms=self._timeout)[self._partition])
 
     def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
-        """See base.Log."""
+        """See log.Log."""
         fetched = self._consumer.poll(timeout_ms=int(timeout * 1000))
         self._pulse.check()
         self._topics.check()
@@ -145,7 +145,7 @@ class _Writer:
             )  # fmt: skip
 
     def append(self, lines: Sequence[Line]) -> list[int]:
-        """See base.Log. Raises whatever kafka-python does."""
+        """See log.Log. Raises whatever kafka-python does."""
         topic, number = self._partition
         sent = [self._producer.send(topic, line.value, line.key, _headers(line), number) for line in lines]
         return [int(each.get(self._timeout + 1).offset) for each in sent]

@@ -50,7 +50,7 @@ class LevelPoller(Poller):
         self.left: set[str] = set()
 
     def finished(self, found: Iterable[Any]) -> None:
-        """See transactor.Session."""
+        """See readers.Session."""
         self.level_inbox.finish(found, committed=True)
 
     @property

@@ -232,10 +232,10 @@ class Poller:
         """The future of one request. It fails where the coordinator is not known; the next poll asks for it."""
         return self.consumer._coordinator._do_commit_offsets_async(self._positions(offsets))  # noqa: SLF001 - 3.0.12: commit_async gives the future of the search for a coordinator then, and the commit's own error is lost
 
-    # For transactions: see transactor.Session.
+    # For transactions: see readers.Session.
 
     def member(self) -> Any:
-        """See transactor.Session. None where the group has forgotten the member that fetched what is here.
+        """See readers.Session. None where the group has forgotten the member that fetched what is here.
 
         Others may have it by then, and kafka-python does not always tell: so this connection is of no use any more. Kafka fences off a member that is
         not in its group, but takes offsets in a transaction from a nobody, which is what kafka-python's member is until it has joined again.
@@ -248,19 +248,19 @@ class Poller:
         return None
 
     def out(self, token: bytes) -> Any:
-        """See transactor.Session."""
+        """See readers.Session."""
         return self.progress.out(token)
 
     def positions(self, found: Iterable[Any]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """See transactor.Session."""
+        """See readers.Session."""
         return self._positions(self.progress.positions(found))
 
     def finished(self, found: Iterable[Any]) -> None:
-        """See transactor.Session."""
+        """See readers.Session."""
         self.progress.commit(found)
 
     def fail(self, reason: NotConnected) -> None:
-        """See transactor.Session."""
+        """See readers.Session."""
         self.inbox.fail(reason)
 
     # When partitions go.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -110,6 +111,31 @@ def test_the_core_reads_no_clock_and_waits_for_nothing_but_its_disk() -> None:
     }
 
     assert uses == IN_CORE
+
+
+SEE = re.compile(r"\b[Ss]ee `?(?:[a-z_]+\.)*([a-z_]+)\.([A-Z]\w+)")
+"""As in `See base.Sink`: a module of ours, and a class or an alias that it makes."""
+
+
+def test_a_docstring_that_refers_to_a_contract_names_the_module_that_has_it() -> None:
+    modules = [module for folder in FOLDERS for module in _modules(folder)]
+    there: dict[str, set[str]] = {}
+    for module in modules:
+        made = there.setdefault(module.stem, set())
+        for node in ast.parse(module.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                made.add(node.name)
+            elif isinstance(node, ast.Assign):
+                made |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+
+    strays = {
+        f"{module.relative_to(ROOT)}: {name}.{wanted}"
+        for module in modules
+        for name, wanted in SEE.findall(module.read_text())
+        if wanted not in there.get(name, ())
+    }
+
+    assert strays == set()
 
 
 def test_no_source_file_is_longer_than_400_lines() -> None:
