@@ -1,7 +1,8 @@
 """The contract of a broker adapter: four verbs and an acknowledgement.
 
-An adapter never connects again by itself, holds a destination back, or gives a message up: it raises one of three errors, and the bridge acts on it.
-It runs the threads that its client needs, and may repeat what its broker has certainly not done (a commit in the middle of a rebalance, say).
+An adapter reports, and the bridge decides. An adapter never reconnects by itself, never holds a destination back, and never gives a message up: it raises one
+of three errors, and the bridge acts on it. It runs the threads that its client library needs. It may repeat a request that its broker has certainly not
+carried out, such as a commit in the middle of a rebalance.
 
     AdapterError
     +-- NotConnected        the connection is gone or cannot be made: the bridge calls `connect` again, with back-off
@@ -54,12 +55,15 @@ class Rejected(AdapterError):
 class Received(msgspec.Struct, frozen=True):
     """One message from a source.
 
-    `address` is where its producer sent it, as this broker writes addresses. `token` identifies it at its source, so that a redelivery is
-    recognised; `redelivered` says that it may be one. `sent` is when the broker received it (epoch ms), where it says so. `defect`
-    is set where the adapter could not carry the message faithfully: it is dead-lettered with that reason.
+        address       where its producer sent it, as this broker writes addresses; empty where that was the bridge's own ingress
+        token         the same for a message and its redelivery, so that a redelivery is recognised
+        redelivered   whether this may be a redelivery
+        sent          when the broker received it (epoch ms); None where the broker does not say
+        defect        set where the adapter could not carry the message faithfully: it is dead-lettered with that reason
+        log           the name of the log that it comes from, where the source is a log (a Kafka partition, say); else empty
 
-    `log` is for a source that is a log, where all is kept in an order that never changes: it begins the token and names the log; the rest of the token is a
-    position, of always the same length, that grows, as bytes, from each message of the log to the next. Of such a source the bridge remembers how far it came.
+    In a log the order of messages never changes. The token of a message in a log begins with the log's name; the rest is its position there, of fixed length,
+    so that comparing two tokens as bytes compares the positions. Of a log the bridge remembers only the last token.
     """
 
     message: Message
@@ -72,17 +76,16 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Messages in the broker's order, and the call that lets the broker forget them all.
+    """Messages in the broker's order, and the calls that let the broker forget them.
 
-    `ack` may be called from the receiving thread only, once; it does not block, and does nothing where the connection is already gone (the
-    broker will deliver the batch again).
+    `ack` acknowledges the whole batch. It is called once, by the thread that receives. It does not block, and does nothing if the connection is gone: the
+    broker will deliver the batch again.
 
-    `ack_some`, where a source can do it, acknowledges only the messages at these places in `messages`: each place once, and before `ack`, which then
-    acknowledges the rest.
-    Intake has no use for it; at a level, what is stuck keeps its whole batch unacknowledged without it.
+    `ack_some`, where a source has it, acknowledges single messages by their places in `messages`: each place once, and before `ack`, which then acknowledges
+    the rest. Intake does not need it. Level queues do: without it, one message that cannot move on keeps its whole batch unacknowledged.
 
-    `elsewhere`, where a source can lose messages although its connection stays, as in a group whose partitions move, says whether another consumer
-    is given the message at a place. Any thread; does not block.
+    `elsewhere` is for a source that can lose messages while its connection stands, as when a partition of a consumer group moves. It tells whether the
+    message at a place now belongs to another consumer. Any thread; does not block.
     """
 
     messages: Sequence[Received]
@@ -101,7 +104,7 @@ class Source(Protocol):
     def receive(self, limit: int, timeout: float) -> Batch | None:
         """At most `limit` messages, waiting up to `timeout` seconds for the first; None where there was none. Raises NotConnected.
 
-        With a limit of 0 it only tells whether the connection is there.
+        With a limit of 0 it takes nothing, and only raises NotConnected if the connection is gone.
 
         Not calling it is back-pressure: the adapter holds at most its prefetch window in memory.
         """
@@ -121,7 +124,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 Outcome = tuple[bytes, AdapterError | None]
-"""A tag, and None where the broker confirmed, or why it did not. NotConnected means that nobody knows: it may have been delivered."""
+"""The tag of a message, and None if the broker confirmed it, else why not. NotConnected: nobody knows, it may have been delivered."""
 
 Confirm = Callable[[Sequence[Outcome]], None]
 
@@ -139,7 +142,7 @@ class Sink(Protocol):
     def publish(self, messages: Sequence[Outgoing]) -> None:
         """Send in order, without waiting for confirmation; raises NotConnected: then none was sent.
 
-        Buffers as many messages as the caller leaves unconfirmed. Without messages it only says whether the connection is there.
+        Buffers as many messages as the caller leaves unconfirmed. Without messages it only raises NotConnected if the connection is gone.
         """
         ...
 
@@ -149,13 +152,14 @@ class Sink(Protocol):
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
-    """In what brokers, or their clients, differ so that the bridge acts differently.
+    """Where brokers of this type, or their client libraries, differ so that the bridge has to act differently.
 
-    `exact`: the tokens of its sources name one message each, however alike two of them are. `addressed`: the place from which a route reads names the
-    one for which its messages are, as the topic `orders.delayed` does `orders`. `embedded`: the broker lives in the daemon's process, nobody else
-    can reach it, and it intercepts nothing. `own_processes`: its sources and sinks run in processes of their own unless a configuration says otherwise.
-    `copied`: how addresses begin at which a tap gives copies; at others it takes the messages themselves away. `probes`: how the addresses begin that
-    `doctor` makes for its probes.
+    exact           a token identifies one message; two messages of the same content have different tokens
+    addressed       the place that a route reads names the destination, as the topic `orders.delayed` names `orders`
+    embedded        the broker lives in the daemon's process: no other process can reach it, and it intercepts nothing
+    own_processes   its sources and sinks run in processes of their own, unless a configuration says otherwise
+    copied          how addresses begin at which a tap gets copies; at all others it takes the messages themselves away
+    probes          how the addresses begin that `doctor` makes for its probes
     """
 
     exact: bool = False
@@ -190,10 +194,13 @@ class Adapter(Protocol):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One thing that interception needs on the broker: `what` in a sentence, `command` to paste, `done` where it is already so.
+    """One thing that interception needs on the broker.
 
-    Without a command, what is not done can be done neither by `apply` nor by pasting; with one that is to be pasted `by_hand`, not by `apply`. `reads`
-    are the environment variables of the command.
+    what      the wanted state, in a sentence
+    command   how to get there by pasting; empty where neither pasting nor `apply` can
+    done      whether it is so already
+    reads     the environment variables that the command reads
+    by_hand   only a person can do it, by pasting the command; `apply` cannot
     """
 
     what: str
@@ -249,16 +256,16 @@ class Crowded(Protocol):
     """Optional ability of an Interception: to tell where other bridges take in messages as well."""
 
     def crowds(self) -> dict[str, int]:
-        """The ingress queues with more consumers than one bridge of this configuration has there, each with their number; changes nothing."""
+        """The ingress queues that have more consumers than one bridge of this configuration, and how many they have; changes nothing."""
         ...
 
 
 @runtime_checkable
 class Gathering(Protocol):
-    """Optional ability of a source: to give messages less often, more at once, which costs its broker and the bridge less."""
+    """Optional ability of a source: to give messages less often and in larger batches, which costs its broker and the bridge less."""
 
     def gather(self, *, calm: bool) -> None:
-        """`calm`: nothing that comes from now on is likely to be urgent, so it may be received up to 0.25 s after it came. Until the first call it may not.
+        """`calm`: nothing urgent is expected, so a message may be received up to 0.25 s after it came. Until the first call none may be late.
 
         Called by the thread that receives.
         """
@@ -267,17 +274,17 @@ class Gathering(Protocol):
 
 @runtime_checkable
 class Sharing(Protocol):
-    """Optional ability of a source: to tell that another consumer has some of what it gave, see `Batch.elsewhere`."""
+    """Optional ability of a source: to tell that some of what it gave may belong to another consumer by now; see `Batch.elsewhere`."""
 
     @property
     def handed_over(self) -> int:
-        """A number that changes with each time at which that may have happened. Any thread; asked for each look at the broker."""
+        """A counter that changes each time that this may have happened. Any thread; does not block."""
         ...
 
 
 @runtime_checkable
 class Addressing(Protocol):
-    """Optional ability of an adapter: to tell an address to which its sink will never send, while the configuration is read."""
+    """Optional ability of an adapter: to refuse, while the configuration is read, an address to which its sink could never send."""
 
     def check_address(self, address: str) -> None:
         """Raises Rejected(bad_destination). Asks no broker."""
@@ -286,16 +293,16 @@ class Addressing(Protocol):
 
 @runtime_checkable
 class Directing(Protocol):
-    """Optional ability of an adapter: to tell, while the configuration is read, that nothing that a route reads says where it goes."""
+    """Optional ability of an adapter: to tell, while the configuration is read, that no message of a route can say where it goes."""
 
     def undirected(self, options: Any, route: Any) -> str | None:
-        """Why no message that comes in there names its own destination; None where one may. Asks no broker."""
+        """Why no message that comes in by this route names its own destination; None where one may. Asks no broker."""
         ...
 
 
 @runtime_checkable
 class Blockable(Protocol):
-    """Optional ability of a sink: to tell that its broker takes nothing from it for now, though the connection stands."""
+    """Optional ability of a sink: to tell that its broker takes nothing from it for now, although the connection is up."""
 
     @property
     def blocked(self) -> str:
@@ -304,7 +311,7 @@ class Blockable(Protocol):
 
 
 def blocked(sink: object) -> str:
-    """Why a sink's broker takes no messages, though it is connected; empty while it does, and where nobody can tell. Any thread; does not block."""
+    """Why a sink's broker takes no messages although it is connected; empty while it does, or if the sink cannot tell. Any thread; does not block."""
     return sink.blocked if isinstance(sink, Blockable) else ""
 
 
@@ -319,17 +326,20 @@ class Observable(Protocol):
 
 @runtime_checkable
 class Trailing(Protocol):
-    """Optional ability of a tap: to tell that something that arrived a second ago is not given yet, as behind somebody's open transaction."""
+    """Optional ability of a tap: to tell that it is behind, as when somebody's open transaction hides what arrived."""
 
     @property
     def behind(self) -> bool:
-        """Whether that is so. Transactions that open and end all the time are no reason. Any thread; does not block."""
+        """Whether something that arrived more than a second ago has not been given yet. Any thread; does not block.
+
+        Transactions that open and end all the time do not make it so.
+        """
         ...
 
 
 @runtime_checkable
 class Producing(Protocol):
-    """Optional ability of an adapter whose sink does not do with a delay header what a producer on this broker does."""
+    """Optional ability of an adapter whose sink treats a delay header otherwise than a producer on this broker does."""
 
     def producer(self, options: Any, route: Any) -> Sink:
         """A sink for what somebody sends as a producer of this route (its validated `from` section) would, delay headers included."""
@@ -338,8 +348,11 @@ class Producing(Protocol):
 
 @runtime_checkable
 class Examinable(Protocol):
-    """Optional ability of an adapter, for `doctor`: what keeps messages from arriving, or from being read. What a broker does not tell is `ok`, and said."""
+    """Optional ability of an adapter, for `doctor`: to find what keeps messages from arriving, or from being read.
+
+    What a broker does not tell is no fault: such a finding is `ok`, and says so.
+    """
 
     def standstills(self, options: Any, routes: Sequence[Any], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
-        """In what `routes` (validated `from` sections) read, at `addresses`, where messages go, and at `levels`; changes nothing. Raises AdapterError."""
+        """Look at what `routes` (validated `from` sections) read, at `addresses`, where messages go, and at `levels`; changes nothing. Raises AdapterError."""
         ...

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 
 class Gone(NotConnected):
-    """What a move was to finish belongs to another bridge by now, or comes again: nothing has happened, let it be."""
+    """The message that a move was to finish belongs to another bridge by now, or comes again: nothing has happened, forget the move."""
 
 
 class Move(msgspec.Struct, frozen=True):
-    """What happens together or not at all: `messages`, each with its address, are published, and the broker forgets what `finishes` names.
+    """Messages to publish, and a message to finish: both happen, or neither.
 
-    That is the token of a message from a level source. `tag` comes back with the outcome.
+    tag        comes back with the outcome
+    messages   what to publish, each with its address
+    finishes   the token of the message, from a level source, that the broker is to forget
     """
 
     tag: bytes
@@ -33,10 +35,10 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class Mover(Protocol):
-    """Where moves are made, in order. One thread drives it. Connecting, outcomes, errors and closing are those of a Sink; and Gone.
+    """Makes moves, in order. One thread drives it. Connecting, outcomes, errors and closing are those of a Sink; and there is the error Gone.
 
-    But a move of which nobody knows whether it has happened, because the connection was lost, has its outcome when a mover of this exchange has connected
-    again, and not before.
+    One thing differs. If the connection was lost, and nobody knows whether a move has happened, its outcome comes only when a mover of this exchange has
+    connected again: by then it is known.
     """
 
     def connect(self, confirm: Confirm) -> None:
@@ -44,7 +46,7 @@ class Mover(Protocol):
         ...
 
     def move(self, moves: Sequence[Move]) -> None:
-        """Begin these, without waiting; raises NotConnected: then none was begun. Without moves it only says whether the connection is there."""
+        """Begin these, without waiting; raises NotConnected: then none was begun. Without moves it only raises NotConnected if the connection is gone."""
         ...
 
     def close(self) -> None:
@@ -53,35 +55,43 @@ class Mover(Protocol):
 
 
 class Joined(Source, Protocol):
-    """A source whose broker forgets a batch in the step that publishes what it becomes. Where a batch becomes nothing, its `ack` blocks as `publish` does."""
+    """A source whose broker forgets a batch in the same step that publishes what the batch becomes.
+
+    For a batch that becomes nothing, `ack` makes that step, and blocks as `publish` does.
+    """
 
     def publish(self, messages: Sequence[tuple[str, Message]], entered: Callable[[], None]) -> None:
-        """Publish these, each with its address, and let the broker forget the batch that was received last; both, or neither.
+        """Publish these, each with its address, and let the broker forget the batch that was received last: both, or neither.
 
-        Returns when that has happened; the batch's `ack` is still to be called, and asks for nothing more. What is refused is tried again meanwhile. Blocks
-        for some ten seconds at most. Raises NotConnected: then nobody knows, and connecting anew gives the batch again unless it has happened. Called by
-        the thread that receives. `entered` is called on that thread once it is known to have happened: before this returns, or by the next `receive`;
-        never where there is none.
+        Returns when that has happened. The batch's `ack` must be called all the same, and asks nothing of the broker then. What is refused is tried again
+        meanwhile. Blocks for some ten seconds at most. Raises NotConnected if nobody knows whether it has happened: after connecting anew the batch comes
+        again, unless it has. Called by the thread that receives.
+
+        `entered` is called on that thread once it is known to have happened: before this returns, or by the next `receive`. If it has not happened it is
+        never called.
         """
         ...
 
 
 class Exchange(Protocol):
-    """All level sources over one connection, and movers that finish what they gave. What was not finished comes again."""
+    """All level sources over one connection, and movers that finish the messages of these sources. What was not finished comes again."""
 
     def source(self, level: Level) -> Source:
         """See Levelled."""
         ...
 
     def joined(self, source: Source, route: str) -> Joined | None:
-        """A source to use in place of this one, not connected yet, whose batches are passed on in one step; None where this one cannot be replaced so.
+        """A source to use in place of this one, whose batches are passed on in one step, not connected yet; None where this one cannot be replaced so.
 
         `route` is a name that no other source of this exchange has, and the same after a restart.
         """
         ...
 
     def mover(self) -> Mover | None:
-        """Another one; not connected yet. With movers, the acknowledgement of a batch does nothing. None where the options do not want them."""
+        """Another mover; not connected yet. None where the options do not want any.
+
+        Where there are movers, they finish what the sources gave: to acknowledge a batch does nothing.
+        """
         ...
 
 

@@ -1,6 +1,6 @@
-"""Optional ability of a broker: to keep waiting messages in one queue for each level.
+"""Optional ability of a broker: to keep waiting messages in level queues, one queue for each delay level.
 
-What else the level queues of a broker may be able to do: move in transactions (`exchange`), and keep a log of ids (`log`).
+A broker with level queues may have two more abilities: to move messages in transactions (`exchange`), and to keep a log of ids (`log`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 EARLY = 50
-"""Milliseconds."""
+"""Milliseconds by which a message may leave its level early, at most."""
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -29,18 +29,18 @@ class Level(msgspec.Struct, frozen=True):
 
     @property
     def early(self) -> int:
-        """How early (ms) a message may leave: the rest of its wait passes at its next place. A wait for the first one ends half of that before its time."""
+        """How early (ms) a message may leave: the rest of its delay passes at its next place. Whoever waits for a first message wakes up half of it early."""
         return min(EARLY, self.wait // 2)
 
 
 SINCE = b"delaybridge-since"
-"""The header that tells since when a message waits at its level (epoch ms), for a source that keeps it back itself."""
+"""The header that tells since when a message has been at its level (epoch ms), for a source that has to hold it back itself."""
 
 
 class LevelDeclaration(Protocol):
     """The level queues on one broker, to be declared and counted. Every method connects anew, and raises AdapterError.
 
-    `counts_taken` says whether `depths` counts what bridges have taken and not acknowledged.
+    `counts_taken` says whether `depths` includes what bridges have received and not acknowledged.
     """
 
     counts_taken: bool
@@ -67,7 +67,7 @@ class Trimmable(LevelDeclaration, Protocol):
     """Level queues of a broker that keeps what is finished until it is told to delete it."""
 
     def trim(self) -> None:
-        """Delete what no bridge is to be given again, and nothing else. Any other error than NotConnected says that it is of no use to try again."""
+        """Delete what no bridge may be given again, and nothing else. Raises NotConnected; any other AdapterError says that trying again is of no use."""
         ...
 
 
@@ -75,8 +75,8 @@ class Trimmable(LevelDeclaration, Protocol):
 class Levelled(Adapter, Protocol):
     """An adapter whose broker can keep waiting messages in one queue for each level, from which any number of bridges take.
 
-    `timed` says that its level sources give a message only once it has waited for as long as its level says, less `Level.early`; else they give it at once, and
-    in order.
+    `timed`: its level sources hold each message back until it has waited for as long as its level says, less `Level.early`. Other level sources give messages
+    at once, in order, and the bridge holds them back.
     """
 
     timed: bool
@@ -103,9 +103,9 @@ class Levelled(Adapter, Protocol):
 
 @runtime_checkable
 class Foreseeing(Protocol):
-    """Optional ability of a level source that gives a message only once it may leave."""
+    """Optional ability of a level source that holds messages back: to tell when the next one leaves."""
 
     @property
     def first_leaves(self) -> int | None:
-        """When the first of what it sees leaves its level (epoch ms); None where it sees nothing. Any thread."""
+        """When the first message in sight leaves its level (epoch ms); None where none is in sight. Any thread."""
         ...

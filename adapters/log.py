@@ -1,4 +1,4 @@
-"""The contract of a log beside level queues: the optional ability of an adapter to let all bridges tell each other what became of an id."""
+"""The contract of a log of ids: the optional ability of a broker with level queues by which all bridges tell each other what became of an id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line of a log. Without a value its key is to be forgotten; what stands in `note` is read with it, and need not be kept for longer."""
+    """One line of a log. `value` None says that its key may be forgotten; `note` is read with such a line, and need not be kept for longer."""
 
     key: bytes
     value: bytes | None
@@ -21,17 +21,20 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Log(Protocol):
-    """Lines in one order, of which the broker keeps at least the last of each key. All bridges append to it, and each reads it from its beginning.
+    """Lines in one order that all bridges share. The broker keeps at least the last line of each key. Every bridge appends, and reads from the beginning.
 
     One thread connects, reads, asks for the end and closes; any thread appends.
     """
 
     def connect(self, place: int) -> int:
-        """Read from that place on; returns the place from which it is read, 0 where the given one is not a place of this log. Raises NotConnected."""
+        """Read from this place on. Returns the place from which it is read: 0 where this log does not have the given one. Raises NotConnected."""
         ...
 
     def read(self, timeout: float) -> tuple[int, Sequence[tuple[int, Line]]]:
-        """Lines with their places, waiting up to `timeout` seconds for a first one, and the place up to which all is read now. Raises NotConnected."""
+        """The place up to which the log is read now, and the next lines with their places. Raises NotConnected.
+
+        Waits up to `timeout` seconds for a first line.
+        """
         ...
 
     def end(self) -> int:
@@ -39,9 +42,9 @@ class Log(Protocol):
         ...
 
     def append(self, lines: Sequence[Line]) -> list[int]:
-        """The place of each line. When this returns they are as durable as a message that is confirmed, and `end` of every bridge knows of them.
+        """Append lines, and return their places. On return they are as durable as a confirmed message, and each bridge's `end` includes them.
 
-        Blocks for at most the configured time-outs. Raises NotConnected, BackOff and Rejected: then some of them may be there.
+        Blocks for at most the configured time-outs. Raises NotConnected, BackOff and Rejected: some of the lines may be there then.
         """
         ...
 
