@@ -1,4 +1,4 @@
-"""What takes a dead letter to a destination, with the reason on it."""
+"""How a dead letter gets to a destination: as a record of its own, a *carrier*, with the reason in its headers."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Downtimes:
         return Downtimes(tuple((begin, min(end, now)) for begin, end in self.spans if begin < now))
 
     def then(self, begin: int, end: int) -> Downtimes:
-        """With one more, the latest, merged with those that it overlaps or touches; nothing is added unless it ends after it begins."""
+        """With one more downtime, the latest, merged with those that it overlaps or touches; nothing is added unless it ends after it begins."""
         before = self.until(end)
         if begin >= end:
             return before

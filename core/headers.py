@@ -73,7 +73,7 @@ def delivered(table: bytes, id: str, occurrence: int, due: int) -> bytes:  # noq
 
 
 def undelivered(table: bytes) -> bytes:
-    """A table as it came, less what `delivered` adds, so that nothing stands there twice; an id that cannot be read stays, to be looked at."""
+    """A table as it came, less the headers that `delivered` adds, so that none stands there twice. An id that cannot be read stays, for people to see."""
     try:
         found = named(table, _OF_DELIVERIES)
     except MalformedTableError:
@@ -84,7 +84,7 @@ def undelivered(table: bytes) -> bytes:
 
 
 def chosen_id(table: bytes) -> str:
-    """The id that its producer gave a message, whatever else is wrong with it; empty where there is none, or none that can be read."""
+    """The id that its producer gave a message, whatever else is wrong with it; empty where there is none that can be read."""
     try:
         by_name = {_CANONICAL[field[0]]: field for field in named(table, _OF_IDS)}
         return _chosen_id(by_name)

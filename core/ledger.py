@@ -50,13 +50,13 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
 
 
 NAMES = 16
-"""Of one store that are remembered in one place. What was before is told by the marks of those names."""
+"""How many names of one store are remembered in one place. Earlier ones are found by the marks of these."""
 
 
 class Named(msgspec.Struct, array_like=True, frozen=True):
-    """Whose the rows of one store are: from number `since` on those of `bridge`, and those right before it as `before` says, where it had another name.
+    """Which bridge the rows of one store belong to: from number `since` on to `bridge`, and before that to `before`, where the bridge had another name.
 
-    The latest `NAMES` are kept, for a bridge that is called like its host may get another one with every start.
+    Only the latest `NAMES` are kept: a bridge that is named after its host may get another name with every start.
     """
 
     bridge: str
@@ -64,7 +64,7 @@ class Named(msgspec.Struct, array_like=True, frozen=True):
     before: Named | None = None
 
     def renamed(self, bridge: str, row: int) -> Named:
-        """The same under the name that the bridge has now; `row` is the number that the next row gets. A name that no row bears leaves no trace."""
+        """The same under the name that the bridge has now; `row` is the number of the next row. A name under which no row was written leaves no trace."""
         if bridge == self.bridge:
             return self
         if self.since < row:
@@ -72,11 +72,11 @@ class Named(msgspec.Struct, array_like=True, frozen=True):
         return self.before.renamed(bridge, row) if self.before else Named(bridge, row)
 
     def _latest(self, names: int) -> Named:
-        """The same, with so many names."""
+        """The same, with at most so many names."""
         return replace(self, before=self.before._latest(names - 1) if self.before and names > 1 else None)  # noqa: SLF001 - its own kind
 
     def earlier(self) -> Iterator[Named]:
-        """Those before this one, the latest first."""
+        """The names before this one, the latest first."""
         if self.before:
             yield self.before
             yield from self.before.earlier()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 SLACK = 5
-"""Milliseconds by which a level may be longer than what is left and still fit: reading a message takes a moment, and `1h` is to be one hop."""
+"""Milliseconds by which a level may be longer than the time that is left: reading a message takes a moment, and `1h` is to be one hop all the same."""
 
 
 class Hops(msgspec.Struct, frozen=True):

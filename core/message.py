@@ -8,11 +8,14 @@ from . import fields
 
 
 class Properties(msgspec.Struct, omit_defaults=True, frozen=True):
-    """What brokers say beside body and headers, in the names and units of AMQP 0-9-1, the richest of them.
+    """What a message has beside body and headers, in the names and units of AMQP 0-9-1, whose set is the richest.
 
-    Text is bytes, as it was on the wire. `timestamp` is in seconds, `expiration` a decimal text of milliseconds, the time to live, which begins
-    when the message is delivered. AMQP does not know the last three: `timestamp_ms`, the same as `timestamp` in milliseconds (Kafka, ActiveMQ);
-    `partition` (Kafka); `text`, whether the body is text rather than bytes (ActiveMQ, where receivers are given different types).
+    Text is bytes, as it was on the wire. `timestamp` is in seconds. `expiration` is the time to live, as decimal text in milliseconds; it begins when the
+    message is delivered. AMQP does not know the last three:
+
+        timestamp_ms   `timestamp` in milliseconds (Kafka, ActiveMQ)
+        partition      Kafka's
+        text           whether the body is text rather than bytes (ActiveMQ, whose receivers are given different types)
     """
 
     content_type: bytes | None = None

@@ -48,7 +48,7 @@ def missed(schedule: Schedule, down: Downtimes) -> bool:
 
 
 def resumed(schedule: Schedule, down: Downtimes) -> int | None:
-    """When the bridge ran again after a missed one: `fire` and `skip` go on with what is due from then on. Else None."""
+    """When the bridge ran again after a missed occurrence, from where `fire` and `skip` go on; None if nothing was missed, and for `all`."""
     return None if schedule.misfire == "all" else down.end_of(_begun(schedule))
 
 

@@ -52,9 +52,11 @@ _CARRIED = ("dead_letter", "refused")
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """One waiting message with everything that its delivery and its ledger rows need.
 
-    `id` is empty on a `put` where the producer chose none: the store makes one. `lane` is the destination broker's name, `address` the
-    destination there. `taken` is when the bridge took the message in. `headers` in `message` are those that the consumer will see, less the
-    delivery headers, which the lane adds.
+        lane, address   the name of the destination broker, and the destination there
+        id              empty on a `put` where the producer chose none: the store makes one
+        taken           when the bridge took the message in (epoch ms)
+
+    The headers in `message` are those that the consumer will see, less the delivery headers, which the lane adds.
     """
 
     message: Message
@@ -139,7 +141,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Something that happened to a record, as its ledger row tells it. `lateness` is in milliseconds, for a delivery."""
+    """An event in the life of a record, as its ledger row tells it. `lateness` is in milliseconds, for a delivery."""
 
     event: Event
     at: int
@@ -150,7 +152,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Came(msgspec.Struct, frozen=True):
-    """What came from a source, by the tokens of `adapters.base.Received`, so that redeliveries after a crash are recognised.
+    """Which messages came from a source, by their tokens (`adapters.base.Received`), so that redeliveries after a crash are recognised.
 
     Where all messages of a batch come from logs, `reached` has the last token of each log, and `tokens` need not be remembered.
     """
@@ -237,38 +239,42 @@ class Store(Protocol):
         ...
 
     def put(self, changes: Sequence[Change], now: int, came: Came | None = None) -> list[Answer]:
-        """Apply one intake batch, whole and in order, in one fsynced write; `answers` are those of its Withdraws, in order.
+        """Apply one intake batch, whole and in order, in one fsynced write; returns the answers to its Withdraws, in order.
 
-        What `came` says of its messages is remembered by the same write.
+        What `came` says of the batch is remembered by the same write.
         """
         ...
 
     def came(self, source: str) -> Came:
-        """What came from a source: the tokens of its latest batches, oldest first, at least as many as the bridge leaves unacknowledged; and all its logs."""
+        """What is remembered of a source: the tokens of its latest batches, oldest first, and the last token of each of its logs.
+
+        At least as many tokens are remembered as the bridge leaves messages unacknowledged.
+        """
         ...
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
-        """Hand out records that are due, at most `limit` and about `max_bytes`; each only once until settled or held.
+        """Hand out records that are due, at most `limit` and about `max_bytes`. They are *in flight*, and not handed out again, until settled or held.
 
-        Those of one address come in order of (due, arrival); the addresses take turns, so that a burst for one keeps no other waiting.
+        A record is in flight until `settle`, `hold` or `put_back`. Records of one address come in order of (due, arrival). The addresses take turns, so that
+        a burst for one keeps no other waiting.
 
-        `held` asks for those held back behind that address instead; a record that is due for such an address joins them by itself, unless
-        all of them are in flight: then it may follow them. A record handed out is *in flight* until `settle`, `hold` or `put_back`.
+        `held` asks for the records held back behind that address instead. A record that falls due for such an address joins them by itself; but if all of
+        them are in flight, it may be handed out after them.
         """
         ...
 
     def next_due(self, lane: str) -> int | None:
         """When the next record that `due` would hand out falls due, None where nothing waits. Held records do not count.
 
-        If very many of these lie before it, the answer may be the time of one of them: then `due` returns nothing; ask again.
+        If very many held records lie before it, the answer may be the time of one of them: then `due` returns nothing; ask again.
         """
         ...
 
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
-        """Record outcomes, each with its next occurrence and ledger row in one write; it survives a killed process at once, a loss of power after `sync`.
+        """Record outcomes, each with its next occurrence and its ledger row, in one write. They survive a killed process at once, a loss of power after `sync`.
 
-        Outcomes that a loss of power undoes before that are delivered again, with the same id and occurrence. So no delivery waits for a disk:
-        if the disk is busy and `wait` is False, nothing is recorded and the answer is False; call it again a little later.
+        If the power is lost before `sync`, these records are delivered again, with the same id and occurrence. In exchange no delivery waits for a disk: if
+        the disk is busy and `wait` is False, nothing is recorded and the answer is False; call it again a little later.
         """
         ...
 
@@ -281,7 +287,7 @@ class Store(Protocol):
         ...
 
     def put_back(self, keys: Sequence[bytes]) -> None:
-        """Forget that these were handed out: the connection died before anything was heard of them."""
+        """Make these due again: the connection died before anything was heard of them."""
         ...
 
     def lanes(self) -> builtins.list[str]:
@@ -293,11 +299,11 @@ class Store(Protocol):
         ...
 
     def held(self, lane: str) -> dict[str, tuple[int, str]]:
-        """The addresses of a lane behind which anything is held, each with the attempts and the error of its first record."""
+        """The addresses of a lane that hold records back, each with the attempts and the error of its first record."""
         ...
 
     def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word
-        """Withdraw a pending record; an unknown id is answered, not remembered."""
+        """Withdraw a pending record. Unlike with Withdraw, an id that is unknown is not remembered."""
         ...
 
     def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word

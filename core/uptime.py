@@ -1,4 +1,4 @@
-"""A clock that a suspended machine does not stop."""
+"""A clock that goes on while the machine is suspended."""
 
 from __future__ import annotations
 
