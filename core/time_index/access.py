@@ -1,4 +1,4 @@
-"""Who may look into a time index, and whether it still works."""
+"""Who may use a time index at this moment, and whether it still works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Access:
-    """Turns at the state, for any thread. After a failure nothing works any more, because nobody knows what of it is on disk: all raise StoreError."""
+    """Gives any thread its turn at the state. After a failure all calls raise StoreError, because nobody knows what of it is on disk."""
 
     def __init__(self, state: State) -> None:
         self._state = state

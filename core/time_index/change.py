@@ -43,8 +43,17 @@ def ledger_row(
 class Change:
     """Collects one write. Readers inside the same change look into `ids`, `meta` and `fresh` before they look on disk.
 
-    `dropped` are whole ranges of `meta`, each from its first key to before the second. `numbers` go on from the store's; `fresh` are records
-    with a producer's id that this change puts; `gone` are bytes of records that go without a closing row; `then` is called once it is written.
+    numbers                             go on from the store's
+    due, ids, meta                      new values of keys, by column family; None deletes
+    dropped                             ranges of `meta` that are deleted, each from its first key to before the second
+    seen                                what is on disk of ids that were read ahead
+    fresh                               records with a producer's id that this change puts, by due key
+    gone                                bytes of records that go without a closing row
+    rows                                ledger rows
+    totals, by_address, by_hour, held   by how much each counter changes
+    arrived                             the due keys at which records are put, by track
+    cursors                             where tracks begin to read after a restart from now on
+    then                                called once the change is written
     """
 
     __slots__ = (
@@ -89,7 +98,7 @@ class Change:
         self.arrived[track].append(key)
 
     def goes(self, record: Record) -> None:
-        """A record goes without a closing row."""
+        """A record goes without a closing row, as one that is moved to another store."""
         self.gone += record.message.size + OVERHEAD
 
     def count(self, record: Record, difference: int) -> None:

@@ -1,4 +1,4 @@
-"""What goes out: handing out what is due, and what became of it."""
+"""Delivery: hands out what is due, and records what became of it."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ class Delivery:
             state.ids.ended(change, record.id, outcome.event, at)
 
     def _advance(self, change: Change, passed: int, leaving: AbstractSet[bytes] = frozenset()) -> None:
-        """Once this change is written, `passed` more records wait no longer, or are held back; `leaving` are those of them in flight."""
+        """Count records that no longer wait, or that are held back now, and move the cursors once there are enough. `leaving`: those of them in flight."""
         lanes = self._state.lanes
         lanes.passed += passed
         if lanes.passed >= _CURSOR_EVERY:

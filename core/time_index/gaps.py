@@ -22,9 +22,9 @@ Stretch = tuple[bytes, bytes]
 
 
 class Gaps:
-    """What one track knows. Every key in a gap is free, or its record is in flight or held back: whatever comes to wait there must be told of.
+    """What one track knows of its gaps. At each key in a gap there is no record, or one that is in flight or held back.
 
-    Forgetting a gap costs time. Keeping one in which a record waits would lose that record.
+    `cut` must be told of every record that comes to wait in one. To forget a gap only costs time; to keep one in which a record waits would lose that record.
     """
 
     __slots__ = ("_known",)

@@ -1,4 +1,4 @@
-"""How far what is held back behind one address was handed out."""
+"""How far the records that are held back behind one address have been handed out."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from . import keys
 
 
 class HeldAddress:
-    """What is held back behind one address: `count` in all, `out` of that in flight.
+    """The records that are held back behind one address: `count` in all, `out` of them in flight.
 
-    None of it lies before `first`, and none that could be handed out before `position`.
+    None of them lies before `first`, and none that could be handed out lies before `position`: both are keys of the index of held-back records.
     """
 
     __slots__ = ("count", "end", "first", "out", "position", "prefix")

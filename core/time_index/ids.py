@@ -1,4 +1,4 @@
-"""What became of an id: for ids that a producer chose, and for records that moved away from the key that their id names."""
+"""What became of an id: of ids that producers chose, and of records that were moved away from the due key that their made id names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Known(msgspec.Struct, frozen=True):
 class Ids:
     """The index of ids. Endings and early withdrawals are remembered for `memory_ms`, then forgotten a few at a time within other writes.
 
-    `now` is the latest time that the store was told since the clock was last set back.
+    `now` is the latest time that any call was given since the clock was last set back.
     """
 
     def __init__(self, db: Database, memory_ms: int, made: MadeIds) -> None:
@@ -45,7 +45,7 @@ class Ids:
         self.now = 0
 
     def told(self, now: int) -> None:
-        """The time that a call was given; 0 if it was given none. A clock that was ahead must not shorten what is remembered later."""
+        """Note the time that a call was given; 0 if it was given none. A clock that was ahead must not shorten what is remembered later."""
         if now > self.now:
             self.now = now
         elif 0 < now < self.now - _SET_BACK:

@@ -37,13 +37,15 @@ _SETTLED_AT_ONCE = 50
 class TimeIndex:
     """Messages wait in the directory `path`, which is made where it is missing. See `core.store` for the contract and docs/store.md for the disk.
 
-    `bridge` is the name in the ledger rows. Ids that producers chose are remembered for `memory_ms` after their end, early withdrawals as long;
-    `recent_tokens` is how many of a source's latest tokens are kept at least. Below `min_free_disk` bytes of free space, as `free_bytes` tells
-    it, `put` raises StoreFull; `reserve_bytes` are kept aside so that settling goes on. With `max_bytes` the store behaves as on a disk of that size.
-    `next_row` is given the number that the next ledger row would have, and whose the latest are, and returns a higher one where those from there on
-    are in files already. Raises StoreLocked where another process is at work there.
+        bridge          the name in the ledger rows
+        memory_ms       for how long ids that producers chose are remembered after their end, and early withdrawals
+        recent_tokens   how many of a source's latest tokens are kept, at least
+        min_free_disk   with fewer free bytes, as `free_bytes` tells them, `put` raises StoreFull
+        reserve_bytes   are kept aside, so that settling goes on when the disk is full
+        max_bytes       the store behaves as on a disk of this size
+        next_row        gets the number of the next ledger row, and which bridge wrote the latest; returns a higher number where files hold rows from there on
 
-    `named` says whose the next ledger row is.
+    `named` says which bridge writes the next ledger row. Raises StoreLocked where another process is at work in that directory.
     """
 
     cancels = indexed = True

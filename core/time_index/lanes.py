@@ -26,14 +26,14 @@ NEVER: Final = keys.INSTANT_LIMIT
 
 
 class Track:
-    """The range of due keys of one address, and of few others where a lane has more addresses than tracks.
+    """The range of due keys of one address, or of a few where a lane has more addresses than tracks.
 
-    `position`: no record that could be handed out lies before it; `exact` says that one lies right at it; at `end` there is none at all. `at` is
-    its instant, `NEVER` at the end.
-    `cursor`: the same, as last written to disk, and there also for records in flight: reading begins there after a restart.
-    `gaps`: where ahead of the position nothing could be handed out, either; a restart knows of none.
-    `went_on`: the position has passed something; whoever has given its space back unsets this, and `gone_to`: the last key after the position
-    that was cancelled, replaced or moved away.
+    position   no record that could be handed out lies before it; `exact`: one lies right there; at `end` there is none at all
+    at         the instant of `position`; `NEVER` at the end
+    cursor     like `position`, but as last written to disk, and no record in flight lies before it either: reading begins there after a restart
+    gaps       where, ahead of the position, nothing can be handed out; none are known after a restart
+    went_on    the position has passed something since space was last given back; whoever gives it back resets this, and `gone_to`
+    gone_to    the last key after the position whose record was cancelled, replaced or moved away
     """
 
     __slots__ = ("at", "base", "cursor", "end", "exact", "gaps", "gone_to", "lane", "number", "position", "start", "went_on")
@@ -113,9 +113,11 @@ class Lane:
 class Lanes:
     """All lanes by name, their tracks by number and by address, and the records in flight.
 
-    `claimed` holds what was handed out: as much as the delivery window, never the backlog. `named` are those among them that have an entry in
-    the index of ids, `from_held` those that are held back, and where each is counted. `passed` counts what the cursors have not followed yet. `unwritten` are
-    the numbers of new lanes and tracks: part of the next write.
+    claimed     the records in flight: as many as the delivery window holds, never the backlog
+    named       those of them that have an entry in the index of ids
+    from_held   those of them that are held back, each with what counts it
+    passed      how many records no longer wait, or are held back, since the cursors were last moved
+    unwritten   the numbers of new lanes and tracks, which are part of the next write
     """
 
     def __init__(self, db: Database) -> None:
@@ -193,7 +195,7 @@ class Lanes:
             behind.out -= 1
 
     def floors(self, leaving: AbstractSet[bytes] = frozenset()) -> dict[Track, bytes]:
-        """Nothing on a track waits or is in flight before this key, other than what is held back. Those `leaving` count as in flight no more."""
+        """For each track the first key at which anything waits or is in flight, held-back records aside. Those `leaving` count as in flight no more."""
         found = {track: track.position for track in self.tracks.values()}
         for key in self.claimed.keys() - self.from_held.keys() - leaving:
             track = self.of(key)

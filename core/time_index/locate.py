@@ -40,7 +40,7 @@ def locate(state: State, record_id: str, change: Change | None = None) -> Found 
 
 
 def became(state: State, record_id: str, known: Known | None) -> Answer:
-    """What became of an id that no pending record bears."""
+    """The answer for an id that no pending record bears."""
     if known is not None:
         return Answer("too_late", known.event, known.at) if known.event else Answer("unknown")
     key = state.made.key(record_id)

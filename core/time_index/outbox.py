@@ -25,15 +25,17 @@ _decode_range = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
 def named(db: Database) -> ledger.Named | None:
-    """Whose the latest rows are; None where that is not known."""
+    """Which bridge wrote the latest rows; None where that is not known."""
     raw = db.meta.get(keys.NAME_KEY)
     return _decode_named(raw) if raw else None
 
 
 class Outbox:
-    """Rows in the order of their numbers, without holes. `first` is the number of the oldest one that is still here, `named` whose the next one is.
+    """Ledger rows that are in no file yet, in the order of their numbers, without holes.
 
-    `before` is what `named` says of the database.
+    before   which bridge wrote the latest rows, as the function `named` says
+    named    which bridge writes the next one
+    first    the number of the oldest row that is still here
     """
 
     def __init__(self, db: Database, bridge: str, numbers: Numbers, before: ledger.Named | None) -> None:
@@ -44,7 +46,7 @@ class Outbox:
         self.is_named = self.named == before
 
     def name(self, change: Change) -> None:
-        """Note whose rows these are from now on."""
+        """Note which bridge writes the rows from now on."""
         change.meta[keys.NAME_KEY] = _encode(self.named)
 
     def stage(self, change: Change) -> None:

@@ -1,4 +1,4 @@
-"""What came last: the tokens of each source's latest batches, and how far each log came, so that what the broker delivers again is recognised."""
+"""The latest messages of each source: the tokens of its latest batches, and the last token of each log, so that redeliveries are recognised."""
 
 from __future__ import annotations
 

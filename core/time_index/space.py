@@ -24,12 +24,16 @@ Range = tuple[bytes, bytes]
 
 
 class Space:
-    """Compacts what lies before the cursors, or the last record cancelled after them, once 1/8 of the store is gone, or 1/32 if deletion has slowed down.
+    """Decides when a compaction is worth it, and of what: what lies before the cursors, or before the last record that was cancelled after them.
 
-    Again while a third of the blob files is garbage, because one compaction copies only a part of them.
-    And once after a start, when nothing is deleted or intake stands still: what was deleted before is not known then, and may be what intake waits for.
+    It is worth it
+
+    - once 1/8 of the store is gone, or 1/32 if deletion has slowed down: so a burst's space comes back even under light traffic;
+    - while a third of the blob files is garbage, because one compaction copies only a part of them;
+    - once after a start, when nothing is deleted or intake stands still: what was deleted before is not known then, and may be what intake waits for.
+
     Thresholds are shares of the store, because a compaction reads the index of all that waits: so its cost for each delivered message stays the same.
-    Slowed down: ten seconds delete less than a quarter of the busiest ten since the last compaction. So a burst's space comes back even under light traffic.
+    Deletion has slowed down when ten seconds delete less than a quarter of what the busiest ten seconds since the last compaction did.
     """
 
     def __init__(self, state: State) -> None:
@@ -67,7 +71,7 @@ class Space:
         return max(0, self._state.disk.free_bytes()) // 2
 
     def drained(self) -> tuple[list[Range], list[Range]]:
-        """The ranges that hold next to nothing any more: those of the tracks on which something went since the last time; the outbox's, and the shelf's."""
+        """The ranges that hold next to nothing any more: of the tracks on which something went since the last time, of the outbox, and of the shelf."""
         state = self._state
         self._unknown = False
         state.gone_bytes = self._gone = 0

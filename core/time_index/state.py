@@ -1,4 +1,4 @@
-"""The parts of a time index together, and the few moves that its verbs are made of."""
+"""The state of a time index: its parts, and the steps of which putting, settling, cancelling and the like are made."""
 
 from __future__ import annotations
 
@@ -176,14 +176,14 @@ class State:
         self.ids.ended(change, record.id, "cancelled", now)
 
     def doom(self, change: Change, key: bytes, event: Event) -> None:
-        """A record in flight must not go out again: unless it gets delivered now, it ends with this event, the first one if there are more."""
+        """Mark a record in flight that must not go out again: unless it gets delivered now, it ends with this event, the first one if there are more."""
         if key in self.doomed or keys.doomed_key(key) in change.meta:
             return
         change.meta[keys.doomed_key(key)] = bytes((CLOSING.index(event),))
         change.then.append(lambda: self.doomed.__setitem__(key, event))
 
     def bury(self, change: Change, key: bytes, record: Record, now: int) -> None:
-        """End a doomed record that was not delivered."""
+        """End a doomed record that was not delivered, with the event that it is doomed to."""
         event = self.doomed[key]
         self.remove(change, key, record)
         change.event(event, now, record, record.id)
@@ -191,7 +191,7 @@ class State:
             self.ids.ended(change, record.id, event, now)
 
     def commit(self, change: Change, *, spend_reserve: bool = True) -> None:
-        """Write a change, with both locks held, and let memory know. On a full disk the reserve is spent, where that is allowed, before StoreFull is raised."""
+        """Write a change, with both locks held, and let memory know. Where it may be, the reserve is spent on a full disk before StoreFull is raised."""
         change.numbers.write += 1
         self.outbox.stage(change)
         self.held.stage(change)
