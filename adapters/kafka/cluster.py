@@ -1,4 +1,4 @@
-"""What is asked of a cluster, and changed there: topics with their settings, how far a group is, where a transaction is open.
+"""Administration of a Kafka cluster: topics and their settings, how far a group is, where a transaction is open.
 
 Each call blocks until it is answered.
 """
@@ -69,7 +69,7 @@ class _Place(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A transaction that is open in a partition: whoever reads what is committed gets nothing from `start` on. `last`: the time of its last record."""
+    """A transaction that is open in a partition: a reader of committed records gets nothing from offset `start` on. `last`: the time of its last record."""
 
     partition: TopicPartition
     producer_id: int
@@ -78,7 +78,7 @@ class Open(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Whose a producer is: the state of its last transaction, as Kafka calls it, and where that is still open."""
+    """Which producer an open transaction belongs to: the state of the producer's last transaction, in Kafka's words, and where that is still open."""
 
     transactional_id: str
     state: str
@@ -188,9 +188,9 @@ class Cluster:
     def positions(
         self, group: str, partitions: Collection[TopicPartition], *, stable: bool = False
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed in these, where it has anything, with the text beside it.
+        """What a group has committed in these partitions, where it has committed anything, with the text beside each offset.
 
-        Where that is to be `stable`, a transaction that has committed more, and whose end is not written yet, is waited for: some seconds, then KafkaError.
+        `stable`: a transaction that has committed further offsets, and whose end is not written yet, is waited for: some seconds, then KafkaError.
         """
         self._admin.stable = stable
         found: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]] = _retried(
@@ -224,7 +224,7 @@ class Cluster:
     def short(self, topics: AbstractSet[str], known: AbstractSet[TopicPartition]) -> set[TopicPartition]:
         """The partitions of these topics that have fewer replicas in sync than `min.insync.replicas`.
 
-        Where that may not be read (DESCRIBE_CONFIGS), those that have no more than one that is `known` to have too few.
+        Where that setting may not be read (DESCRIBE_CONFIGS), those that have no more replicas in sync than one that is `known` to have too few.
         """
         there = self._partitions(topics)
         settings = self._settings({each.topic for each in there}) if there else {}
@@ -239,7 +239,7 @@ class Cluster:
         }
 
     def unfinished(self, partitions: AbstractSet[TopicPartition], producer_id: int) -> set[TopicPartition]:
-        """In which of these a transaction of a producer is open; all of a topic's where the cluster does not tell."""
+        """Those of these partitions in which a transaction of this producer is open, and all those of topics of which the cluster does not tell."""
         found, untold = self.open_in(partitions)
         theirs = {each.partition for each in found if each.producer_id == producer_id}
         return theirs | {each for each in partitions if each.topic in untold}
@@ -310,7 +310,7 @@ def opened(options: Kafka) -> Iterator[Cluster]:
 
 
 def _retried(ask: Callable[[], Any]) -> Any:
-    """A young cluster has no coordinators yet: it makes them when it is asked for one."""
+    """Ask again while the error is one that passes: a young cluster has no coordinators yet, and makes them when it is asked for one."""
     return Retrying(retry=retry_if_exception(_passes), stop=stop_after_delay(_PATIENCE), wait=wait_fixed(0.1), reraise=True)(ask)
 
 

@@ -1,4 +1,4 @@
-"""How every consumer of ours is made."""
+"""How all our consumers are made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _HEARTBEAT = 0.5
-"""Seconds between heartbeats. By the answer a member hears that another one has come or gone; whoever has heard it stands still until all have."""
+"""Seconds between heartbeats. A member hears by the answer that another one has come or gone, and stands still from then on until all have heard it."""
 
 
 def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspec
 
 
 def _told(subscription: Any, reset: Callable[..., None], partition: Any, to: Any = None) -> None:
-    """What kafka-python does where what it is to read next is not there any more; and where it is told to, which names the place."""
+    """Called by kafka-python to reset a position: without a place where the next record to read is gone, which is logged; with one where we asked for it."""
     if to is None:
         position = subscription.assignment[partition].position
         log.warning(

@@ -64,7 +64,7 @@ class KafkaExchange:
         return JoinedSource(source, source.subscription.group, markers, partial(self._opened, markers))
 
     def join(self) -> Transactor:
-        """The producer, made where there is none that works. Tells what the one before left in doubt. Raises NotConnected."""
+        """The producer that all movers share; a new one where none works. Reports the moves that the one before left in doubt. Raises NotConnected."""
         with self._lock:
             if self._transactor is not None and self._transactor.broken:
                 self._close()
@@ -77,7 +77,7 @@ class KafkaExchange:
             return self._transactor
 
     def _settle(self) -> None:
-        """Tell what became of moves whose transaction was in doubt: its end is decided by now, and the group's positions say how."""
+        """Report what became of moves whose transaction was in doubt: it has ended by now, and the group's positions say how."""
         if not self._doubtful:
             return
         partitions = {record.partition for _, record in self._doubtful}
@@ -91,7 +91,7 @@ class KafkaExchange:
         _tell(doubtful, None if happened else NotConnected("its transaction was not committed"))
 
     def leave(self, transactor: Transactor) -> None:
-        """A mover needs it no more."""
+        """A mover needs the producer no more; it is closed with the last mover."""
         with self._lock:
             if transactor is self._transactor:
                 self._users -= 1

@@ -1,4 +1,4 @@
-"""What kafka-python's fetcher makes of a fetched partition, made by `records.py` instead: it then gives `Received`, not `ConsumerRecord`."""
+"""Stands in for kafka-python's parser of what was fetched, with the one of `records.py`: a poll then gives `Received`, not `ConsumerRecord`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _V2 = 2
 
 
 class Suspects:
-    """Batches that could not be read once. The network may have damaged them: they are fetched again over a new connection first.
+    """Batches that could not be read once. The network may have damaged them, so they are fetched again over a new connection first.
 
     They are remembered for good: many damaged batches in a row cost a connection each, not one for each of their combinations.
     """
@@ -28,7 +28,7 @@ class Suspects:
         self._seen: set[tuple[str, int, int]] = set()
 
     def twice(self, origin: Origin, offset: int, why: str) -> None:
-        """Raises NotConnected the first time."""
+        """Raises NotConnected the first time that this batch cannot be read; returns from then on."""
         batch = (origin.topic, origin.partition, offset)
         if batch not in self._seen:
             self._seen.add(batch)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 OUT = 800
-"""Records of one partition that are given out and not finished, at most: their places fit into the text, wherever they are."""
+"""Records of one partition that are given out and not finished, at most: so few that the text has room to name them, wherever they are."""
 
 SPAN = 1_000_000
 """Offsets from the first record that is not finished to the last one given out, at most."""
@@ -26,7 +26,10 @@ LIMIT = 4096
 
 
 class Finished:
-    """One partition. `base` and `text` are what was committed: all below is finished, and what the text names."""
+    """Which records of one partition are finished.
+
+    It begins with what was committed: all records below the offset `base` are finished, and those that `text` names.
+    """
 
     def __init__(self, base: int = 0, text: str = "") -> None:
         self._reached = base
@@ -55,7 +58,7 @@ class Finished:
         return offset < self.base or self._was_finished(offset)
 
     def admit(self, offset: int) -> bool:
-        """The next record of the partition has come; False where it is finished already."""
+        """The next record of the partition was fetched; False if it is finished already."""
         if offset < self._reached:
             return False
         self._reached = offset + 1
@@ -66,7 +69,7 @@ class Finished:
         return True
 
     def reach(self, offset: int) -> None:
-        """All below has come: what is between the last record and this are markers of transactions, and what was aborted."""
+        """All records below this offset were fetched: between the last one and this there are only markers of transactions, and what was aborted."""
         self._reached = max(self._reached, offset)
 
     def give(self, offset: int) -> None:
@@ -81,7 +84,7 @@ class Finished:
             self._out -= 1
 
     def after(self, offsets: AbstractSet[int]) -> Finished:
-        """What it will be when these are finished, too."""
+        """What this will be when these are finished, too."""
         later = copy.copy(self)
         later._open = {offset: out for offset, out in self._open.items() if offset not in offsets}  # noqa: SLF001 - our own
         return later

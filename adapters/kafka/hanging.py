@@ -1,8 +1,8 @@
-"""Finds transactions that nobody ends any more: whoever reads what is committed stands still before them for good (see markers.py for how they come about).
+"""Finds transactions that nobody ends any more. Whoever reads committed records stands still before one for good; markers.py says how they come about.
 
-It hangs where it is open in a partition, its coordinator then says that it is not open there, and it still is: a coordinator knows of a partition before the
-first record is written, and forgets it after the end is. No clock is asked. Where no coordinator tells whose the producer is, because its transactional id has
-expired or may not be described, it hangs if its last record is older than any transaction may become.
+A transaction hangs if it is open in a partition, its coordinator then says that it is not open there, and after that it still is: a coordinator knows of a
+partition before the first record is written there, and forgets it after the end is. No clock is asked for that. If no coordinator tells which producer it
+belongs to, because the transactional id has expired or may not be described, it hangs if its last record is older than any transaction may become.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a message of the bridge to what follows the time and offset in a record: key, value, headers.
+"""Writes the part of a Kafka record that follows its time and offset: key, value and headers of a message of the bridge.
 
 A Kafka header's value is bytes; `adapters.texts` says what becomes of values that are none, and None is null.
 """

@@ -1,8 +1,10 @@
-"""Which transactional id the movers use: the bridge's own, or one in its place.
+"""Which transactional id the movers use: the bridge's own, or another one while that is busy.
 
-Kafka keeps an id busy until the end of its transaction is written in all partitions of that, and in one with fewer replicas in sync than its
-`min.insync.replicas` it cannot be written: for one such topic all that is moved would wait. But how the transaction ends is decided by then, and written
-elsewhere. So another id goes on without these partitions; and once all is written, the first one is used again, which sees to what markers.py speaks of.
+Kafka keeps an id busy until the end of its transaction is written in all partitions of that transaction. In a partition with fewer replicas in sync than its
+`min.insync.replicas` it cannot be written: because of one such topic nothing would be moved any more, to any topic. But by then it is decided how the
+transaction ends, and that is written in all other partitions. So the movers go on under another id, without the partitions where it is not.
+
+Once the end is written everywhere, the bridge's own id is used again: only a producer of the same id can write an end that was lost (see markers.py).
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ class Identities:
         return self._all[-1]
 
     def free(self) -> Markers:
-        """The one to be used next. Blocks for `ENDING` seconds at most for each that is busy. Raises NotConnected.
+        """The id to be used next. Blocks for `ENDING` seconds at most for each that is busy. Raises NotConnected.
 
-        It is the last one that was taken unless that is busy: what is open is ended by whoever takes the id over. Then how its transaction ends is
-        known, by `recall`.
+        It is the one that was used last, unless that is busy: a producer that takes an id over ends what is open under it. How the last transaction of the id
+        ends is known by then (`Markers.recall`).
         """
         if self.last.over:
             del self._all[1:]

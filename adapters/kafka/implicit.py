@@ -1,7 +1,7 @@
-"""Transactions as Kafka has them since 4.0 (KIP-890, `transaction.version` 2): what is written in one belongs to it, without being asked for.
+"""Transactions as Kafka has them since 4.0 (KIP-890, `transaction.version` 2): writing to a partition adds it to the transaction, without a request of its own.
 
-That saves two of seven requests that follow one another. And each transaction has an epoch of its own, which the answer to its predecessor's end brings:
-what comes late of the predecessor is refused. kafka-python 3.0.12 can encode these requests, and makes none of them.
+That saves two of seven requests that follow one another. And each transaction has an epoch of its own, which comes with the answer to the end of the one
+before: so a late request of that one is refused. kafka-python 3.0.12 can encode these requests, and makes none of them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class End(EndTxnHandler):  # type: ignore[misc]  # as above
 
 
 class Renewal(InitProducerIdHandler):  # type: ignore[misc]  # as above
-    """Asks for the next epoch, or another id. Who has lost the transactional id to a successor does not take it back, as kafka-python would."""
+    """Asks for the next epoch, or another id. A producer that has lost the transactional id to a successor does not take it back, as kafka-python would."""
 
     def __init__(self, numbers: Implicit) -> None:
         super().__init__(numbers, numbers.transaction_timeout_ms, is_epoch_bump=True)

@@ -69,11 +69,10 @@ class Inbox:
     def take(
         self, limit: int, timeout: float, give: Callable[[dict[TopicPartition, int], int], Any] = lambda ends, _: ends
     ) -> tuple[list[Received], Any]:
-        """At most `limit` records, waiting for the first; and what `give` returns for each partition's offset after its last one, and their number.
+        """At most `limit` records, waiting for the first, and what `give` returns.
 
-        Raises NotConnected.
-
-        `drop` comes before both or after both.
+        `give` is called with the offset after the last record of each partition, and the number of records. `drop` comes before both or after both. Raises
+        NotConnected.
         """
         taken: list[Received] = []
         ends: dict[TopicPartition, int] = {}

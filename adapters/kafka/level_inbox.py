@@ -1,4 +1,4 @@
-"""What is here of the level queues of one consumer: fetched, given out, finished. It is both the inbox and the progress of a `poller.Poller`."""
+"""The records of all levels that one consumer has: fetched, given out, finished. A `poller.Poller` has it both as its inbox and as its progress."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class LevelInbox:
     # The inbox.
 
     def put(self, fetched: Mapping[TopicPartition, Sequence[Received]], reached: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """What was fetched, of partitions that were opened, and how far they are read. What has gone to another bridge meanwhile is left to it.
+        """Take what was fetched, of partitions that were opened, and how far they are read. What has gone to another bridge meanwhile is left to it.
 
-        Where a log begins anew, as after the loss of its end, what comes would look like what was there before: nothing more is taken then.
+        Where a log begins anew, as after the loss of its end, new records would look like those that were there before: then this fails, and takes no more.
         """
         with self._lock:
             ours = reached()
@@ -73,7 +73,7 @@ class LevelInbox:
                     self._read[partition] = offset
 
     def leaving(self, topic: str, limit: int, timeout: float) -> list[LevelRecord]:
-        """At most `limit` records that leave their level about now, see levelled.Level, waiting for the first. Raises NotConnected."""
+        """At most `limit` records that may leave their level now, see levelled.Level, waiting for the first. Raises NotConnected."""
         deadline = time.monotonic() + timeout
         with self._lock:
             while True:
@@ -100,7 +100,7 @@ class LevelInbox:
             return self._waiting.next_leave(topic, lambda _: 1)
 
     def unwanted(self, partitions: Iterable[TopicPartition], now: int) -> tuple[set[TopicPartition], bool]:
-        """Of which partitions no more should be fetched, and whether one of them is full of what leaves soon."""
+        """The partitions of which no more should be fetched now, and whether one of them is full of records that leave soon."""
         with self._lock:
             found = {each for each in partitions if not self._waiting.wants(each, now)}
             return found, any(self._waiting.full(each) for each in found)
@@ -127,7 +127,10 @@ class LevelInbox:
     def open(
         self, partition: TopicPartition, committed: OffsetAndMetadata | None, ours: Callable[[], Collection[TopicPartition]] | None = None
     ) -> None:
-        """A partition has come; this is what its last owner committed. Nothing where it is not `ours` any more: `forget` comes before or after both."""
+        """A partition has become ours; `committed` is what its last owner committed. Does nothing if it is not `ours` any more.
+
+        `forget` comes before both or after both.
+        """
         with self._lock:
             if ours is not None and partition not in ours():
                 return
@@ -154,7 +157,7 @@ class LevelInbox:
         return self._out.get(record.received.token) is not record
 
     def finish(self, records: Iterable[LevelRecord], *, committed: bool = False) -> None:
-        """These need not come again. What belongs to somebody else by now, or was given out anew since it came back, is left to that."""
+        """These need not come again. Records that belong to another bridge by now, or were given out anew since they came back, are passed over."""
         with self._lock:
             for each in records:
                 if self.elsewhere(each):
@@ -186,7 +189,7 @@ class LevelInbox:
         return OffsetAndMetadata(finished.base, finished.text(), -1)
 
     def committed(self, positions: Iterable[TopicPartition]) -> None:
-        """These are committed. Nothing is kept of that."""
+        """These are committed. A Poller tells its progress; nothing need be remembered here."""
 
     def give_back(self, positions: Iterable[TopicPartition]) -> None:
         """These could not be committed."""

@@ -1,4 +1,4 @@
-"""The log of ids beside level queues: a compacted topic of one partition, so that all that is said of ids has one order.
+"""The log of ids beside level queues: a compacted topic of one partition, so that all lines have one order.
 
 It is read without a group, as far as the replicas have it, and written without transactions: nobody's hanging transaction keeps a cancel from being read.
 """
@@ -67,7 +67,7 @@ class KafkaLog:
         return self._reader
 
     def append(self, lines: Sequence[Line]) -> list[int]:
-        """See log.Log. A writer that failed is done with: what it had under way is not waited for."""
+        """See log.Log. After a failure a new writer is made for the next lines, and what the old one had under way is not waited for."""
         with self._lock:
             writer = self._writer = self._writer or _Writer(self._options, self._partition)
         try:
@@ -107,7 +107,7 @@ class _Reader:
         self._pulse = Pulse(self._consumer._client, options.connection_timeout)  # noqa: SLF001 - see Pulse
 
     def seek(self, place: int) -> int:
-        """There, or to the beginning, where the topic is not so long (any more)."""
+        """Go on reading at this place; at the beginning where the topic is not that long (any more). Returns the place."""
         found = place if place <= self.end() else 0
         self._consumer.seek(self._partition, found)
         return found
@@ -151,7 +151,10 @@ class _Writer:
         return [int(each.get(self._timeout + 1).offset) for each in sent]
 
     def close(self, timeout: float) -> None:
-        """What is not confirmed by then has failed. kafka-python closes nothing where that happens: its thread would try for ever."""
+        """Wait so many seconds for confirmations; what has none by then has failed.
+
+        Where something is not confirmed kafka-python's own `close` closes nothing: its thread would try for ever.
+        """
         try:
             self._producer.flush(timeout)
         except errors.KafkaTimeoutError:

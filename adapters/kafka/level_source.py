@@ -79,10 +79,10 @@ class LevelPoller(Poller):
         self._each(self.consumer.resume, paused - unwanted)
 
     def _open(self, unknown: Mapping[TopicPartition, Sequence[Received]]) -> None:
-        """Of which partitions the first records have come.
+        """Open the partitions of which the first records have come, with what their group has committed there.
 
-        They may lie before what is committed, where that was another bridge's doing meanwhile. Where the whole log does, it is another one, or has lost
-        its end: all of it is taken for new, which delivers twice rather than never.
+        Records may lie before that, where another bridge has committed it meanwhile. Where the whole log does, it is another log, or has lost its end: then
+        all of it is taken for new, which delivers twice rather than never.
         """
         if unknown:
             coordinator = self.consumer._coordinator  # noqa: SLF001 - the public way asks for each partition alone
@@ -101,7 +101,7 @@ class LevelPoller(Poller):
 
 
 class Hub:
-    """Opens the connection for the first level that asks, and closes it with the last. Any thread.
+    """Shares one connection between all levels: opens it for the first level that asks, and closes it with the last. Any thread.
 
     `moving` says that a transactor finishes records, not the acknowledgement of their batch.
     """

@@ -1,4 +1,4 @@
-"""Opening kafka-python's network client, telling whether anybody answers, and its errors in the contract's words."""
+"""kafka-python's network client: how it is opened, whether any broker answers, and its errors in the words of `adapters.base`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ TIDY = {"proxy_url": f"{_Socket.SCHEMES[0]}://"}
 
 
 def _answers_first(receive: Callable[[], tuple[bytes, Exception | None]]) -> Callable[[], tuple[bytes, Exception | None]]:
-    """What came before the end of a connection is given before the end is told; the socket tells it again.
+    """Give what came before the end of a connection, and tell the end with the next read: the socket says it again.
 
     kafka-python throws away an answer that it reads together with the end, as where a broker refuses a password and closes.
     """
@@ -94,9 +94,9 @@ def _answers_first(receive: Callable[[], tuple[bytes, Exception | None]]) -> Cal
 
 
 class Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
-    """kafka-python's network client, which says that it could not connect as kafka-python's sender wants to hear it.
+    """kafka-python's network client, but where it cannot connect it says so in the way that kafka-python's sender expects.
 
-    `unreachable` tells of each broker, by its id, to which the last connection failed, why.
+    `unreachable` has the brokers, by id, to which the last connection failed, and why.
     """
 
     def __init__(self, **configs: Any) -> None:
@@ -112,11 +112,11 @@ class Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
 
 
 class Caught:
-    """Makes kafka-python's network client, and remembers it: where a constructor of kafka-python fails, it leaves that client's threads and sockets.
+    """Makes kafka-python's network client, and remembers it: where a constructor of kafka-python fails, it leaves that client's threads and sockets behind.
 
-    It also remembers why a connection failed, which kafka-python only logs: "unable to bootstrap" does not say that a password is wrong.
-    `lost` hears of each connection that ended, on the client's thread. `renewed` gives settings for each connection that is made: a client connects to one
-    broker while it is still connected to others, and a password or certificate that it was made with may have been replaced by then.
+    It also remembers why a connection failed, which kafka-python only logs: "unable to bootstrap" does not say that a password is wrong. `lost` is called for
+    each connection that ended, on the client's thread. `renewed` gives settings for each connection that is made: a client connects to a broker while it is
+    connected to others, and a password or certificate that it was made with may have been replaced by then.
     """
 
     def __init__(self, lost: Callable[[], None] | None = None, renewed: Callable[[], dict[str, Any]] = dict) -> None:
@@ -165,7 +165,7 @@ class Caught:
         manager._build_transport = built  # noqa: SLF001 - as above
 
     def _renew(self, manager: Any, connection: Any) -> None:
-        """Before it connects. Where a file cannot be read this moment, what is known is tried."""
+        """Before a connection is made. Where a file cannot be read at this moment, the settings from before are tried."""
         with contextlib.suppress(OSError, UnicodeError):
             settings = self._renewed()
             manager.config |= settings  # those of TLS are taken from there
@@ -213,7 +213,7 @@ def not_connected(error: BaseException) -> NotConnected:
 
 
 def refusal(error: BaseException) -> AdapterError:
-    """Why a batch was not taken. Whatever is not known to be a refusal may have been taken."""
+    """What the error for a batch means. If it is not known as a refusal, the batch may have been taken: NotConnected."""
     if isinstance(error, AdapterError):
         return error
     text = f"{type(error).__name__}: {error}"

@@ -1,15 +1,23 @@
-"""Ends transactions again that Kafka may have ended for itself only.
+"""Ends transactions again whose end Kafka may not have written everywhere.
 
 A transaction's end is a marker in each of its partitions. Kafka 4.3 (and 4.4) takes a partition that has no leader at that moment for a deleted one, and
-never writes the marker (`KRaftMetadataCache.getPartitionLeaderEndpoint`, which 4.2 had right; the broker's log says "these partitions are likely deleted
-already and hence can be skipped"). That happens to a broker that shuts down in the middle of a transaction, and to partitions whose only in-sync replica
-does. Consumers that read what is committed then never get past that transaction, until its producer ends another one in the same partition, whichever way:
-what was aborted is delivered after all, or what was committed is lost.
+never writes the marker there (`KRaftMetadataCache.getPartitionLeaderEndpoint`, which 4.2 had right; the broker's log says "these partitions are likely
+deleted already and hence can be skipped"). That happens when a broker shuts down in the middle of a transaction, and to partitions whose only in-sync replica
+does.
 
-So, when a connection was lost, when a producer comes back, and when a partition has not the leader any more that it had before its transaction ended
-(`transactions.Leaders`: the next one may be under way before the connection is lost, and would be aborted), the cluster is asked where a transaction of it is
-still open, and an empty one is ended there in the same way as the last one: its markers stand where the others are missing. Where a producer that came back
-writes for the first time, nobody knows what its predecessor left, and the same is done without asking: where nothing is open a marker changes nothing.
+Consumers that read committed records stand still before such a transaction until its producer ends another one in the same partition. Its marker ends both:
+so what was aborted may be delivered after all, or what was committed is lost.
+
+The cure is an empty transaction in these partitions that ends in the same way as the last one: then its markers stand where the others are missing. The
+cluster is asked where a transaction of ours is still open
+
+- when a connection was lost;
+- when a producer comes back;
+- when a partition no longer has the leader that it had before its transaction ended (`transactions.Leaders`).
+  That a connection was lost may be noticed too late: if the next transaction is under way by then, and is aborted, so is the one whose end is missing.
+
+What its predecessor left in other partitions, a producer that came back does not know. Before it writes to one of them for the first time, it makes the empty
+transaction there without asking: where nothing is open, a marker changes nothing.
 """
 
 from __future__ import annotations
@@ -40,24 +48,27 @@ _DECIDED = ("PrepareCommit", "PrepareAbort")
 
 
 class Producer(Protocol):
-    """Whoever holds the transactional id now."""
+    """The producer that has the transactional id now."""
 
     @property
     def producer_id(self) -> int:
-        """What the cluster calls it."""
+        """The id that the cluster gave it."""
         ...
 
     def end_again(self, partitions: AbstractSet[TopicPartition], *, committed: bool) -> None:
-        """Begin and end an empty transaction with these, and with the group's offsets. Raises NotConnected."""
+        """Begin and end an empty transaction with these partitions, and with the group's offsets. Raises NotConnected."""
         ...
 
 
 class Markers:
     """What is known of the ends of all transactions of one transactional id, `name`. Its producers use it one after the other.
 
-    `topics`: all of their partitions are looked at, whether this process has used them or not. `doubtful`: it is time to look. `busy`: the
-    busy ids in whose place this one is used; it is `over` once none of them is busy. `overdue`: its last end was waited for long enough. `taken`: a
-    producer has had the id since this was made. `implicit`: see Cluster.implicit, when it was asked last.
+    topics     all of their partitions are looked at, whether this process has used them or not
+    doubtful   it is time to look
+    busy       the busy ids in whose place this one is used; it is `over` once none of them is busy
+    overdue    the end of its last transaction was waited for long enough
+    taken      a producer has had the id since this object was made
+    implicit   see Cluster.implicit, when it was asked last
     """
 
     def __init__(
@@ -102,7 +113,7 @@ class Markers:
     def recall(self) -> AbstractSet[TopicPartition]:
         """Ask how the last transaction ended, before the next producer takes the id over, which aborts one that is open. Raises NotConnected.
 
-        Where that is decided and not written everywhere yet, the id is busy; returns the partitions where it is not written.
+        Returns the partitions in which its end is decided and not written yet: as long as there are any, the id is busy.
         """
         with opened(self._options) as cluster:
             last, self.implicit = cluster.transaction(self.name), cluster.implicit()
@@ -123,9 +134,9 @@ class Markers:
         self._last = committed
 
     def stand(self, producer: Producer, partitions: AbstractSet[TopicPartition] = frozenset()) -> None:
-        """Return when the ends of all transactions before stand in these partitions, and wherever else there is a leader.
+        """Return when the ends of all earlier transactions are written in these partitions, and wherever else there is a leader.
 
-        Raises Aborted where one of these has no leader, and NotConnected. Does nothing where nothing has happened.
+        Does nothing where no end is in doubt. Raises Aborted where one of these partitions has no leader, and NotConnected.
         """
         new = {each.topic for each in partitions} - self._looked_at if self._busy else frozenset()
         if self.doubtful or new or (self.waiting and self._clock() >= self._again_at):
@@ -147,7 +158,7 @@ class Markers:
                 producer.end_again(fresh, committed=self._before)
 
     def settled(self, producer: Producer) -> bool:
-        """Whether no partition is owed anything that only this producer's id can write. Between two transactions; seldom asked. Raises NotConnected.
+        """Whether no partition lacks an end that only this producer's id can write. Between two transactions; seldom asked. Raises NotConnected.
 
         The first time all topics that may be read are looked at: where only the predecessor wrote, nobody would look under this id again.
         """
@@ -168,7 +179,7 @@ class Markers:
         return True
 
     def _look_out(self, new: AbstractSet[str]) -> None:
-        """In the place of busy ids: which partitions made them busy, and which others would do the same to this one, of topics that are written to."""
+        """In the place of busy ids: find the partitions that made them busy, and others of topics written to that would do the same to this one."""
         if not self._busy:
             return
         self._held = frozenset().union(*(each.recall() for each in self._busy))
@@ -177,7 +188,10 @@ class Markers:
             self._short = cluster.short(self._looked_at | {each.topic for each in self._held}, self._held)
 
     def _mend(self, producer: Producer, last: bool) -> None:
-        """What has no leader, or whose end is not certain this time either, keeps the end that it is owed now, whatever ends meanwhile."""
+        """End the last transaction again where its end is missing.
+
+        A partition without a leader, or whose end is not certain this time either, is still owed the end of this transaction, whatever ends meanwhile.
+        """
         with opened(self._options) as cluster:
             led, leaderless = cluster.led(self._topics | {OFFSETS}, self._used)
             found = cluster.unfinished(led, producer.producer_id)

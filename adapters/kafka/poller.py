@@ -128,7 +128,7 @@ class Poller:
                 change(each)
 
     def _meet(self, come: set[TopicPartition]) -> set[TopicPartition]:
-        """Those of these partitions of which an offset of an earlier topic was committed: they are read from their beginning."""
+        """Note partitions that have come. Returns those with a committed offset of an earlier topic of that name: these are read from their beginning."""
         if not come or not self._grouped:
             return set()
         if not self._met:
@@ -153,7 +153,7 @@ class Poller:
         return bool(self._met)
 
     def _forgotten(self) -> bool:
-        """Whether the group has taken this bridge in anew since it has partitions: others may have had them meanwhile. Then the connection is given up.
+        """Whether the group has forgotten this bridge and taken it in anew: others may have had its partitions meanwhile. Then the connection is given up.
 
         kafka-python tells it where it knows it before it joins. In the middle of a join it keeps the partitions, and where each was read up to.
         """
@@ -237,8 +237,8 @@ class Poller:
     def member(self) -> Any:
         """See readers.Session. None where the group has forgotten the member that fetched what is here.
 
-        Others may have it by then, and kafka-python does not always tell: so this connection is of no use any more. Kafka fences off a member that is
-        not in its group, but takes offsets in a transaction from a nobody, which is what kafka-python's member is until it has joined again.
+        Others may have these records by then, and kafka-python does not always tell: so this connection is of no use any more. Kafka fences off a member that
+        is not in its group. But it takes offsets in a transaction from a nobody, which is what kafka-python's member is until it has joined again.
         """
         member = self.consumer.group_metadata()
         if member.member_id and member.member_id == self._member:
@@ -266,9 +266,9 @@ class Poller:
     # When partitions go.
 
     async def hand_over(self, revoked: set[TopicPartition]) -> None:
-        """Let what is being stored be stored, commit it, and forget these partitions. kafka-python's thread.
+        """Wait until what is being stored of these partitions is stored, commit it, and forget them. kafka-python's thread.
 
-        `poll` takes that much longer then, and this process did not stand still meanwhile.
+        `poll` takes that much longer then, which `_mind_the_session` must not take for a process that stood still.
         """
         self.inbox.drop(revoked)
         began = moved = time.monotonic()

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 
 MOST = 9000
-"""Records that are given out and not committed, at most: they come again to whoever has the partition next, and if that is another bridge, or the broker
-has no topic ids (then the latest 10,000 are recognised), some of them may be delivered twice."""
+"""Records that are given out and not committed, at most.
+
+After a crash they come again to the partition's next owner. If that is another bridge, some of them may be delivered twice; also if the broker has no topic
+ids, for then only the latest 10,000 are recognised.
+"""
 
 
 class Given:
-    """A batch of `count` records that was given out: the offset after its last record, for each partition.
+    """A batch that was given out: `count` records, and `ends`, the offset after its last record for each partition.
 
-    `committed`: by a transaction. `whole`: none of its partitions has gone to another bridge.
+    `committed`: a transaction has committed it. `whole`: none of its partitions has gone to another bridge.
     """
 
     __slots__ = ("acked", "committed", "count", "ends", "token", "whole")
@@ -54,7 +57,7 @@ class Progress:
         self._numbers = itertools.count()
 
     def room(self, timeout: float) -> int:
-        """How many more records may be given out, waiting up to `timeout` seconds for a first one."""
+        """How many more records may be given out; waits up to `timeout` seconds until it is at least one."""
         with self._lock:
             self._less.wait_for(lambda: self._count < MOST, timeout)
             return max(0, MOST - self._count)

@@ -1,4 +1,4 @@
-"""Whose records transactions finish: what a transactional producer must know of the consumers of its bridge."""
+"""What a transactional producer must know of the consumers whose records its transactions finish."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Session(Protocol):
-    """One connection of those whose records are finished. Any thread; does not block."""
+    """One connection of such a consumer. Any thread; does not block."""
 
     def member(self) -> Any:
-        """In whose name a transaction finishes records, None where there is nobody: ask before they are looked up."""
+        """The group's member in whose name a transaction finishes records, None where there is none: ask before records are looked up."""
         ...
 
     def out(self, token: bytes) -> Any:
-        """What was given out as this, None where it comes again or belongs to somebody else."""
+        """The record that was given out with this token; None where it comes again, or belongs to another bridge."""
         ...
 
     def positions(self, found: Iterable[Any]) -> Mapping[TopicPartition, OffsetAndMetadata]:
@@ -32,12 +32,12 @@ class Session(Protocol):
         ...
 
     def fail(self, reason: NotConnected) -> None:
-        """Nobody knows what is committed: whoever reads here connects anew."""
+        """Nobody knows what is committed: this connection is of no use, and is made anew."""
         ...
 
 
 class Readers(Protocol):
-    """The consumer group whose records are finished, and its connection while there is one."""
+    """A consumer group whose records are finished, and its connection while there is one."""
 
     group: str
 

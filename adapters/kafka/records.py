@@ -1,9 +1,13 @@
-"""Record batches from Kafka, read exactly: what kafka-python cannot read (names of headers that are not UTF-8) and what it spends its time on.
+"""Reads Kafka's record batches. kafka-python cannot read names of headers that are not UTF-8, and takes far longer.
 
-A record's token is its log, which is the topic's id (which a topic that was deleted and created again has not) and the partition, and its position
-there: the epoch of the leader that took it, and its offset. Both only grow; what takes the offset of a record that an unclean election has thrown away
-is of a later epoch. What cannot be told so is in no log: its token has no epoch, and where the broker has no topic ids (before 2.8), a digest of the
-topic's name and the record's time instead.
+A record's token is its log and its position there (see `base.Received`):
+
+    log        the topic's id, which a topic that was deleted and created again does not have, and the partition
+    position   the epoch of the leader that took the record, and its offset
+
+Both parts of the position only grow: where an unclean election has thrown records away, others get their offsets, in a later epoch. A record that cannot be
+named so, as one in an old format, is in no log, and its token has no epoch. Where the broker has no topic ids (before 2.8), a digest of the topic's name and
+the record's time stands in the id's place.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ _prefixes: dict[bytes, bytes] = {}
 
 
 class Origin(NamedTuple):
-    """A partition: what all its records have in common. `identity` is empty where the topic has no id."""
+    """What all records of a partition have in common. `identity` is the topic's id; empty where it has none."""
 
     topic: str
     partition: int
@@ -49,7 +53,7 @@ class Origin(NamedTuple):
         return self.identity and self.identity + _PARTITION.pack(self.partition)
 
     def token(self, offset: int, timestamp: int) -> bytes:
-        """Of a record that is in no log. See the module."""
+        """The token of a record that is in no log; see the module."""
         identity = self.identity or blake2b(f"{self.topic}\0{timestamp}".encode(), digest_size=16).digest()
         return identity + _PARTITION.pack(self.partition) + _OFFSET.pack(offset)
 

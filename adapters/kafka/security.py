@@ -1,4 +1,4 @@
-"""Who a client is, and whether it may be overheard: TLS and SASL for kafka-python."""
+"""TLS and SASL for kafka-python: how a client proves who it is, and what nobody may overhear."""
 
 from __future__ import annotations
 

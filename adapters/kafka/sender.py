@@ -33,7 +33,7 @@ _PATIENCE = 5  # answers "unknown topic" for a topic that was there: its leader 
 
 
 class Flight(ProducerBatch):  # type: ignore[misc]  # kafka-python has no types
-    """A batch under way. `doubtful` says that a broker may have taken it; `error` is the last one; `unverified` see transactions.MoveDelivery."""
+    """A batch under way. `doubtful`: a broker may have taken it. `error` is its last one. `unverified`: see transactions.MoveDelivery."""
 
     records: Records
 
@@ -43,11 +43,11 @@ class Flight(ProducerBatch):  # type: ignore[misc]  # kafka-python has no types
         self.error: Exception | None = None
 
     def ends(self) -> None:
-        """It has had its time: it is tried no more.
+        """Its time is over: it is tried no more.
 
         kafka-python would forget the producer's id for a batch that it was still trying, and never ask for another: nothing would be sent any more, to
-        anybody. What a refused batch leaves behind is seen to in `Delivery._dispatch_error`; and where nobody knows whether one was taken, the answer
-        to the next one tells.
+        anybody. What a refused batch leaves behind is seen to in `Delivery._dispatch_error`. Where nobody knows whether one was taken, the answer to the next
+        one tells.
         """
         self._retry = False
 

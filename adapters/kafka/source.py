@@ -50,7 +50,7 @@ class Tap(NamedTuple):
 
 
 class Listener(Poller):
-    """Reads a topic without a group, from where it is put; partitions that the topic gets later it reads from their beginning."""
+    """Reads a topic without a group, from where it is put. Partitions that the topic gets later are read from their beginning."""
 
     AGE = 5_000  # ms; so old may be what is known of the topic's partitions
     _ends: tuple[tuple[float, dict[TopicPartition, int]], ...] = ()

@@ -1,4 +1,4 @@
-"""Which bridge of a group has which partitions."""
+"""Assigns the partitions of a group to its bridges."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Spreading(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pytho
 def spread(
     topics: Mapping[str, Sequence[int]], wanting: Mapping[str, Sequence[str]], claims: Mapping[TopicPartition, Sequence[str]]
 ) -> dict[str, dict[str, list[int]]]:
-    """For each topic who gets which of its partitions, once those who have others now have let them go.
+    """For each topic, which member gets which of its partitions once those who have others now have let them go.
 
-    `claims` says who has what; what two say they have belongs to neither. Members that want the same topics get as many partitions of each, and of all of
-    them, but for one at most. Where each has what this gave it, it gives the same again.
+    `claims` says which members have a partition; one that two of them claim belongs to neither. Members that want the same topics get as many partitions of
+    each, and of all of them together, as the others, but for one at most. Where each has what this gave it, it gives the same again.
     """
     total: Counter[str] = Counter()
     return {topic: _shared(topic, topics[topic], wanting[topic], claims, total) for topic in sorted(topics)}

@@ -52,11 +52,11 @@ class Aborted(Exception):
 
 
 class Leaders(TxnRequestHandler):  # type: ignore[misc]  # kafka-python has no types
-    """After a transaction: which leaders its partitions have once its ends are written, as its coordinator knows them, which writes these.
+    """Asks, after a transaction, which leaders its partitions have once its ends are written there.
 
-    A transaction's end is answered before that is done, and a leader that goes in between leaves none. So the coordinator is asked for the transaction's
-    state until it has done with it, and then for the leaders. Where it cannot tell, there are none. On the sender's thread, before anything is asked of the
-    next transaction.
+    A transaction's end is answered before it is written, and a leader that goes in between leaves none. So the coordinator, which writes the ends, is asked
+    for the transaction's state until it has done with it, and then for the leaders that it knows. Where it cannot tell, there are none. On the sender's
+    thread, before anything is asked of the next transaction.
     """
 
     def __init__(self, numbers: Moving, topics: Iterable[str], found: Callable[[Mapping[TopicPartition, int]], None]) -> None:
@@ -120,12 +120,12 @@ class Adding(AddPartitionsToTxnHandler):  # type: ignore[misc]  # as above
 class Moving(Numbers):
     """The state of a transactional producer. One thread begins and ends transactions; the sender's thread carries them out.
 
-    `on_end` hears how each one ended that the cluster knew of: whether it was committed; and then `on_doubt`, on the sender's thread, where a
-    partition of it has no leader, or another one: Kafka may have left its end out there. The next transaction must not begin before that is `seen`: were
-    it aborted, so would be what this one delivered. `epochs` are those of the leaders that were seen last, by this producer or the one before it.
-
-    `commit_asked`: the cluster was asked to commit a transaction that finishes something. Whoever begins them unsets it once that one has ended. Where one
-    was never asked for, it has not happened, whatever the cluster says of the last one that it knows of.
+    on_end         is called with how each transaction ended that the cluster knew of: whether it was committed
+    on_doubt       is called after that, on the sender's thread, where a partition has no leader, or another one: its end may be missing there
+    seen           completes after these. The next transaction must not begin before: if it were aborted, so would be what this one delivered
+    epochs         those of the leaders that were seen last, by this producer or the one before it
+    commit_asked   the cluster was asked to commit a transaction that finishes something; whoever begins transactions unsets it once that one has ended.
+                   If it was never asked, the transaction has not happened, whatever the cluster says of the last one that it knows
     """
 
     def __init__(

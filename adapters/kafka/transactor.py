@@ -69,11 +69,11 @@ class Pending:
 class Transactor(Publisher):
     """One transactional producer, and the thread that begins and ends its transactions.
 
-    `hub` has the consumer whose records are finished, while there is one. A transaction of unknown outcome ends that session: its successor
-    reads from the cluster which records are finished. `markers` sees to it that each transaction has ended where the next one writes.
+    `hub` has the consumer whose records are finished, while there is one. A transaction of unknown outcome ends that consumer's session: the next one reads
+    from the cluster which records are finished. `markers` sees to it that each transaction has ended where the next one writes.
 
-    Where it `leaves_doubt`, the moves of such a transaction have no outcome yet: they are `doubtful`, each with what it finishes, and whoever makes the next
-    producer tells them. Unless it is `in_doubt` once it is closed, they have not happened.
+    `leaves_doubt`: the moves of a transaction of unknown outcome have no outcome yet. They are `doubtful`, each with what it finishes, and are reported by
+    whoever makes the next producer. If this one is not `in_doubt` once it is closed, they have not happened.
     """
 
     DELIVERY = MoveDelivery
@@ -121,7 +121,7 @@ class Transactor(Publisher):
     _numbers: Moving
 
     def _await(self, result: Any, timeout: float) -> None:
-        """Wait to be let in: no longer than for an end where what the predecessor left open is ended first, and that cannot be written everywhere."""
+        """Wait to be let in. What the predecessor left open is ended first: if that end cannot be written everywhere, wait no longer than for any end."""
         if result.wait(min(timeout, ENDING) * 1000):
             return
         self._markers.overdue = bool(self._markers.recall())
@@ -248,7 +248,7 @@ class Transactor(Publisher):
             self._tell(ours, None)
 
     def _placed(self, batch: list[Pending]) -> list[Pending]:
-        """Without those that go where nothing can be written, which are told: they keep no others."""
+        """Less those that go where nothing can be written: these get their outcome now, and keep no others waiting."""
         if not (unwritable := self._markers.waiting):
             return batch
         stuck = {each.number for each in batch if not unwritable.isdisjoint(partition for partition, _ in each.parts)}
@@ -362,7 +362,7 @@ class Transactor(Publisher):
         return self._numbers.commit_asked
 
     def abandon(self, confirm: Confirm) -> None:
-        """Whoever is told by this does not wait any more: what is not in a transaction yet will not be. What is has its outcome when that is known."""
+        """Give up the moves whose outcomes go to `confirm`. Those that are in a transaction already have their outcome when it is known."""
         with self._changed:
             theirs = [each for each in self._ready if each.confirm == confirm]
             self._ready = [each for each in self._ready if each.confirm != confirm]
