@@ -1,4 +1,4 @@
-"""What administration says over AMQP itself: queues where there is no management API, bindings with arguments without a value; also as commands to paste."""
+"""Administration over AMQP, where the management API is missing or cannot do it (bindings that have an argument without a value); also as commands to paste."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READS = "RABBITMQ_URL"
 
 
 _PATIENCE = 60.0
-"""Seconds of an alarm, after which whoever asks is told of it."""
+"""Seconds for which an alarm of RabbitMQ is waited out before whoever asks is told of it."""
 
 
 @contextlib.contextmanager

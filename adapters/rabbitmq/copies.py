@@ -15,7 +15,7 @@ _REAL = REAL_SUFFIX.encode()
 
 
 def uncopied(exchange: bytes, headers: bytes) -> bytes:
-    """The header table for a message to this exchange. Raises MalformedTableError."""
+    """The header table for a message to this exchange, in which `CC` and `BCC` have another name unless they count there. Raises MalformedTableError."""
     if b"CC" not in headers or exchange.endswith(_REAL):
         return headers
     kept: list[bytes] = []

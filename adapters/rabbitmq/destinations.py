@@ -1,4 +1,4 @@
-"""What `doctor` sees of the places where routes lead: whether they are there. Over AMQP, so that it needs no management API."""
+"""Looks for `doctor` whether the places are there to which routes lead. Over AMQP, so that it needs no management API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def missing(parameters: Sequence[Parameters], addresses: Iterable[str]) -> list[
 
 
 def _is_missing(connection: BlockingConnection, address: str) -> bool:
-    """What may not be looked at, and names that are no text, are taken for there."""
+    """Whether there is no such exchange or queue. What may not be looked at, and names that are no text, are taken for there."""
     target = parse(address)
     try:
         exchange, queue = target.exchange.decode(), target.routing_key.decode()

@@ -1,7 +1,7 @@
-"""Messages of other brokers, in what AMQP 0-9-1 can say; see docs/across-brokers.md.
+"""Messages that came from other brokers, in the terms of AMQP 0-9-1; see docs/across-brokers.md.
 
-A key travels in the header `x-delay-key`, as text where it is UTF-8; a tombstone is an empty body with the header `x-delay-tombstone`. What came
-from a broker that keeps everything on disk is persistent here.
+A key travels in the header `x-delay-key`, as text where it is UTF-8. A tombstone is an empty body with the header `x-delay-tombstone`. What came from a
+broker that keeps everything on disk is persistent here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What takes messages out of an ingress queue before a bridge has them: RabbitMQ itself, as its arguments and policies say."""
+"""Finds how RabbitMQ itself may take messages out of an ingress queue before a bridge has them: by the queue's arguments, or by policies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from .management import Queue
 
 CLASSIC = {"x-queue-type": "classic"}
-"""Of an ingress queue on one node. Said, because its virtual host may have another type by default: a stream never gives what came while the bridge was away,
-and a quorum queue drops what it has delivered too often."""
+"""The type of an ingress queue on one node.
+
+It is named because the virtual host may have another type by default: a stream never gives what came while the bridge was away, and a quorum queue drops what
+it has delivered too often.
+"""
 
 ENOUGH = 1_000_000
 """Redeliveries that no bridge reaches."""

@@ -147,7 +147,7 @@ class RabbitInterception:
             return [_step(api, change) for change in changes]
 
     def _complete(self, api: Management, path: Callable[[Gate], list[Change]]) -> None:
-        """Make a path and look whether it stands: taking the other one away is safe only then, not when this one was merely asked for."""
+        """Make a path, and look whether it stands: only then, not when it was merely asked for, is it safe to take the other one away."""
         for _ in range(ROUNDS):
             missing = [change for gate in self._gates(api.broker()) for change in path(gate) if not change.done]
             if not missing:

@@ -1,4 +1,4 @@
-"""What `doctor` sees of level queues over the management API alone: policies that lose what waits there, and levels that no bridge reads any more."""
+"""Finds for `doctor`, over the management API, policies that make level queues lose messages, and levels that no bridge reads any more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def findings(there: Mapping[str, Queue], levels: Sequence[Level]) -> list[Findin
 
 
 def _losses(there: Mapping[str, Queue], levels: Sequence[Level]) -> Iterator[Finding]:
-    """One for each thing that a policy says, with the first queue: it matches many, as a rule."""
+    """A finding for each limit that a policy sets, which names the first queue only: a policy matches many, as a rule."""
     names: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
     for level in levels:
         for wanted in queues(level):
@@ -38,7 +38,10 @@ def _losses(there: Mapping[str, Queue], levels: Sequence[Level]) -> Iterator[Fin
 
 
 def _limits(queue: Queue, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What policies say and what that does. Where messages only wait, a shorter `message-ttl` does no harm: what is not due hops again."""
+    """The limits that policies set on a queue, and what each does.
+
+    Where messages only wait, a shorter `message-ttl` does no harm: what is not due hops again.
+    """
     for limit, what in LIMITS.items():
         if limit in queue.defined and f"x-{limit}" not in arguments:
             yield limit, what.format(queue.defined[limit])
@@ -48,7 +51,7 @@ def _limits(queue: Queue, arguments: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 
 def _left_behind(there: Mapping[str, Queue], levels: Sequence[Level]) -> Iterator[Finding]:
-    """Messages at levels that are not in the table any more; none where bridges of another table read them."""
+    """A finding for each level with messages that is not in the table of levels any more; none where bridges with another table read it."""
     prefix = levels[0].name.removesuffix("0")
     for name in sorted({name.removesuffix(OUT) for name in there if name.startswith(prefix)} - {level.name for level in levels}):
         found = [there[each] for each in (name, name + OUT) if each in there]

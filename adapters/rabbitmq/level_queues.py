@@ -47,8 +47,10 @@ THROUGH = 10.0
 """Seconds within which a marker comes through a level that moves messages."""
 
 SECOND_LOOK = 190.0
-"""Seconds. What RabbitMQ is moving from a queue to its `.out` is counted in neither. That takes moments; but what it could not move, as just after
-its restart, it tries again only after `dead_letter_worker_publisher_confirm_timeout`, 180 s, and passes by up to 31 such messages with new ones.
+"""Seconds between two looks at queues that may be deleted.
+
+While RabbitMQ moves a message from a queue to its `.out`, it counts it in neither. That takes moments; but what it could not move, as just after its restart,
+it tries again only after `dead_letter_worker_publisher_confirm_timeout`, 180 s, and passes by up to 31 such messages with new ones.
 """
 
 _MARKER = "delaybridge.undo"
@@ -102,7 +104,7 @@ class RabbitLevelQueues:
     def undo(self) -> list[Step]:
         """See levelled.LevelDeclaration. A queue that a bridge consumes stays, too: stop the bridges first.
 
-        Where a level may go, it must have moved a marker, and shown nothing for `SECOND_LOOK` seconds after that.
+        Before the queues of a level are deleted, a marker must have come through it, and nothing may show in it for `SECOND_LOOK` seconds after that.
         """
         with self._connection() as connection:
             reasons = {level: _seen(connection, level) for level in self._levels}
@@ -125,7 +127,7 @@ class RabbitLevelQueues:
 
 
 def _planned(connection: BlockingConnection, queue: Queue) -> Step:
-    """RabbitMQ compares arguments only when it is asked to declare: that changes nothing where the queue is there."""
+    """The queue as a step, without making it. RabbitMQ compares arguments only when a queue is declared, which changes nothing where it is there."""
     if _look(connection, queue.name) is None:
         return _step(queue, done=False)
     return _declared(connection, queue)
@@ -180,7 +182,7 @@ def _reason_to_stay(connection: BlockingConnection, level: Level) -> str:
 
 
 def _stuck(connection: BlockingConnection, levels: Sequence[Level]) -> dict[Level, str]:
-    """Why these, in which nothing is seen, must stay all the same; empty where they may go: a marker that is sent through each has come out."""
+    """Why these levels must stay although nothing is seen in them; empty where they may go, because a marker that was sent through has come out."""
     reasons = {level: _no_way_out(connection, level) for level in levels}
     channel = connection.channel()
     channel.confirm_delivery()
@@ -203,7 +205,7 @@ def _no_way_out(connection: BlockingConnection, level: Level) -> str:
 
 
 def _seen(connection: BlockingConnection, level: Level) -> str:
-    """As `_reason_to_stay`, once markers that came late are out of the way."""
+    """Why the queues of a level must stay, as `_reason_to_stay`, once markers that came late are out of the way."""
     out = _look(connection, level.name + OUT) if level.wait else None
     if out and out.ready and not out.consumers:
         with connection.channel() as channel:
@@ -220,7 +222,7 @@ def _forgotten(connection: BlockingConnection, name: str) -> None:
 
 
 def _sweep(channel: BlockingChannel, level: Level) -> bool:
-    """Take markers that have come through; whether there were any, or something else is there, which is put back."""
+    """Take markers that have come through. Whether there were any, or a message that is no marker, which is put back."""
     came = False
     while True:
         found, properties, _ = channel.basic_get(level.name + OUT)

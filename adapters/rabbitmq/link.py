@@ -43,11 +43,14 @@ ACCESS_REFUSED, NOT_FOUND, DIFFERS = 403, 404, 406
 
 _GRACE = 1.0  # seconds that pika, which has the same time-out, may be late
 FOREIGN = (AMQPError, AMQPConnectorException, ChannelError, ReentrancyError, OSError, UnicodeError)
-"""All that pika and the socket raise, UnicodeError for a host that can have no such name. Whatever it is, the connection is of no more use: NotConnected."""
+"""All that pika and the socket raise. Whatever it is, the connection is of no more use: NotConnected.
+
+UnicodeError: for a host that can have no such name.
+"""
 
 
 def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnected:
-    """Our word for any of `FOREIGN`, with the most telling text that it has."""
+    """NotConnected for any of `FOREIGN`, with the most telling text that it has."""
     if isinstance(error, NotConnected):
         return error
     while (inner := _inner(error)) is not None:
@@ -76,7 +79,7 @@ def _inner(error: BaseException) -> BaseException | None:
 
 
 def placed(parameters: Sequence[Parameters]) -> str:
-    """How a broker that cannot be reached is called."""
+    """What a broker that cannot be reached is called in errors: with its hosts and ports."""
     return "RabbitMQ at " + ", ".join(f"{each.host}:{each.port}" for each in parameters)
 
 
@@ -131,7 +134,7 @@ class Link:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Connect; returns when the session is ready. Raises NotConnected, after at most `timeout` for each address of each URL."""
+        """Connect; returns when the session is ready. Raises NotConnected, after at most `timeout` seconds for each address of each URL."""
         self._thread.start()
         patience = self._timeout * sum(map(_addresses, self._parameters)) + _GRACE
         if not self._settled.wait(patience):
@@ -146,7 +149,7 @@ class Link:
         self._loop.add_callback_threadsafe(partial(self._guarded, call))
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """Where a callback raises, pika leaves its loop, with the socket open."""
+        """Run a callback; if it raises, the connection ends. pika itself would leave its loop, with the socket open."""
         try:
             call()
         except Exception as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import ssl
 
 VOID = "undefined"
-"""How the API shows an argument without a value. It is None here, and can be sent by AMQP only: the API answers 500 to JSON's null."""
+"""How the API shows an argument without a value, which is None here. Only AMQP can send one: the API answers 500 to JSON's null."""
 
 READS = "RABBITMQ_PASSWORD"
 """The environment variable from which commands read the password."""
@@ -95,7 +95,7 @@ class Binding(msgspec.Struct, frozen=True):
         return self.source, self.destination, self.destination_type, self.routing_key, self.arguments
 
     def needs_void(self) -> bool:
-        """Whether it has an argument without a value, which only AMQP can send."""
+        """Whether it has an argument without a value, so that it must be made over AMQP."""
         return None in self.arguments.values()
 
 

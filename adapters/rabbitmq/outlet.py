@@ -27,7 +27,7 @@ _WRITE = 65536  # bytes handed to the socket at once
 
 
 class Outlets(Protocol):
-    """What holds them, on the connection's thread. `channels` are those that are open, by number."""
+    """What holds the outlets of one connection, on its thread. `channels`: the outlets whose channels are open, by the channel's number."""
 
     wire: Wire
     channels: dict[int, Outlet]
@@ -63,7 +63,16 @@ class Prepared:
 
 
 class Outlet:
-    """One exchange and its channel. `waiting` is not on the wire yet; `flying`, by number, is not confirmed yet."""
+    """One exchange and its channel.
+
+    waiting        messages that are not on the wire yet
+    flying         messages that are on the wire and not confirmed, by number
+    number         that of the message published last; RabbitMQ counts from 1 on each channel
+    lowest         the lowest number that may not be confirmed yet
+    return_after   the number of the last message that came back: those that come back later have higher ones
+    careful        how many messages are still to be published one at a time, to find the one for which RabbitMQ closed the channel
+    frames         basic.publish, ready to send, by routing key
+    """
 
     def __init__(self, exchange: bytes, outlets: Outlets) -> None:
         self.exchange = exchange
@@ -143,7 +152,7 @@ class Outlet:
         return frame
 
     def confirmed(self, event: Confirmed) -> None:
-        """Settle one message, or all up to it. Each number is stepped over once, so this costs what it settles."""
+        """Settle one message, or all up to it. Each number is stepped over once, so this takes time only for what it settles."""
         if event.multiple:
             for number in range(self._lowest, event.number + 1):
                 self._settle(self._flying.pop(number, None), event.ok)
@@ -202,9 +211,10 @@ def _refusal(reason: ChannelClosedByBroker) -> AdapterError:
 
 
 def _same(message: Prepared, returned: Returned) -> bool:
-    """Whether this is what came back. On the way RabbitMQ takes `BCC` off, its interceptors write headers, and RabbitMQ 4 drops names that stand twice.
+    """Whether this message is the one that came back.
 
-    So of the headers only those count that tell deliveries apart.
+    On the way RabbitMQ takes `BCC` off, its interceptors write headers, and RabbitMQ 4 drops names that stand twice. So of the headers only those count that
+    tell deliveries apart.
     """
     if message.routing_key != returned.routing_key or message.body != returned.body:
         return False

@@ -35,32 +35,32 @@ _ADDED = (_STAMP, *_COUNTERS)
 
 
 UNGATED = "no gate leads to it, and nothing is delayed. Run `delaybridge apply`"
-"""What a missing queue means to which a gate should lead."""
+"""Why a queue to which a gate should lead is missing, and what to do."""
 
 
 class Ingress(NamedTuple):
-    """A queue to consume. A missing one is declared durable where `create` says so; an existing one is taken as it is.
+    """A queue to consume. A missing one is declared durable if `create` says so; an existing one is taken as it is.
 
-    One to which a gate leads is not made here: without the gate's binding nothing would come to it, delayed messages would go past the bridge,
-    undelayed, and all would look well.
+    A queue to which a gate leads is not made here: without the gate's binding nothing would come to it, delayed messages would go past the bridge, undelayed,
+    and all would look well.
     """
 
     queue: str
     create: bool
 
     def other_way(self, code: int, *, passive: bool) -> bool:
-        """Whether to try again, not passively, after RabbitMQ answered with this code."""
+        """Whether to declare the queue instead, after a passive declaration was answered with this code."""
         return passive and self.create and code == NOT_FOUND
 
 
 class Declared(NamedTuple):
-    """A queue to consume, the last of `queues`, which are declared first: name and arguments. Where we may not, they are taken as they are."""
+    """A queue to consume, the last one of `queues` (name and arguments), which are declared first. If we may not declare them, they are taken as they are."""
 
     queue: str
     queues: tuple[tuple[str, dict[str, Any]], ...]
 
     def other_way(self, code: int, *, passive: bool) -> bool:
-        """Whether to try again, passively, after RabbitMQ answered with this code."""
+        """Whether to look passively instead, after a declaration was answered with this code."""
         return not passive and code == ACCESS_REFUSED
 
 
@@ -71,7 +71,7 @@ class Tap(NamedTuple):
     routing_key: str
 
     def other_way(self, code: int, *, passive: bool) -> bool:
-        """There is none."""
+        """There is no other way."""
         del code, passive
         return False
 
@@ -187,7 +187,7 @@ class _Subscriber:
 
 
 class _Given(NamedTuple):
-    """A batch that was given out: the tags of what is `left` of it, unacknowledged, by place, and the `last` that it had."""
+    """A batch that was given out: `left` has the tags of its unacknowledged messages by their places, `last` is the tag of its last message."""
 
     link: Link
     session: _Subscriber
@@ -207,8 +207,8 @@ class _Given(NamedTuple):
 class RabbitSource:
     """Consumes one queue. At most `prefetch` messages are unacknowledged, here and in the bridge together.
 
-    `stamped` says that RabbitMQ writes onto each message when it received it, over what a producer may have written there. `hints` say what to do where
-    RabbitMQ refuses the queue with one of these codes.
+    `stamped`: RabbitMQ writes onto each message when it received it, over what a producer may have written there. `hints`: what to do where RabbitMQ refuses
+    the queue, by its reply code.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class RabbitSource:
         return Batch([self._received(delivery) for delivery in deliveries], partial(self._ack, given), given.ack_some)
 
     def _ack(self, given: _Given) -> None:
-        """One frame for the oldest batch; for any other, one per message, so that no earlier message is acknowledged with it."""
+        """Acknowledge a batch: the oldest by one frame, any other by one per message, so that no earlier message is acknowledged with it."""
         oldest = given.session is self._session and self._open_batches[0] == given.last
         if given.session is self._session:
             self._open_batches.remove(given.last)
@@ -293,7 +293,7 @@ class RabbitSource:
         return Received(message, address, token, delivery.redelivered, sent if self._stamped else None)
 
     def _address(self, delivery: Delivery) -> str:
-        """By the default exchange a message came to the ingress itself, which is no destination."""
+        """Where the producer sent it. What came by the default exchange was sent to the ingress queue itself, which is no destination."""
         exchange = delivery.exchange
         return exchange_address(self._gated.get(exchange, exchange), delivery.routing_key) if exchange else ""
 

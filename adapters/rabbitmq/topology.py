@@ -1,17 +1,17 @@
-"""The shape of a gate, and the changes that lead to it and back: pure, from what stands on the broker to a list of changes.
+"""The shape of a gate, and the changes that lead to it and back. Pure: from what stands on the broker to a list of changes.
 
     orders ---> orders.gate --a delay header is present--> ingress queue --> the bridge, which publishes to orders.real when due
                      |                                                                                        |
                      +--else (alternate exchange)--> orders.real --the bindings that `orders` had--> consumers <+
 
-A topic, fanout or headers exchange leads to its gate by one binding that matches everything. A direct exchange cannot have such a binding: it
-leads there by one binding for each key in use, and for all other keys by an alternate exchange, set by a policy.
+A topic, fanout or headers exchange leads to its gate by one binding that matches everything. A direct exchange cannot have such a binding: it leads there by
+one binding for each key in use, and for all other keys by an alternate exchange, set by a policy.
 
-Why nothing is lost or doubled while bindings move: RabbitMQ collects the queues that a message reaches over *all* paths and delivers once to
-each. So first the second path is made complete (`build`), and only then the first is taken away (`move`).
+Why nothing is lost or doubled while bindings move: RabbitMQ collects the queues that a message reaches over *all* paths and delivers once to each. So first
+the second path is made complete (`build`), and only then is the first one taken away (`move`).
 
-The way to the gate stays when bindings come back to `orders`: a consumer that declares its binding anew at each start then gets delayed
-messages too early, but takes nothing away from other consumers.
+When a consumer binds its queue to `orders` again, as one does that declares its binding at each start, the way to the gate stays. That consumer then gets
+delayed messages too early, but takes nothing away from other consumers.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Gate:
         return None if found is None else str(found)
 
     def stray(self) -> tuple[str, str] | None:
-        """What nobody takes goes from `.real` to another place than `name` says, and what to do; None where it does not.
+        """What to say, and what to do, if unroutable messages go from `.real` to another place than from `name`; None where they do not.
 
         An alternate exchange that was set on `name` after it was gated is never asked there: the gate takes everything.
         """

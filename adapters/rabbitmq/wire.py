@@ -55,7 +55,7 @@ class Delivery(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """A mandatory message that no queue took; its ack follows."""
+    """A mandatory message that no queue took; an ack for it follows."""
 
     channel: int
     reason: str
