@@ -21,9 +21,13 @@ class Prepared:
 
 
 class Door:
-    """The way of messages that go alone to one destination, each with a receipt, `width` of them at a time.
+    """The messages for one destination that go alone, outside of transactions, each with a receipt; `width` of them at a time.
 
-    `trusting`: the first receipt opens the way into transactions. `shut`: ActiveMQ holds back a receipt.
+    trusting   after its first receipt the destination is trusted with transactions
+    shut       ActiveMQ holds back a receipt
+    since      when the last receipt came, or the door was made
+    waiting    messages that are not sent yet
+    flying     messages without a receipt, by the receipt's name
     """
 
     def __init__(self, destination: str, *, width: int, now: float) -> None:
@@ -58,7 +62,7 @@ class Transaction:
         return b"".join(pieces)
 
     def commit(self) -> bytes:
-        """Its end, with a receipt of its name."""
+        """Its end, which asks for a receipt of its name."""
         return b"".join((b"COMMIT", self._line, b"receipt:", self.name, b"\n\n\0"))
 
     def abort(self) -> bytes:

@@ -1,13 +1,12 @@
 """STOMP 1.2 frames on the wire, byte for byte.
 
-stomp.py cuts a text at its first NUL, and takes a regular expression to each header line. This reader takes every complete frame of a read at once,
-keeps names and values escaped until somebody asks for them, and knows where a text ends.
+stomp.py cuts a text at its first NUL, and takes a regular expression to each header line. This reader takes every complete frame of a read at once, keeps
+names and values escaped until somebody asks for them, and knows where a text ends.
 
-ActiveMQ sends a text without its length, even where it holds NULs, and it lets a JMS producer set a property `content-length`, which then
-stands in the frame. So what follows a body has to be a frame: a MESSAGE that names a subscription of ours (its id begins with `mark`, which nobody else
-knows), a RECEIPT
-or an ERROR. What is none belongs to the body, and a length that reaches into the next frame is no length. Where no frame follows, heartbeats tell:
-ActiveMQ sends them between frames only.
+Where a body ends is not easy to know. ActiveMQ sends a text without its length, even where it holds NULs; and it lets a JMS producer set a property
+`content-length`, which then stands in the frame. So a body has ended only if a frame follows: a RECEIPT, an ERROR, or a MESSAGE for a subscription of ours
+(whose id begins with `mark`, which nobody else knows). Anything else that follows a NUL still belongs to the body, and a length that reaches into the next
+frame is no length. Where no frame follows, heartbeats tell: ActiveMQ sends them between frames only.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class Reader:
         return at
 
     def _sized_end(self, start: int, length: int) -> int:
-        """Where a body of that length ends; -1 where it is none, -2 where it is not here yet."""
+        """Where a body of that length ends; -1 if that cannot be its length, -2 if its end is not here yet."""
         end, buffer = start + length, self._buffer
         if end < len(buffer):
             wrong = buffer[end] != 0 or buffer.find(self._mark, start, end) >= 0
@@ -137,7 +136,7 @@ class Reader:
         return -2
 
     def _follows(self, at: int) -> bool | None:
-        """Whether a frame of the broker's ended before `at`: an end of line, then nothing more or another frame. None: not known yet."""
+        """Whether the frame has ended before `at`: there is an end of line, and then nothing more, or another frame. None: not known yet."""
         buffer = self._buffer
         if at >= len(buffer):
             return None

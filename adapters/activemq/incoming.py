@@ -63,9 +63,10 @@ _COMMANDS = frozenset((b"x-delay-cancel", b"x_delay_cancel", b"AMQ_SCHEDULER_ACT
 
 
 class Rules(NamedTuple):
-    """`gates`: the destinations that ActiveMQ diverts to us; no other is believed to be where a message came from.
+    """What a source believes.
 
-    `carry_empty`: an empty text is one, whoever sent it.
+    `gates`: the destinations that ActiveMQ diverts to us; no other is believed to be where a message was sent. `carry_empty`: an empty text is an empty text,
+    whoever sent it.
     """
 
     gates: Sequence[re.Pattern[str]] = ()
@@ -93,9 +94,10 @@ def received(frame: Frame, rules: Rules) -> Received:
 
 
 def _token(headers: dict[bytes, bytes]) -> bytes:
-    """The broker's name for a message. Of copies for several destinations ActiveMQ lets some through with one id: where they were sent tells them apart.
+    """The broker's name for a message, which tells it from all others.
 
-    Artemis counts, from the beginning where it restarts without a journal: the message's time makes that a name. It puts the consumer's number before.
+    Of copies for several destinations ActiveMQ lets some through with one id: where they were sent tells them apart. Artemis counts messages, from the
+    beginning where it restarts without a journal, and puts the consumer's number before: without that, and with the message's time, it is a name.
     """
     _, artemis, number = headers.get(b"message-id", b"").rpartition(b",")
     if artemis:
@@ -157,6 +159,7 @@ def _properties(headers: dict[bytes, bytes], sent: int | None, sized: bool) -> P
 
 
 def _address(headers: dict[bytes, bytes], gates: Sequence[re.Pattern[str]]) -> str:
+    """Where the producer sent it, if that is one of the gates; else nothing says so that can be believed."""
     came_to = headers.get(b"original-destination", b"").decode(errors="replace")
     return came_to if any(gate.fullmatch(came_to) for gate in gates) else ""
 

@@ -184,7 +184,7 @@ def _full(gate: str) -> str:
 
 
 def _share(one: str, other: str) -> bool:
-    """Whether a message to one virtual topic may go to two destinations that these gates match, as two copies with one id."""
+    """Whether one message to a virtual topic may go to two destinations that these gates match: as two copies with one id."""
     if not (overlap(one, _CONSUMERS) and overlap(other, _CONSUMERS)):
         return False
     first, second = one.split("."), other.split(".")

@@ -49,7 +49,7 @@ _NEVER = math.inf
 
 
 class _Window:
-    """One subscription: how much of it is unacknowledged, and what of that was given to the bridge. `last` is when its last message leaves."""
+    """One subscription: `here` messages of it are unacknowledged, and `given` of these were given to the bridge. `last`: when its last message leaves."""
 
     def __init__(self, id_: bytes, size: int) -> None:
         self.id = id_
@@ -136,7 +136,7 @@ class LevelSource:
         return min((stay.leaves for stay in list(self._staying)), default=None)
 
     def _take_in(self, frames: Sequence[Frame]) -> None:
-        """What comes for a window that was given back meanwhile, ActiveMQ gives to another."""
+        """Sort what has come by its window. What comes for a window that was given back meanwhile, ActiveMQ gives to another."""
         for each in frames:
             window = self._windows.get(each.headers.get(b"subscription", b""))
             if window is not None:
@@ -187,7 +187,7 @@ class LevelSource:
             self._open(room if soon else min(SMALL, room))
 
     def _blind(self, window: _Window, now: int) -> bool:
-        """Whether a window is of no use: it has not moved for long, and is full of what stays, or more than one that nobody needs."""
+        """Whether a window is of no use: it has not moved for long, and is either full of messages that stay, or one more than is needed."""
         if window.given or time.monotonic() - window.moved < LOOK or self._first() <= now + _MARGIN:
             return False
         return not window.leaves_soon(now) if window.full else len(self._windows) > 1

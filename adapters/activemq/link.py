@@ -31,7 +31,7 @@ class Session(Protocol):
 
 
 class Link(ConnectionListener):  # type: ignore[misc]
-    """A connection for `session`. `mark` is the id to subscribe with, or what the ids begin with; `name` stands on its thread."""
+    """A connection for `session`. `mark` is the id to subscribe with, or the beginning of such ids; its thread is called `name`."""
 
     def __init__(self, targets: Sequence[Target], session: Session, times: Times, name: str) -> None:
         self.mark = secrets.token_hex(8)

@@ -37,7 +37,7 @@ class Listener:
         self.changed.set()
 
     def ask_for(self, id_: bytes, destination: str, ack: bytes, prefetch: int, *more: tuple[bytes, bytes]) -> None:
-        """Subscribe. Raises NotConnected."""
+        """Subscribe to a destination. Raises NotConnected."""
         answer = self.link.ask(
             b"SUBSCRIBE",
             (b"id", id_),

@@ -70,19 +70,19 @@ _REPEATED = {
 
 
 def harmless(name: bytes, value: bytes) -> bytes:
-    """The name of a header that steers nothing."""
+    """The name under which an application's header is sent: one that steers nothing."""
     if name == _GROUP or (name == b"JMSXGroupSeq" and _GROUP_SEQUENCE.fullmatch(value)):
         return name
     return b"x-header-" + name if name in _RESERVED or _STEERING.match(name) else name
 
 
 def asking(name: bytes, value: bytes) -> bytes:
-    """The same, but what asks the bridge for something keeps its name."""
+    """The same, but a header that asks the bridge for something keeps its name."""
     return name if name in CONTROL_NAMES else harmless(name, value)
 
 
 def selectable(name: bytes, value: bytes) -> bytes:
-    """The same for a destination with a gate, whose selector cannot name what has a hyphen."""
+    """The same for a destination with a gate: a selector cannot name what has a hyphen, so delay headers are spelled with `_`."""
     spelled = name.replace(b"-", b"_")
     return spelled if {name, spelled} <= DELAY_NAMES else asking(name, value)
 
@@ -151,7 +151,7 @@ def _standard(properties: Properties, now: int, *, persistent: bool) -> list[byt
 
 
 def _expires(ttl: bytes, now: int) -> int | None:
-    """When a message expires that lives so many milliseconds, in digits; None where that is never."""
+    """When a message with this time to live (ms, in digits) expires; None where that is never."""
     if len(ttl.lstrip(b"0")) > len(str(_LATEST)):
         return None
     expires = now + max(1, int(ttl.lstrip(b"0") or 0))
@@ -212,6 +212,7 @@ def _name(raw: bytes) -> bytes:
 
 
 def _sayable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A header that ActiveMQ takes: with a value that is no text in base64, under another name."""
     try:
         if b"\0" not in value:
             value.decode()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .transport import Target, Times
 
 SIBLING = NAME + "gate."
-"""What stands before an intercepted name in that of its sibling."""
+"""How the name of a sibling begins; the intercepted name follows."""
 
 _ANSWER = 5.0  # seconds, for what does not go through the bridge
 _OWN = b"delaybridge_doctor"
@@ -110,17 +110,17 @@ class Prober:
         return _Post(self._targets(), self._times, *destinations)
 
     def scheduler_is_off(self) -> bool:
-        """A scheduler keeps back the first of two messages."""
+        """Whether ActiveMQ's own scheduler is off: one that is on keeps back the first of two messages."""
         with self._post("/temp-queue/delaybridge") as post:
             post.send(post.destination, AMQ_SCHEDULED_DELAY=1000)
             post.send(post.destination)
             return any(AMQ_DELAY in frame.headers for frame, _ in post.first(2, 0.5) or post.first(1, _ANSWER))
 
     def way(self, gate: str, queue: str) -> Way:
-        """Where the first of three messages goes: a cancellation, of which the bridge makes nothing.
+        """Where a delayed message to this gate goes, as three show: a cancellation, an undelayed one, and a cancellation straight to the ingress queue.
 
-        The last goes straight to the ingress queue. Where not even that is seen, more waits before it than ActiveMQ looks through for us, and what has
-        left counts as led there.
+        The bridge makes nothing of these cancellations. If not even the last message is seen, more waits in the ingress queue than ActiveMQ looks through for
+        us: then a cancellation that has left the gate counts as led to the bridge.
         """
         with self._post(sibling(gate), queue_address(queue)) as post:
             cancellation = NAME + post.id.decode()
@@ -158,7 +158,7 @@ class Prober:
 
 
 def sibling(gate: str) -> str:
-    """A destination that the sibling of this gate matches; always the same, because ActiveMQ keeps its queues."""
+    """A destination that the sibling of this gate matches. Always the same one, because ActiveMQ keeps the queues that it makes."""
     parts = ["any" if part in {"*", ">"} else part for part in gate[7:].split(".")]
     return gate[:7] + SIBLING + ".".join(parts)
 

@@ -71,7 +71,10 @@ def request(message: Message) -> Browse | Remove | RemoveAll | Unclear:
 
 
 def _browse(reply_to: bytes, start: int | None, end: int | None) -> Browse | Unclear:
-    """Only what ActiveMQ takes for a destination: it would close the connection of the answers, and the request would come again, for ever."""
+    """A BROWSE, if it has an address to which ActiveMQ takes answers.
+
+    With another one it would close the connection of the answers, and the request would come again, for ever.
+    """
     to = reply_to.decode(errors="replace")
     if len(to) > _LONGEST_REPLY or not _REPLY.fullmatch(to) or not is_destination(reply_to):
         return Unclear(f"BROWSE needs a JMSReplyTo, not {to!r:.100}")
@@ -85,7 +88,7 @@ def _epoch(name: bytes, value: str) -> int:
 
 
 def answered(record: Record, to: str, now: int) -> bytes:
-    """The SEND frame that shows a record. Where ActiveMQ cannot carry the message, it stands alone, without the message's body and headers."""
+    """The SEND frame that shows a record. Where ActiveMQ cannot carry the message, its schedule is shown alone, without body and headers."""
     message = record.message
     try:
         lines, body = headers_of(replace(message, properties=replace(message.properties, **_SHOWN)), now, persistent=False)
@@ -97,7 +100,7 @@ def answered(record: Record, to: str, now: int) -> bytes:
 
 
 def _told(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """What ActiveMQ cannot carry is left out."""
+    """The header lines for these; what ActiveMQ cannot carry is left out."""
     for name, value in headers:
         with contextlib.suppress(Rejected):
             yield header_line(name, value)
@@ -142,7 +145,7 @@ class Scheduler:
         return Asked(asked, batch.ack)
 
     def answer(self, to: str, pages: Iterable[Sequence[Record]]) -> None:
-        """See scheduler_requests.SchedulerRequests. A connection of its own: a queue that takes nothing stands in nobody else's way."""
+        """See scheduler_requests.SchedulerRequests. Answers over a connection of its own: a queue that takes nothing stands in nobody else's way."""
         answers = _Answers(self._targets(), self._times)
         answers.link.start()
         try:
@@ -157,7 +160,7 @@ class Scheduler:
 
 
 class _Answers:
-    """The session of a connection that sends answers; each is asked to be confirmed, and waited for page by page."""
+    """The session of a connection that sends answers. Each asks for a receipt, and the receipts of a page are waited for."""
 
     def __init__(self, targets: Sequence[Target], times: Times) -> None:
         self.link = Link(targets, self, times, "activemq scheduler")

@@ -326,8 +326,8 @@ class _Publisher:
 class Standing(NamedTuple):
     """What is known of destinations from one connection to the next.
 
-    Messages for those that are trusted share transactions. A suspect may be what a transaction had no answer for, as a queue that is soon full: its
-    messages go alone until so many of them were answered.
+    Messages for those that are `trusted` share transactions. `suspects` may be why a transaction had no answer, as a queue that is soon full: messages for
+    one go alone until so many of them were answered.
     """
 
     trusted: set[str]

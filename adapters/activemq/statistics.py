@@ -77,7 +77,7 @@ class Statistics:
         return sum(_number(answer, "size") for answer in answers)
 
     def _answered(self, about: str) -> list[dict[str, Any]]:
-        """What was answered to one question, nothing where nothing was."""
+        """The answers to one question; none where nothing was answered."""
         mark = secrets.token_hex(4).encode()
         expires = b"%d" % (int(time.time() * 1000) + 5_000)
         own = (b"persistent", b"false"), (b"expires", expires)

@@ -62,7 +62,7 @@ class Times(NamedTuple):
 
 
 def not_connected(error: BaseException) -> NotConnected:
-    """Our word for any of `FOREIGN`."""
+    """NotConnected for any of `FOREIGN`."""
     if isinstance(error, NotConnected):
         return error
     ours = NotConnected(f"ActiveMQ: {error}" if str(error) else f"ActiveMQ: {error!r}")
