@@ -1,4 +1,4 @@
-"""The console script `delaybridge`. A signal to the bridge waits from the first moment on: the commands take a quarter of a second to import."""
+"""The console script `delaybridge`. With `run`, signals are held back from the first moment on: the commands take a quarter of a second to import."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ PAGE = 1000
 
 
 class Control:
-    """The port between HTTP and the engine (`views.ControlPort`)."""
+    """Answers what HTTP asks of the engine: see `views.ControlPort`."""
 
     def __init__(
         self,
@@ -196,7 +196,10 @@ class Control:
         return answer
 
     def _move(self, id_: str, due_ms: int, now: int) -> Answer:
-        """At an instant at which the bridge was down it would count as missed, which the misfire rule `skip` lets expire."""
+        """Reschedule, to now at the earliest.
+
+        What is due at an instant at which the bridge was down counts as missed, which the misfire rule `skip` lets expire.
+        """
         due, found = max(due_ms, now), self._store.find(id_) if self._store.indexed else None
         ends = found.record.schedule.ends if isinstance(found, Pending) and found.state != "in_flight" else None
         if ends is not None and due > ends:
@@ -254,9 +257,9 @@ class Control:
         return self._store.retry_dead_letter(letter.number, self._clock(), address)
 
     def _plan_again(self, planner: Planner, letter: DeadLetter) -> bool:
-        """Stored first and dropped then: a crash in between leaves it on the shelf as well.
+        """Plan a message anew that was refused on arrival. It is stored first and taken off the shelf then: after a crash in between it lies there as well.
 
-        A later message pending under its id keeps it; this one gets another.
+        A later message that is pending under its id keeps the id; this one gets another.
         """
         change = planner.plan_again(letter, self._clock())
         if isinstance(change, Refuse):

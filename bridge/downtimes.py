@@ -1,4 +1,4 @@
-"""When no run of this bridge was alive: from the last sign of life of one to the beginning of the next. Kept beside the store, as the run goes on."""
+"""When this bridge did not run: from the last sign of life of one run to the beginning of the next. Kept in a file beside the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 class Noted:
-    """The downtimes that are `known`. One for all of a bridge: it is changed as a whole, so that any thread may look at it, and call anything here."""
+    """The downtimes that are `known`, and their file. All parts of a bridge share one.
+
+    Any thread may look at `known`, which is changed as a whole, and call anything.
+    """
 
     def __init__(self, file: Path, known: Downtimes) -> None:
         self.known = known
@@ -39,7 +42,7 @@ class Noted:
         self.known = self.known.until(now)
 
     def alive(self, now: int, row: int) -> None:
-        """A sign of life: durable on return, or told in the log that it is not. `row` as `TimeIndex.outbox_start` says."""
+        """Give a sign of life: durable on return, or told in the log that it is not. `row` as `TimeIndex.outbox_start` says."""
         self.set_back(now)  # an idle bridge may not have noticed
         note = _Note(self.known.spans, now, row)
         try:
@@ -54,11 +57,11 @@ class Noted:
 
 
 def at_the_start(store: Path, started: int, row: int) -> Noted:
-    """What is known of the store in this directory, whose ledger goes on with this row; this run's beginning is noted for later ones.
+    """What is known of the store in this directory, whose ledger goes on with row `row`; notes the beginning of this run for later ones.
 
-    Where it is not known what was before, as with a new store, all that is due before this beginning counts as missed, as if the bridge had been
-    down since ever. So it does where the store is older than the last sign of life: it was restored, and what happened since is not in it.
-    Where the clock is behind that sign, this downtime is not known, and what fell due in it is delivered.
+    If nothing is known of earlier runs, as with a new store, all that is due before this beginning counts as missed. The same if the store is older than the
+    last sign of life: it was restored, and what happened since is not in it. If the clock is behind the last sign of life, this downtime is not known, and
+    what fell due in it is delivered.
     """
     file = store / _NAME
     note = _read(file)
@@ -70,7 +73,7 @@ def at_the_start(store: Path, started: int, row: int) -> Noted:
 
 
 def forget(store: Path) -> None:
-    """The store is an older one: what is known beside it is of another one's. Durable on return. OSError where it cannot be removed."""
+    """The store was replaced by an older one: what the file says is of another one. Durable on return. OSError where it cannot be removed."""
     (store / _NAME).unlink(missing_ok=True)
     sync_directory(store)
 

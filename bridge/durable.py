@@ -18,7 +18,7 @@ def put_in_place(unfinished: Path, target: Path) -> None:
 
 
 def replace_text(target: Path, text: str) -> None:
-    """A small file with this text, in the place of the earlier one. OSError where it cannot be written: also where its directory is missing."""
+    """Write a small file, in the place of the earlier one. OSError where it cannot be written: also where its directory is missing."""
     unfinished = target.with_name(f".{target.name}.tmp")
     unfinished.write_text(text, encoding="utf-8")
     put_in_place(unfinished, target)

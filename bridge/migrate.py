@@ -60,9 +60,10 @@ WAKING, UNKNOWN, QUIET = 10.0, 3.0, 1.0
 
 
 class MovedOut(msgspec.Struct):
-    """What went to level queues. `withdrawn` are cancellations that are remembered for schedules that have not come: they stay behind.
+    """What went to level queues.
 
-    So do those that the broker never takes: `refused` says which, and why.
+    `withdrawn`: cancellations that are remembered for schedules that have not come; they stay behind. `refused`: messages that the broker never takes, and
+    why; these stay behind, too.
     """
 
     records: int = 0
@@ -72,9 +73,13 @@ class MovedOut(msgspec.Struct):
 
 
 class MovedIn(msgspec.Struct):
-    """What came to the time index. `again` was there already; `strange` is on the shelf, no bridge had put it there.
+    """What came to the time index.
 
-    `ended` had been cancelled or replaced, and ended here, or had ended already. `left` is what the broker still counts, None where it does not say.
+    records   came, and were not there yet
+    again     were there already
+    strange   no bridge had put them into the queues; they are on the shelf
+    ended     had been cancelled or replaced, and ended here, or had ended already
+    left      what the broker still counts, None where it does not say
     """
 
     records: int = 0
@@ -85,7 +90,7 @@ class MovedIn(msgspec.Struct):
 
 
 class Place(NamedTuple):
-    """The level queues of one broker, and its log of ids, if it has one."""
+    """The level queues of one broker, and its log of ids, if it has one, as one end of a move."""
 
     broker: str
     adapter: Levelled
@@ -104,7 +109,7 @@ class Place(NamedTuple):
         return Ids() if self.log is None else read_all(self.log)
 
     def claimed(self, records: Sequence[Record], known: Ids, now: int) -> list[Claim | None]:
-        """Claims for those records that would have claimed an id at intake. Raises AdapterError."""
+        """Claims for those records that would have claimed an id if they had come from a source. Raises AdapterError."""
         found = [self.log is not None and _claims(each) for each in records]
         if self.log is None or not any(found):
             return [None] * len(records)
@@ -122,7 +127,7 @@ class Place(NamedTuple):
             return None
 
     def trim(self) -> None:
-        """Delete what was moved out, if the broker keeps it and permits that: it might deliver it again some day."""
+        """Delete what was moved out, where the broker keeps and lets us delete it: else it might deliver it again some day."""
         queues = self.adapter.level_queues(self.options, self.queues)
         if isinstance(queues, Trimmable):
             with contextlib.suppress(AdapterError):
@@ -130,12 +135,12 @@ class Place(NamedTuple):
 
 
 def _claims(record: Record) -> bool:
-    """Whether a producer chose its id, or it is a series; see level_queues/claims.py."""
+    """Whether a record claims an id: its producer chose that, or it is a series. See level_queues/claims.py."""
     return not record.is_carrier and (record.schedule.recurrence is not None or not is_made(record.id))
 
 
 def _mark(record: Record) -> bytes:
-    """The same for this record whenever it is moved, and another one for whatever else is sent under its id for the same instant."""
+    """A mark for the log of ids: the same whenever this record is moved, and another one for whatever else is sent under its id for the same instant."""
     return mark_of(record.id, struct.pack(">qq", record.schedule.due, record.taken) + (record.message.body or b""))
 
 
@@ -286,7 +291,7 @@ class _Keeper:
             self._endings += self._ids.ending(record.id, claim, event, now)
 
     def _remember(self, envelope: Envelope) -> None:
-        """The copies of a series are alike, whatever made them: only their order tells."""
+        """Of a series, remember the order: its copies are alike, whatever made them, and only their order tells them apart."""
         if envelope.record.schedule.recurrence is not None:
             self._orders[_digest(envelope.record)] = envelope.order
 

@@ -1,4 +1,4 @@
-"""Messages that are published one batch at a time, each to its end: by who has nothing else to do meanwhile, as a lane has."""
+"""Publishes messages a batch at a time, and waits until each is confirmed: for those who, unlike a lane, have nothing else to do meanwhile."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Outlet:
-    """Publishes batches to what is called `name`, and waits for up to `patience` seconds until each is confirmed.
+    """Publishes batches, and waits for up to `patience` seconds until all of one is confirmed. One thread. `name`: what errors call who confirms.
 
-    One thread. Connected between entering and leaving; both raise as the sink does, and what is raised inside goes on.
+    A context manager: it connects the sink when it is entered, and closes it when it is left. Errors of both, and of the block, go on.
     """
 
     def __init__(self, sink: Sink, patience: float, name: str) -> None:
@@ -40,7 +40,10 @@ class Outlet:
             self._changed.notify()
 
     def publish(self, messages: Sequence[tuple[str, Message]]) -> dict[int, AdapterError]:
-        """Which of these, by address, are not taken: by their number here, and why. Raises NotConnected, also where not all is confirmed in time."""
+        """Publish these, each with its address. Returns, by their places, the errors of those that are not taken.
+
+        Raises NotConnected, also where not all is confirmed in time.
+        """
         self._outcomes = []
         self._sink.publish([Outgoing(b"%d" % number, address, message) for number, (address, message) in enumerate(messages)])
         with self._changed:

@@ -1,4 +1,4 @@
-"""Answers what a broker's own clients ask its scheduler: the bridge stands in for it. Only what came from that broker is shown or withdrawn."""
+"""Stands in for a broker's own scheduler: answers what the broker's clients ask it. Only what came from that broker is shown or withdrawn."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LAST = 2**63 - 1
 
 
 class Manager:
-    """What is done about each request of the clients of one broker. `stopping` says that the daemon ends: then it stops between two portions."""
+    """Does what the clients of one broker ask for. `stopping` says that the daemon ends: then a request is left between two portions of its work."""
 
     def __init__(self, broker: str, store: Store, control: Control, clock: Clock, stopping: Callable[[], bool]) -> None:
         self._broker = broker

@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Signals that come meanwhile take effect in `handled`, or else at the end. Main thread; threads and processes started before `handled` inherit this."""
+    """Hold back signals: `handled` takes them up, or else they take effect at the end. Main thread; what is started before `handled` inherits this."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -25,10 +25,10 @@ def held_back() -> Iterator[None]:
 
 
 class Bell:
-    """What the main thread waits at; a signal rings it, and so may any thread.
+    """What the main thread waits at. A signal rings it, and so may any thread.
 
-    Python handles signals on the main thread, while that runs. The kernel may deliver a signal to another thread: a main thread that waits for a lock, or an
-    Event, does not notice it. Nor does it notice a signal that comes just before it begins to wait.
+    Python runs handlers of signals on the main thread. The kernel may deliver a signal to another thread, and then a main thread that waits for a lock, or an
+    Event, does not notice it; nor does it notice one that comes just before it begins to wait.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Bell:
             self._far.send(b"\0")
 
     def wait(self) -> None:
-        """Until it was rung after the last wait."""
+        """Wait until it has been rung since the last wait."""
         self._near.recv(4096)
 
     def fileno(self) -> int:
@@ -56,7 +56,7 @@ class Bell:
 
 @contextmanager
 def handled(by: Callable[[int, FrameType | None], None]) -> Iterator[Bell]:
-    """Each signal is told to this function, on the main thread, also one that was held back; and rings the bell."""
+    """Call `by` for each signal, also for one that was held back, on the main thread; and ring the bell."""
     with closing(Bell()) as bell:
         before = {number: signal.signal(number, by) for number in SIGNALS}
         ringing = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 LASTING = 10.0
-"""Seconds. After two connections in a row that lasted less, the next one waits: a broker that takes connections and drops them is not stormed."""
+"""Seconds that a connection should last. After two in a row that lasted less, the next one waits, to spare a broker that takes connections and drops them."""
 
 RECEIVE_TIMEOUT = 0.5
 """Seconds that a receive waits for a first message before it looks whether the daemon is stopping."""

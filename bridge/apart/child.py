@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 LOOK = 1.0
-"""Seconds without a message after which a sink is asked whether its connection is there; and after which the bridge hears that its process is alive."""
+"""Seconds without a message after which a sink is asked whether its connection is there, and the bridge is told that the process is alive."""
 
 MOMENT = 0.02
 """Seconds for which a source waits in one piece, while something may be acknowledged meanwhile."""
 
 
 class _Bridge:
-    """The other end. Any thread sends, one reads."""
+    """The bridge's end of the socket, as seen from here. Any thread sends, one reads."""
 
     def __init__(self, descriptor: int) -> None:
         self._pipe = Connection(descriptor)
@@ -195,7 +195,7 @@ class _Reading:
                 return
 
     def _listen(self) -> None:
-        """What is said meanwhile: that something is acknowledged, or else the end."""
+        """Take what the bridge says meanwhile: acknowledgements are made at once, anything else ends the wait."""
         while self._said is None and self._bridge.speaks(0):
             kind, content = self._bridge.read()
             if kind == Kind.ACK:

@@ -122,7 +122,7 @@ class Process:
 
 
 class Place:
-    """Where a client's process is: it is started when it is needed, and lives as long as the client does, through all its connections, unless it dies."""
+    """Keeps the process of one client. It is started when it is needed, and lives as long as the client does, through all its connections, unless it dies."""
 
     def __init__(self, setup: Setup, name: str) -> None:
         self._setup = setup
@@ -130,7 +130,7 @@ class Place:
         self._process: Process | None = None
 
     def taken(self) -> Process:
-        """The process. Raises NotConnected where there can be none."""
+        """The process; a new one where none runs. Raises NotConnected where there can be none."""
         if self._process is not None and not self._process.alive:
             self.leave()
         if self._process is None:

@@ -26,9 +26,9 @@ AGAIN = 2
 
 
 class Closing:
-    """What became of messages, until the store knows. One thread; only `settle` touches the disk.
+    """Collects what became of messages, and settles many at once. One thread; only `settle` touches the disk.
 
-    It settles `batch` messages at once, or the first of them `after` milliseconds later: `by` is when. `dead_letters` gives the dead-letter address of
+    It settles when `batch` messages are there, or `after` milliseconds after the first of them: `by` is when. `dead_letters` gives the dead-letter address of
     each route, empty for the shelf. `on_settle` is called when something was settled that should soon be made durable.
     """
 
@@ -60,7 +60,7 @@ class Closing:
         return at - due.record.schedule.due
 
     def expired(self, due: Due, now: int) -> bool:
-        """Whether its end has passed, or it was missed while the bridge was down and is to be skipped: then it is closed."""
+        """Close it if its end has passed, or if it was missed while the bridge was down and is to be skipped; whether that is so."""
         schedule = due.record.schedule
         if schedule.ends is None and (schedule.misfire != "skip" or schedule.due >= self._down.known.last):
             return False  # as `decision` says, without asking it each time
@@ -103,7 +103,7 @@ class Closing:
             self.settle(now, wait=False)
 
     def settle(self, now: int, *, wait: bool = True) -> None:
-        """Record what became of them. Raises StoreFull: then they are settled again by the next call, by the lane's `drain` at the latest."""
+        """Settle all that was collected. Raises StoreFull: then it is settled by the next call, by the lane's `drain` at the latest."""
         if self._closed:
             if not self._store.settle(self._closed, now, wait=wait):
                 self.by = now + AGAIN

@@ -1,4 +1,4 @@
-"""What one lane has published and has no answer to yet."""
+"""The messages that one lane has published and that are not answered yet."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Flight:
 
 
 class Flights:
-    """In the order in which they took off; `bytes` is what all of them have, `to` how many go to an address. One thread."""
+    """Messages in the order in which they were published. `bytes` is their size together, `to` how many go to each address. One thread."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -42,13 +42,13 @@ class Flights:
         return next(iter(self._by_key.values()))
 
     def take_off(self, flight: Flight) -> None:
-        """It is being published."""
+        """A message is being published."""
         self._by_key[flight.due.key] = flight
         self.bytes += flight.size
         self.to[flight.address] += 1
 
     def land(self, key: bytes) -> Flight:
-        """It has its answer."""
+        """A message has its answer."""
         flight = self._by_key.pop(key)
         self.bytes -= flight.size
         address = flight.address

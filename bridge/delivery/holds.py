@@ -14,14 +14,19 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62
 ANSWERED = 60_000
-"""Milliseconds after `retry_at` within which a try is answered: of a longer gap, the rest does not count as refusing."""
+"""Milliseconds within which a try is answered, as a rule. Of the time between a try and a later answer, the rest does not count as refusing."""
 
 
 @dataclass(slots=True)
 class Hold:
-    """One held address. `since` and `last` are its first and its last refusal; `probing` while one record at a time tests whether it works again.
+    """One held address.
 
-    `told`: its refusal was logged.
+    attempts      failures in a row; 0 if it is held for another reason, or works again
+    error         why it is held
+    since, last   its first and its last refusal
+    retry_at      when it is tried again
+    in_flight     how many of the records held there are in flight
+    told          its refusal was logged
     """
 
     attempts: int
@@ -43,7 +48,7 @@ class Hold:
         return self.attempts > 0
 
     def open(self, now: int) -> bool:
-        """Whether what falls due may follow what was held, once all of that is on its way."""
+        """Whether the address works again: what falls due may follow what was held, once all of that is on its way."""
         return not self.attempts and self.retry_at <= now
 
 
@@ -96,11 +101,11 @@ class Holds:
         self._plan(address, hold, NEVER)
 
     def slow(self, address: str, until: int) -> None:
-        """Hold an address for a while, for another reason than a refusal: as its confirms do not come. One that is held already is tried then."""
+        """Hold an address for a while for another reason than a refusal, as that its confirms do not come. If it is held already, it is tried then."""
         self._plan(address, self.addresses.setdefault(address, Hold(0, "slow", until, until)), until)
 
     def turn(self, address: str) -> None:
-        """Let the other addresses go before this one the next time."""
+        """Put this address behind the others for the next time."""
         if (hold := self._open.pop(address, None)) is not None:
             self._open[address] = hold
 

@@ -37,10 +37,10 @@ class LaneSettings:
 
     window, window_bytes    unconfirmed messages, and their bytes, at most
     batch                   messages read, published or settled in one go: other lanes wait for no longer than that takes
-    slow_after              a destination whose oldest message is unconfirmed for longer is stuck
-    share                   what a stuck destination may have unconfirmed, and how much goes beyond the window meanwhile, for the others
-    settle_after            a confirmed message is settled at the latest after this long; in between, confirms share one fsync
-    give_up_after           a destination that refuses after having refused for so long gets its overdue messages dead-lettered; 0: never
+    slow_after              a destination is stuck if its oldest message has been unconfirmed for longer
+    share                   what a stuck destination may have unconfirmed; meanwhile the window is larger by this, for the others
+    settle_after            a confirmed message is settled at the latest after this long; in between, confirms share one write
+    give_up_after           overdue messages are dead-lettered where a destination refuses that has refused for so long; 0: never
     """
 
     window: int
@@ -138,7 +138,7 @@ class Lane:
         return not self._flights
 
     def _send_due(self, now: int, publish: Publish) -> bool:
-        """Publish what is due, about a window of it: outcomes must not wait for what expires or is held back. True when the window is full."""
+        """Publish what is due, but no more than about a window in one tick, for outcomes must not wait longer. True when the window is full."""
         for _ in range(1 + self.settings.window // self.settings.batch):
             room, space = self._room()
             if room <= 0 or space <= 0:
@@ -182,7 +182,10 @@ class Lane:
         return sent
 
     def _held_batch(self, address: str, limit: int, space: int, now: int) -> Sequence[Due]:
-        """The next of what is held there, and due: where the clock was set back meanwhile, some is not, and is looked at again each second, at the latest."""
+        """The next records that are held there, if they are due.
+
+        Where the clock was set back, some may not be: these are put back, and looked at again each second, at the latest.
+        """
         batch = self.store.due(self.name, now, limit, space, held=address)
         early = [each for each in batch if each.record.schedule.due > now]
         if not early:
@@ -240,7 +243,7 @@ class Lane:
         return self._flights.oldest.address
 
     def _crowds(self, address: str) -> bool:
-        """A stuck destination may use at most its share of the window, any other at most half of what is free, so that a new destination still finds room."""
+        """Whether an address uses all that it may: a stuck one its share of the window, any other half of what is free, so that a new one still finds room."""
         room, space = self._room()
         flying = self._flights.to[address]
         return flying >= room or (address == self._stuck and (flying >= self.settings.share or space <= self.settings.window_bytes // 2))

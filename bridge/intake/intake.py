@@ -24,7 +24,7 @@ Wake = Callable[[str, int], None]
 """Tells a lane (by name) that something for it is due at that time."""
 
 SEARCH = 10_000
-"""For how many new messages after connecting redeliveries are looked for: more than any prefetch window, because new ones may come between them.
+"""For how many messages after connecting redeliveries are recognised by their tokens: more than any prefetch window, because new ones may come between them.
 
 Messages marked as redelivered do not count.
 """
@@ -35,7 +35,7 @@ SOON, CALM = 500, 2_000
 
 
 class Intake:
-    """One source. `step` is called by one thread, in a loop. `exact`: its tokens name one message each, however alike two of them are."""
+    """Takes in what one source gives. `step` is called by one thread, in a loop. `exact`: see `base.Traits`."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Intake:
         return self.planner.route.name
 
     def connect(self) -> None:
-        """Open the source; from here on, a redelivery of what is already stored is recognised. Raises NotConnected.
+        """Connect the source. From here on a redelivery of what is already stored is recognised. Raises NotConnected.
 
-        A token that was taken more than once is not relied on; and if tokens are not exact, none is then: producers send messages here that cannot be told
+        A token that stands twice among the latest is not relied on. If tokens are not exact, none is then: producers send messages here that cannot be told
         apart, and it is better to deliver one of those twice than to lose one.
         """
         came = self._store.came(self.name)
@@ -83,7 +83,7 @@ class Intake:
         self._source.connect()
 
     def step(self, timeout: float) -> int:
-        """One batch: how many messages came. Raises NotConnected from the source, and what the store raises: then nothing is acknowledged."""
+        """Take in one batch; how many messages came. Raises NotConnected from the source, and what the store raises: then nothing is acknowledged."""
         batch = self._source.receive(self._batch, timeout)
         if batch is None:
             return 0
@@ -122,10 +122,10 @@ class Intake:
         return fresh
 
     def _not_known(self, messages: Sequence[Received]) -> Sequence[Received]:
-        """Leave out those that are among the latest.
+        """Leave out those whose tokens are among the latest that are stored.
 
-        Stored messages were given first, and a queue gives them first again. So if tokens are not exact, a redelivery that is not stored ends the search:
-        a later message that looks like a stored one is a message of its own.
+        A queue redelivers in the order in which it delivered first: what is stored comes before what is not. So if tokens are not exact, the first redelivery
+        that is not stored ends the search: a later message that looks like a stored one is a message of its own.
         """
         self._search -= sum(not received.redelivered for received in messages)
         if self._search <= 0:
@@ -171,5 +171,5 @@ class Intake:
 
 
 def _in_a_hurry(change: Change, now: int) -> bool:
-    """Whether its sender may wait for it: due soon, a cancel, what may replace something, or refused."""
+    """Whether somebody may be waiting for it: it is due soon, is a cancel, may replace something, or was refused."""
     return type(change) is not Put or change.record.schedule.due - now < SOON or bool(change.record.id)

@@ -19,7 +19,7 @@ from ...core.schedule import Cancel, Limits, PassThrough, Refused, Request, Sche
 from ...core.store import Change, DeadLetter, Put, Record, Refuse, Withdraw
 
 OUTAGE = 31 * 86_400_000
-"""Milliseconds for which a message may have waited for a bridge, whatever the longest delay."""
+"""Milliseconds for which a message may have waited for a bridge: a stamp that is older than this, and than the longest delay, is not believed."""
 
 MAX_HOPS = 16
 """How often a message with an earlier delivery's headers may pass the bridge undelayed before that counts as a loop."""
@@ -36,9 +36,9 @@ _CANCEL = (Reason.UNSUPPORTED_IN_LEVEL_QUEUES, "a cancellation: nobody can look 
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One source and where its messages go. `address` and `dead_letter` are empty where the route names none.
+    """Where the messages of one source go. `address` and `dead_letter` are empty where the route names none.
 
-    `probes`: how destinations begin that `delaybridge doctor` makes for itself; they are allowed on every route.
+    `probes`: how the destinations begin that `delaybridge doctor` makes for itself; they are allowed on every route.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Planner:
         )
 
     def _sent(self, received: Received, now: int) -> int:
-        """When the delay began. A stamp from the future, or older than any delay and outage, is not the broker's: a producer can write one, too."""
+        """When the delay began. A stamp from the future, or older than any delay and outage, is not believed: a producer can write one, too."""
         sent = received.sent
         return sent if sent is not None and now - max(self.limits.max_delay, OUTAGE) <= sent <= now else now
 

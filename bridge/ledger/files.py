@@ -126,10 +126,10 @@ class LedgerFiles:
 
 
 def highest(root: Path, bridge: str, *, whole: bool = False) -> int:
-    """The highest number of a bridge's rows that are in files, or were; 0 where there are none.
+    """The highest number of a bridge's rows that are, or were, in files; 0 where there are none.
 
-    The mark alone does not say it: it is written after the files. But they tell of nothing that happened before it, so that the names of the files are read
-    from its day on, and of two days at least; or, if that is asked for, of the `whole` ledger. Two days with a file every ten seconds take some 40 ms.
+    The mark alone does not say it: it is written after the files. But all rows in later files are of events after it. So the names of files are read from the
+    day of the mark on, and of two days at least; or, if that is asked for, of the `whole` ledger. Two days with a file every ten seconds take some 40 ms.
     """
     name = re.compile(rf"{re.escape(bridge)}-(\d+)-(\d+)\.parquet")
     mark = marks.read(root, bridge)

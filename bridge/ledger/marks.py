@@ -61,17 +61,18 @@ def of(named: Named, there: Mark | None, sequence: int, at: int) -> Mark:
 
 
 def lineage(root: Path, named: Named) -> dict[tuple[str, int], int]:
-    """Of each name that a ledger had before this one, and the number with which it began, the number with which the next one began: by itself and the marks."""
+    """Where the former names of a ledger end: by each name and its first row, the first row of the name after it. By `named`, and by the marks."""
     return _followed(root, tuple((one.bridge, one.since) for one in (named, *named.earlier())))
 
 
 def known(root: Path, bridge: str) -> dict[tuple[str, int], int]:
-    """The same of the ledger that has this name now."""
+    """The same of the ledger that is called `bridge` now."""
     mark = read(root, bridge)
     return _followed(root, mark.names) if mark else {}
 
 
 def _followed(root: Path, names: tuple[tuple[str, int], ...]) -> dict[tuple[str, int], int]:
+    """Follow the names of a ledger through the marks of all that are found on the way."""
     found: dict[tuple[str, int], int] = {}
     asked, seen = [names], set[str]()
     while asked:

@@ -1,4 +1,4 @@
-"""Which number a store's next ledger row gets where it is not the store that wrote the ledger: a new one, one from a backup, another bridge's."""
+"""Which number a store's next ledger row gets if another store wrote the ledger so far: this one is new, from a backup, or another bridge's."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ log = structlog.get_logger()
 
 
 def next_row(config: Config, row: int, before: Named) -> int:
-    """The number for the store's next ledger row, `row` or a higher one. `before`: whose the latest are; ConfigError where this is another bridge's name.
+    """The number for the store's next ledger row: `row`, or a higher one where files hold rows up to there.
 
-    The names of all files are read only where the store is new.
+    `before` says which bridge wrote the store's latest rows. ConfigError where the ledger has rows of another bridge under this one's name. The names of all
+    files are read only where the store is new.
     """
     new, root, name = row == 1, config.ledger_path, config.bridge
     last = highest(root, name, whole=new)

@@ -54,10 +54,10 @@ class Look(NamedTuple):
 
 
 class Reach:
-    """From when to when an observer has seen everything that arrived; `until` None while that is not known. No look is left out.
+    """From when to when an observer has seen everything that arrived: `since`, and `until`, None while that is not known. It must be given every look.
 
-    Everything that arrived before an empty look has been seen. If traffic never pauses for so long, that is known after `QUIET_MS` without a full look, and
-    only up to the due time of a message that a bridge delivered: it arrived no earlier than that, and behind everything that had arrived before.
+    An empty look tells that everything has been seen that arrived before it. If traffic never pauses for that long, it is known only after `QUIET_MS` without
+    a full look, and only up to the due time of a message that a bridge delivered: that arrived no earlier, and behind everything that had arrived before.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Reach:
 
 
 def _due_by_then(delivery: dict[str, Any]) -> int:
-    """When it was due. -1 if no bridge says so, or it arrived before that."""
+    """When a delivery was due; -1 if no bridge says so, or it arrived before that."""
     due: int = delivery.get("due", -1)
     return due if due <= delivery["at"] else -1
 
