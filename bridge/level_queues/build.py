@@ -1,4 +1,4 @@
-"""Level queues as a configuration wants them: the store, and the threads that keep it moving."""
+"""Puts level queues together as a configuration wants them: the store, and the threads that keep it moving."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Assembled(NamedTuple):
     exchange: Exchange | None
 
     def source(self, route: str, source: Source) -> Source:
-        """For a route that reads from the broker of the level queues: where possible, a source whose messages enter them exactly once."""
+        """A source for a route that reads from the broker of the level queues: where possible, one whose messages enter them exactly once."""
         joined = self.exchange.joined(source, route) if self.exchange else None
         if joined is None:
             return source
@@ -94,7 +94,10 @@ class Assembled(NamedTuple):
         return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first, error)
 
     def _why_not(self, worker: ClientWorker) -> str:
-        """Why it is not connected. Before the queues are declared it has not tried to be: then it waits for the publisher, which does that."""
+        """Why a worker is not connected.
+
+        Before the queues are declared it has not tried to connect: it waits for the publisher, which declares them.
+        """
         return "" if worker.connected else worker.error or self.publisher.error
 
     def checks(self) -> list[Check]:
@@ -115,7 +118,10 @@ class Assembled(NamedTuple):
 
     @staticmethod
     def _takes(publisher: Publisher) -> Check:
-        """If a queue refuses, messages for it wait, and so do the routes that they came from, although all connections are up."""
+        """Whether a publisher's queues take messages.
+
+        If one refuses, messages for it wait, and so do the routes that they came from, although all connections are up.
+        """
         refused = [f"{address}: {error}" for address, error in publisher.refused.items()]
         detail = publisher.error or publisher.blocked or ", ".join(refused)
         return Check(publisher.name, publisher.connected and not detail, detail)
@@ -150,7 +156,7 @@ def ids(prefix: str) -> Level:
 
 
 def kept(config: Config) -> list[Level]:
-    """Where the messages of a configuration wait: its level queues, level 0 first, then that of dead letters."""
+    """Where the messages of a configuration wait: its level queues, level 0 first, then the queue of dead letters."""
     prefix = config.store.prefix
     return [*queues(Levels(config.limits.levels), prefix), dead_letters(prefix)]
 
@@ -226,7 +232,7 @@ def exact(config: Config) -> set[str]:
 
 
 class Declaration:
-    """Declares the queues before anything is published, and before anybody looks for them. `made`: it was tried."""
+    """Declares the queues before anything is published, and before anybody looks for them. `made` is set once that was tried."""
 
     def __init__(self, level_queues: LevelDeclaration) -> None:
         self.made = threading.Event()
@@ -234,7 +240,10 @@ class Declaration:
         self._lock = threading.Lock()
 
     def make(self) -> None:
-        """Raises NotConnected; whoever may not declare finds them there, or is refused later. One at a time: two would make one queue twice."""
+        """Declare them, one thread at a time: two would make one queue twice. Raises NotConnected.
+
+        If the user may not declare them they may be there all the same; if not, messages are refused later.
+        """
         try:
             with self._lock:
                 self._level_queues.apply()

@@ -1,6 +1,6 @@
-"""What the store does about ids, on a broker with a log of them: who claims one, who may be delivered, and what the others become.
+"""Ids in level queues, on a broker with a log of them: which messages claim one, which may be delivered, and what becomes of the others.
 
-Without a log nobody claims anything, and everybody may be delivered.
+Without a log no message claims an id, and every message may be delivered.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Ends(Protocol):
-    """What ends a message that must not be delivered: the store."""
+    """Ends a message that must not be delivered, because it was cancelled or replaced: the store does it."""
 
     def __call__(self, record: Record, claim: Claim, fate: Fate, taken: Taken, done: Finish) -> None:
-        """It is not in `Waiting` (any more). Lets the broker forget it: see `passage.Onward`."""
+        """The message is not in `Waiting` (any more). Lets the broker forget it: see `passage.Onward`."""
         ...
 
 
@@ -53,8 +53,8 @@ class Claims:
     ) -> tuple[list[Claim | None], list[Answer]]:
         """Claim and cancel for one intake batch: a claim for each change that needs one, and the answers to cancels. Raises NotConnected.
 
-        Messages with an id that a producer chose claim it, and so does every series, which can be stopped by the id on its deliveries.
-        `marks` identify messages that their source may give again, if it can tell. A message that has ended already gets `ids.ENDED`: do not take it in.
+        A message claims an id that its producer chose; and every series claims its id, because it can be stopped by the id on its deliveries. `marks`
+        identify messages that their source may give again, where it can tell. A message that has ended already gets `ids.ENDED`: do not take it in.
         """
         found = [self._entry(*each, now) for each in zip(changes, chosen, marks, strict=True)]
         entries = [entry for entry in found if entry is not None]
@@ -83,7 +83,7 @@ class Claims:
         return self.register.fate(envelope.record.id, envelope.claim)
 
     def standing(self, found: Sequence[Due]) -> list[Due]:
-        """Those that may be delivered now. The others are handed out again once this bridge knows enough about them, or are withdrawn."""
+        """Those that may be delivered now. The others are handed out again once this bridge has read enough of the log, or are withdrawn."""
         return list(found) if self.register is None else [due for due in found if self._stands(due, self.register)]
 
     def _stands(self, due: Due, register: Register) -> bool:
@@ -109,7 +109,7 @@ class Claims:
             self.register.goes_on(record.id, claim, upcoming.schedule.due, now)
 
     def release(self) -> None:
-        """Messages that this bridge did not know enough about may be handed out again."""
+        """Hand out again what this bridge did not know enough about, for it has read more of the log."""
         with self._lock:
             uncertain, self._uncertain = self._uncertain, []
         if uncertain:
@@ -118,7 +118,10 @@ class Claims:
             self._wake(entry.record.lane, entry.record.schedule.due)
 
     def _decided(self, ids: set[str]) -> None:
-        """Withdraw what is in memory at once: a destination that refuses may keep it there for long, and by then the log may have forgotten how it ended."""
+        """Withdraw messages in memory whose end the log has decided.
+
+        At once: a destination that refuses may keep them here for long, and by then the log may have forgotten how they ended.
+        """
         assert self.register is not None
         for entry, claim in self._waiting.bearing(ids):
             fate = self.register.fate(entry.record.id, claim)
@@ -130,12 +133,12 @@ class Claims:
 
 
 def named(change: Change, source: str, token: bytes | None) -> Change:
-    """With an id, where the producer chose none."""
+    """The same change with an id, also where the producer chose none."""
     if isinstance(change, Withdraw) or change.record.id:
         return change
     return replace(change, record=replace(change.record, id=_id_of(source, token) if token else uuid.uuid4().hex))
 
 
 def _id_of(source: str, token: bytes) -> str:
-    """The same for the same message, whoever reads it."""
+    """An id made from a token: whichever bridge reads the message gives it the same one."""
     return blake2b(token, digest_size=16, key=source.encode()[:64]).hexdigest()

@@ -1,4 +1,4 @@
-"""Something that is done when several others are."""
+"""Does something once several other things are done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Countdown:
-    """Calls `done` on the thread of the last `one`; `left` are to come. Any thread."""
+    """Calls `done` once `one` was called `count` times, on the thread of the last call; `left` calls are to come. Any thread."""
 
     def __init__(self, count: int, done: Callable[[], None]) -> None:
         self.left = count

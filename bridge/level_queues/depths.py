@@ -1,4 +1,4 @@
-"""How many messages wait at each level: asked of the broker now and then, because nobody else knows. And what is finished is deleted where it is kept."""
+"""Asks the broker now and then how many messages wait at each level, and has it delete what is finished, where it keeps that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ EVERY = 10.0
 """Seconds between two questions."""
 
 TRIM_EVERY = 6
-"""Questions. A minute's traffic is little on a disk, and little that would come again; and the broker is not kept busy."""
+"""After so many questions what is finished is deleted.
+
+That is once a minute: so much takes little room on a disk, little of it could come again, and the broker is not kept busy.
+"""
 
 
 class DepthWorker(Worker):
@@ -35,7 +38,7 @@ class DepthWorker(Worker):
         self.depths: list[int] | None = None
 
     def pending(self, taken: int) -> int:
-        """How many messages wait at all levels, as far as the broker has said, when this bridge has taken so many. Any thread."""
+        """How many messages wait at all levels, as far as the broker has said; this bridge has taken `taken` of them. Any thread."""
         at_levels = sum(self.depths or ())
         return max(taken, at_levels) if self._queues.counts_taken else taken + at_levels
 

@@ -1,4 +1,4 @@
-"""How messages enter the level queues: each bridge's own publisher, or, on a broker with transactions, together with the end of what they came as."""
+"""How messages enter the level queues: by the bridge's publisher; or, on a broker with transactions, in the one that acknowledges them at their source."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .places import Addressed
 
 GRACE = 3.0
-"""Seconds after `shut` in which messages on their way in are usually confirmed. If one is not, its whole batch comes again."""
+"""Seconds after `shut` in which messages on their way in are confirmed, as a rule. If one is not, its whole batch comes again."""
 
 
 class Publishing(Protocol):
-    """What puts messages into the level queues: `Publisher`."""
+    """What puts messages into the level queues: a `Publisher`."""
 
     def submit(self, items: Sequence[Item]) -> None:
         """Publish, in order, without blocking; each item hears what became of it."""
@@ -37,7 +37,7 @@ class Publishing(Protocol):
 
 
 class Doors:
-    """`exact` are the routes whose tokens name one message each; `journal` keeps the ledger's rows, and those tokens."""
+    """The ways into the level queues. `exact`: the routes whose tokens name one message each. `journal` keeps the ledger's rows, and those tokens."""
 
     def __init__(self, publisher: Publishing, journal: TimeIndex, exact: Container[str]) -> None:
         self._publisher = publisher
@@ -47,7 +47,7 @@ class Doors:
         self._shut = float("inf")
 
     def join(self, route: str, source: Joined) -> None:
-        """Acknowledge a route's batches in the same transaction in which they enter: nothing enters twice."""
+        """From now on acknowledge this route's batches in the transaction in which they enter: nothing enters twice."""
         self._joined[route] = source
 
     def exact(self, route: str) -> bool:

@@ -1,4 +1,4 @@
-"""Messages and cancels that have ended and left the log of ids: what is still known of them, for late cancels and redeliveries."""
+"""Remembers messages and cancels that have ended and left the log of ids, for late cancels and redeliveries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REMEMBERED = 10_000
 """Of each kind, the latest."""
 
 DECIDED: tuple[Literal["cancelled", "replaced"], ...] = ("cancelled", "replaced")
-"""Endings that the log decides, not the delivery: a bridge that still holds such a message must not deliver it. The log has their index here."""
+"""How the log itself may end a message, before it is delivered: a bridge that still holds it must not deliver it. The log has their index here."""
 
 Value = TypeVar("Value")
 
@@ -44,7 +44,7 @@ class _Latest(Generic[Value]):
 
 
 class Endings:
-    """Not safe for several threads. A mark tells a message, or a cancel, from all others with its id."""
+    """What is remembered. Not safe for several threads. A mark tells a message, or a cancel, from all others with its id."""
 
     def __init__(self) -> None:
         self._last: _Latest[Ended] = _Latest()

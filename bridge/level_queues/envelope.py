@@ -22,10 +22,11 @@ _PROPERTIES = Properties(content_type=b"application/vnd.delaybridge.record+msgpa
 
 
 class Envelope(msgspec.Struct, array_like=True, frozen=True):
-    """A record at a level since `since` (epoch ms, by the clock of the bridge that put it there), after so many levels before.
+    """A record at a level since `since` (epoch ms, by the clock of the bridge that put it there), after so many `hops` through levels before.
 
-    `order` is its place among all that are due at the same instant: when it was first put, and a number, or its place in the store that it came from. What
-    comes to be there twice, and was scheduled once, has it in common. `claim` is where it stands in the log of ids.
+    order   its place among all that are due at the same instant: when it was first put, and a number; or its place in the store that it came from. Copies
+            of what was scheduled once have it in common
+    claim   where it stands in the log of ids
     """
 
     record: Record
@@ -40,7 +41,7 @@ _decode = msgspec.msgpack.Decoder(Envelope).decode
 
 
 LONGEST_KEY = 255
-"""Bytes. A longer key is no header that every broker takes."""
+"""Bytes. Not every broker takes a longer key as a header."""
 
 LONGEST_LINE = 1_000
 """Characters. For people it is enough, and ActiveMQ takes no more than 10 KB."""

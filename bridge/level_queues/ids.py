@@ -1,7 +1,8 @@
 """What the log of ids says: which messages wait under an id, and which of them were cancelled or replaced. Nothing here knows a broker or a thread.
 
-The log's order decides, no clock. A message whose id may be asked for *claims* it before it goes to its level, and bears the place of its claim with it.
-It is ended by what comes next about the id: a *cancel* cancels it, another claim replaces it. A cancel that finds nobody may wait for the next claim.
+The order of the log decides, no clock. A message whose id may be asked for *claims* the id before it goes to its level: it writes a line, and bears the place
+of that line with it. It is ended by what the log says of the id after that: a *cancel* cancels it, another claim replaces it. A cancel that finds no message
+may wait for the next claim.
 
     key                   value                                      without a value
     m mark id             a claim: when it was made, when it is due, the message has come to its end; the note says how and when
@@ -11,10 +12,12 @@ It is ended by what comes next about the id: a *cancel* cancels it, another clai
     c mark id             a cancel, and until when it may wait,      it has done its work
                           and where it stood first
 
-A mark tells the lines of one message from those of others with its id: no line is ever rewritten with another meaning, so the broker may drop all
-but the last of each key at any time, and what is left says the same. A message that its source gives again claims again under its mark, and keeps its
-first place: what was decided about it stands, and of its copies only the last one is delivered. A cancellation that is given again keeps its first place,
-too, and is not repeated once it has done its work: it must not cancel what was sent after it.
+A mark tells the lines of one message from those of other messages with its id. No line is ever rewritten with another meaning: so the broker may drop all but
+the last line of each key at any time, and what is left says the same.
+
+A message that its source gives again claims again under its mark, and keeps its first place: what was decided about it stands, and of its copies only the
+last one is delivered. A cancel that is given again keeps its first place, too, and is not repeated once it has done its work: it must not cancel what was
+sent after it.
 """
 
 from __future__ import annotations
@@ -62,9 +65,12 @@ ENDED = Claim(b"", -1)
 
 
 class Word(NamedTuple):
-    """One claim or cancel. `until`: when a claim's message is due; how long a cancel waits for a message, 0 where it does not.
+    """One claim or one cancel, in the order of the log.
 
-    `place` is where it stands first, `last` where it stands last.
+    place   where it stands first; `last`, where it stands last
+    at      when it was made
+    until   of a claim, when its message is due; of a cancel, how long it waits for a message, 0 where it does not
+    fate    what ended a claim's message, where that is gone from the log
     """
 
     cancel: bool
@@ -96,7 +102,7 @@ def going_on(id: str, mark: bytes, now: int, due: int) -> Line:  # noqa: A002 - 
 
 
 def withdrawn(id: str, mark: bytes) -> Line:  # noqa: A002 - the field's own word
-    """A cancel has done its work, or found nothing to do."""
+    """A cancel has done its work, or found nothing to do: its line may go."""
     return Line(_key(_CANCEL, mark, id), None)
 
 
@@ -133,9 +139,9 @@ def _key(kind: bytes, mark: bytes, id: str) -> bytes:  # noqa: A002 - the field'
 
 
 class Ids:
-    """All lines before `read`. Not safe for several threads.
+    """What all lines before place `read` say. Not safe for several threads.
 
-    An id costs one entry of bytes while a message bears it: they are read when somebody asks.
+    While a message bears an id, that costs one entry of bytes, which are read when somebody asks.
     """
 
     def __init__(self) -> None:
@@ -160,7 +166,7 @@ class Ids:
         return self._copied(place, head, id_)
 
     def _copied(self, place: int, head: bytes, id_: bytes) -> list[Line]:
-        """A message that has ended claims its id again: whoever took it in again had not read so far. The copy is told its fate, for as long as it waits."""
+        """Tell a copy its fate. It is one if its message has ended and claims its id again: the bridge that took it in again had not read the end."""
         ended = self._endings.of(id_, head[1:]) if head[:1] == _CLAIM else None
         if ended is None:
             return []
@@ -188,7 +194,7 @@ class Ids:
         return [Line(each[: 1 + MARK] + id_, None) for each in kept if each[: 1 + MARK] in gone - {head}]
 
     def words(self, id: str) -> list[Word]:  # noqa: A002 - the field's own word
-        """What is said of an id, in order."""
+        """The claims and cancels of an id, in the order of the log."""
         return _words(self._lines.get(id.encode(), ()))
 
     def ended(self, id: str) -> Ended | None:  # noqa: A002 - the field's own word
@@ -216,13 +222,13 @@ class Ids:
         return ("over", ended.at) if ended.event in DECIDED else None
 
     def contested(self, id: bytes) -> bool:  # noqa: A002 - the field's own word
-        """Whether the log says more of this id than that one message bears it."""
+        """Whether the log says more of this id than that one message has claimed it."""
         return len(self._lines.get(id, ())) > 1
 
     def ending(self, id: str, claim: Claim, event: Event | None, now: int) -> list[Line]:  # noqa: A002 - the field's own word
-        """What to append when a message has come to its end, in order. Without an event: it has left these level queues.
+        """What to append, in order, when a message has come to its end. Without an event: it has left these level queues.
 
-        What it replaced may still wait somewhere, and must know its fate by itself from now on. A cancel that was for this message only has done
+        A message that it replaced may still wait somewhere, and must know its fate by itself from now on. A cancel that was for this message only has done
         its work, and must not meet the next one.
         """
         words = self.words(id)
@@ -251,17 +257,17 @@ class Ids:
 
 
 def said_by(words: Sequence[Word], mark: bytes) -> Word | None:
-    """What one message, or one cancel, says; None where it says nothing (any more)."""
+    """The claim of one message, or one cancel, by its mark; None where the log does not have it (any more)."""
     return next((word for word in words if word.mark == mark), None)
 
 
 def _copy(claim: Claim, at: int) -> Fate:
-    """What becomes of one of two copies."""
+    """What ends one of two copies of a message."""
     return ("over", at) if claim.moved else ("replaced", at)
 
 
 def fate_of(words: Sequence[Word], own: Word) -> Decision | None:
-    """What ends a message, of all that is said of its id."""
+    """What ends a message, by all claims and cancels of its id."""
     if own.fate is not None:
         return own.fate
     for word in words:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 HANDING_BACK = 3.0
-"""Seconds, at the end, for what is to be published again."""
+"""Seconds at the end in which messages may be published again."""
 
 
 class LevelWorker(ClientWorker):

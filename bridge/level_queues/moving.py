@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class MoveItem(Item):
-    """The messages that one becomes, none or several, and its end at its source: `done` is called then, and where another bridge has it.
+    """The messages that one message becomes, none or several, and its end at its source.
 
-    `moved` is called before, where this bridge has done it.
+    `moved` is called once this bridge has moved it; `done` after that, and also where another bridge has it.
     """
 
     __slots__ = ("done",)
@@ -54,10 +54,10 @@ class MovePublisher(Publisher):
 
 
 class Departures(Protocol):
-    """What knows which messages are part of a delivery's transaction: the store."""
+    """What knows which messages leave the level queues with a delivery's transaction: the store."""
 
     def departing(self, key: bytes) -> tuple[bytes, Sequence[Addressed]] | None:
-        """The token of a message that is handed out, and the messages to publish with it; None if the broker gives it again."""
+        """The token of a message that is handed out, and the messages to publish along with it; None where the broker gives it again."""
         ...
 
     def gone(self, key: bytes) -> None:

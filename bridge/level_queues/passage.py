@@ -30,13 +30,17 @@ PATIENCE, HURRY = 0.5, 0.02
 
 
 MOMENT, PINNED = 1_000, 500
-"""How long (ms) what is passed on waits for the rest of its batch, and how many may wait, before it is acknowledged by itself."""
+"""For how long (ms) a message that is passed on waits for the rest of its batch before it is acknowledged by itself; and how many may wait so."""
 
 
 class Taken:
-    """What came over one connection and is not acknowledged. `lost`: the connection is gone, and the broker gives all of it again.
+    """What came over one connection and is not acknowledged yet.
 
-    Batches in `begun` have messages that are passed on and not acknowledged; in those in `passed_on`, all messages are passed on.
+    staying      messages that do not leave yet, in a heap
+    begun        batches of which some messages are passed on, and not acknowledged
+    passed_on    batches of which all are
+    unfinished   how many messages are not acknowledged
+    lost         the connection is gone, and the broker gives all of it again
     """
 
     def __init__(self) -> None:
@@ -48,9 +52,9 @@ class Taken:
 
 
 class Batched:
-    """Messages that came together: acknowledged together, where each is passed on within moments; else one by one, where their source can do that.
+    """Messages that came together. They are acknowledged together if each is passed on within moments; else one by one, where their source can do that.
 
-    `left` are not passed on; `since` the first is passed on of what could be acknowledged now.
+    `left`: how many are not passed on. `since`: when the first of those was passed on that could be acknowledged now.
     """
 
     def __init__(self, batch: Batch, taken: Taken, clock: Clock) -> None:
@@ -63,7 +67,7 @@ class Batched:
         self._lock = threading.Lock()
 
     def one(self, place: int) -> None:
-        """The one at this place is passed on. Any thread."""
+        """The message at this place is passed on. Any thread."""
         with self._lock:
             self.left -= 1
             self._passed_on.append(place)
@@ -85,11 +89,11 @@ class Batched:
 
     @property
     def shared(self) -> bool:
-        """Whether some are passed on, and cannot be acknowledged without the others."""
+        """Whether some are passed on that cannot be acknowledged without the others."""
         return self.left < self._size and self._batch.ack_some is None
 
     def part(self) -> int:
-        """Acknowledge what is passed on, unless that is all: `whole` does it then. Returns how many."""
+        """Acknowledge those that are passed on, unless all are: then `whole` does it. Returns how many."""
         with self._lock:
             if not self.left or self._batch.ack_some is None:
                 return 0
@@ -99,15 +103,15 @@ class Batched:
         return len(places)
 
     def whole(self) -> int:
-        """All are passed on: acknowledge what is not yet. Returns how many."""
+        """All are passed on: acknowledge those that are not yet. Returns how many."""
         self._batch.ack()
         return self._unfinished
 
 
 class Finish:
-    """Called once a message is confirmed at its next place, on any thread. `token` names it at its source, `place` in its batch.
+    """Called once a message is confirmed at its next place, on any thread. `token` names it at its source.
 
-    `again` says that its broker may have given it before; `order` is that of its envelope, where somebody asks for it.
+    `again`: its broker may have given it before. `order` is that of its envelope, where somebody asks for it.
     """
 
     __slots__ = ("__weakref__", "_batch", "_called", "_place", "again", "order", "token")
@@ -121,7 +125,7 @@ class Finish:
         self.token = token
 
     def __call__(self) -> None:
-        """It need not come again."""
+        """The message need not come again."""
         self._called = True
         self._batch.one(self._place)
 
@@ -132,7 +136,7 @@ class Finish:
 
 
 class Stay:
-    """One message on its way through a level, and when it may leave. Without an envelope no bridge has put it there."""
+    """One message on its way through a level, and when it leaves. Without an envelope it was not put there by a bridge."""
 
     __slots__ = ("batch", "done", "envelope", "leaves", "message", "place")
 
@@ -249,7 +253,10 @@ class Passage:
         return room > 0
 
     def _let_go(self) -> None:
-        """What is held back for a destination would fill the window with copies, each time that a partition goes and comes back."""
+        """Let go of what another bridge has now.
+
+        Else what is held back for a destination would fill the window with copies, each time that a partition goes and comes back.
+        """
         if self._sharing is not None and (count := self._sharing.handed_over) != self._handed_over:
             self._handed_over = count
             self._onward.moved(self._taken)
@@ -292,7 +299,7 @@ class Passage:
                 self._onward.leave(stay.envelope, taken, self._left(stay.envelope, now), stay.done)
 
     def _left(self, envelope: Envelope, now: int) -> int:
-        """When it leaves by its level: what goes early is to go the same way."""
+        """The time at which it leaves by its level: what leaves early is to go the same way."""
         return max(now, min(envelope.since + self.level.wait, now + self.level.early))
 
     def _acknowledge(self, *, at_once: bool = False) -> None:
@@ -303,7 +310,7 @@ class Passage:
             self._part(at_once=at_once)
 
     def _part(self, *, at_once: bool) -> None:
-        """Let go of what waits for others of its batch for too long; of all of it, where it is too much or `at_once`."""
+        """Acknowledge what has waited for the rest of its batch for too long; all that waits so, where that is too much, or `at_once`."""
         taken, now = self._taken, self._clock()
         begun = [batched for _ in range(len(taken.begun)) if (batched := taken.begun.popleft()).left]
         parting = at_once or sum(batched.pinned for batched in begun) >= PINNED

@@ -34,7 +34,10 @@ class Places:
         self._orders = itertools.count()
 
     def enter(self, record: Record, claim: Claim | None, now: int, order: int | None = None) -> Addressed:
-        """What is not in the level queues yet. Where it has no order, it gets one that rises, also from one bridge to the next as far as their clocks agree."""
+        """The place of a record that is not in the level queues yet.
+
+        Where it has no order, it gets one that rises, also from one bridge to the next as far as their clocks agree.
+        """
         if order is None:
             order = now << _ORDER_BITS | next(self._orders) & _ORDER_MASK
         return self._at_level(Envelope(record, now, order=order, claim=claim))
@@ -46,11 +49,11 @@ class Places:
         return self._at_level(replace(envelope, since=now, hops=envelope.hops + 1))
 
     def round(self, envelope: Envelope, now: int) -> Addressed:
-        """Through the first level once more."""
+        """Back to the first level, once more."""
         return self.addresses[1], pack(replace(envelope, since=now, hops=envelope.hops + 1))
 
     def again(self, envelope: Envelope, now: int) -> Addressed:
-        """What has been at a level, and has not gone on from there."""
+        """Back to a level, for a message that has been at one and has not gone on from there."""
         return self._at_level(replace(envelope, since=now))
 
     def anew(self, place: Addressed, now: int) -> Addressed:

@@ -1,4 +1,4 @@
-"""Everything that goes into the level queues: one thread, one sink, and an answer for each message."""
+"""Publishes all that goes into the level queues: one thread, one sink, and an answer for each message."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ WINDOW = 4_000
 
 AT_ONCE = 500
 IDLE = 10.0
-"""Seconds after which a connection on which nothing went is looked at."""
+"""Seconds without traffic after which it is asked whether the connection is there."""
 
 ALONE = 2.0
-"""Seconds for which others wait, at most, so that a message that the broker rejected is tried again without them."""
+"""Seconds for which others wait, at most, while a message that the broker rejected is tried again without them."""
 
 
 class Item:
@@ -63,7 +63,7 @@ class Item:
 
     @property
     def tag(self) -> bytes:
-        """What its outcome is told by."""
+        """Its number, by which its outcome comes back."""
         return self.number.to_bytes(8, "big")
 
     def __lt__(self, other: Item) -> bool:
@@ -71,7 +71,7 @@ class Item:
 
 
 class _Refusal:
-    """A queue that did not take a message, or a message that no queue takes: what waits, when it is tried again, and why it was refused."""
+    """What waits because a queue did not take a message, or because no queue takes it: the messages, when they are tried again, and why."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -83,8 +83,8 @@ class _Refusal:
 class Publisher(ClientWorker):
     """Publishes in the order of `submit`.
 
-    `prepare` is called before each connection, and raises NotConnected where there can be none; and again where a queue is missing, which it makes.
-    `anew` says where a message belongs that could not be published when it was to be.
+    `prepare` is called before each connection, and raises NotConnected where there can be none; and again where a queue is missing, which it makes. `anew`
+    gives the place of a message that could not be published in time.
     """
 
     NAME = "level publisher"
@@ -142,7 +142,7 @@ class Publisher(ClientWorker):
                 self._keep(items)
 
     def seek_missing(self) -> None:
-        """Somebody found that a queue is not there: it is made within IDLE. Any thread."""
+        """Somebody found a queue missing: it is made within IDLE. Any thread."""
         self._missing = True
 
     def stop(self) -> None:
@@ -228,7 +228,7 @@ class Publisher(ClientWorker):
         return None
 
     def _let_alone(self) -> None:
-        """Wait for the answer to a message that is tried by itself."""
+        """Wait for the answer to a message that is tried by itself, if one is."""
         if self._rejections:
             self._changed.wait_for(lambda: self._open.keys().isdisjoint(self._rejections), ALONE)
 
@@ -240,7 +240,7 @@ class Publisher(ClientWorker):
         return max(0.0, min(times) - time.monotonic()) if times else IDLE
 
     def _release(self) -> None:
-        """What a queue refused goes before all that came for it later."""
+        """Put what a queue refused before all that came for it later, once it is to be tried again."""
         now = time.monotonic()
         for refusal in self._refusals.values():
             if refusal.items and refusal.retry_at <= now:

@@ -40,13 +40,13 @@ FRESH = 1.0
 """Seconds. Nothing that bears a claim is delivered by what the log said longer ago."""
 
 MARGIN = 2_000
-"""Milliseconds. Of what is due later than that every bridge hears in time."""
+"""Milliseconds: every bridge hears in time of a cancel for what is due later than this."""
 
 LOOK = 0.2
 """Seconds between two questions for the end of the log: the longest for which a settled ending is not written, too."""
 
 PATIENCE = 10.0
-"""Seconds in which a bridge reads what it has written itself."""
+"""Seconds in which a bridge reads a line that it has written itself."""
 
 KEPT = 15 * 86_400_000
 """Milliseconds beyond its due time after which no level holds a message any more: levels are kept for two weeks."""
@@ -59,7 +59,7 @@ GONE_FOR = 3_600.0
 
 
 class Claiming(NamedTuple):
-    """A message takes this id, and is due then. `mark` is the same where its source gives it again; empty where that cannot be told."""
+    """A message is to take this id, and is due then. `mark` is the same where its source gives it again; empty where that cannot be told."""
 
     id: str
     due: int
@@ -67,7 +67,7 @@ class Claiming(NamedTuple):
 
 
 class Cancelling(NamedTuple):
-    """Cancel the message with this id; if there is none, the first to claim it before `until`. `mark` as above."""
+    """The message with this id is to be cancelled; if there is none, the first to claim it before `until`. `mark` as above."""
 
     id: str
     until: int
@@ -75,10 +75,13 @@ class Cancelling(NamedTuple):
 
 
 class Register:
-    """Any thread; what reads and writes the log is `RegisterWorker`.
+    """What one bridge knows of the log of ids. Any thread; what reads and writes the log is `RegisterWorker`.
 
-    `decided` is given ids with more than one claim or cancel, and ids of which another bridge has ended a message undelivered. `seen` is called
-    when more of the log is read, or its end is confirmed. Neither must block. An ending is remembered for late cancels for `memory` ms.
+        decided   gets ids with more than one claim or cancel, and ids of which another bridge has ended a message undelivered
+        seen      is called when more of the log is read, or its end is confirmed
+        memory    milliseconds for which an ending is remembered for late cancels
+
+    `decided` and `seen` must not block.
     """
 
     def __init__(self, shared: Log, clock: Clock, decided: Callable[[set[str]], None], seen: Callable[[], None], memory: int) -> None:
@@ -118,7 +121,7 @@ class Register:
         return claims, answers
 
     def doubt(self) -> None:
-        """What was claimed last comes again soon: the log is looked at before the next claim."""
+        """What was claimed last comes again soon: look at the log before the next claim."""
         self._doubtful = uptime()
 
     def _be_sure(self) -> None:
@@ -132,7 +135,7 @@ class Register:
                 raise NotConnected(f"this bridge has not read the log of ids within {PATIENCE:g} s")
 
     def _line(self, entry: Claiming | Cancelling, mark: bytes, now: int) -> Line | None:
-        """None for a message that has come to its end, and for a cancel that has done its work."""
+        """The line for a claim or a cancel; None for a message that has come to its end, and for a cancel that has done its work."""
         with self._changed:
             if self._ids.has_ended(entry.id, mark):
                 return None
@@ -142,7 +145,7 @@ class Register:
         return claiming(entry.id, mark, now, entry.due, _first(before))
 
     def cancel(self, id: str, now: int, patience: float) -> Answer:  # noqa: A002 - the field's own word
-        """Cancel whoever bears this id. Waits so many seconds for the end of what is due about now. Raises NotConnected."""
+        """Cancel whatever bears this id. Waits up to `patience` seconds for the end of a message that is due about now. Raises NotConnected."""
         mark, entry = secrets.token_bytes(MARK), Cancelling(id, 0)
         (place,) = self._append([cancelling(id, mark, now, entry.until)])
         return self._answer(entry, mark, place, patience)
@@ -177,7 +180,7 @@ class Register:
 
     @property
     def size(self) -> int:
-        """How many ids anything is said of."""
+        """How many ids the log says anything of."""
         return len(self._ids)
 
     # Cancels.
@@ -228,7 +231,7 @@ class Register:
                 self._ids.read = found
 
     def look(self, stopping: Callable[[], bool]) -> None:
-        """Read all that stands in the log at this moment, and what comes within LOOK; write what is to be written. Raises NotConnected."""
+        """Read the log up to its present end, and what comes within LOOK; write what is to be written. Raises NotConnected."""
         asked = uptime()
         if float("-inf") < self._seen < asked - GONE_FOR:
             raise NotConnected("the log of ids was not read for so long that it is read anew")
@@ -302,9 +305,9 @@ class Register:
 
 
 def claims(shared: Log, known: Ids, entries: Sequence[Claiming], now: int) -> list[Claim]:
-    """Claims of messages that move here from another store, by their marks. ENDED for what has ended here, or gone on. Raises AdapterError.
+    """Claims of messages that move here from another store, by their marks. ENDED for messages that have ended here, or gone on. Raises AdapterError.
 
-    What is `known` was moved before, by a move that was interrupted: it claims again at its first place, and of its copies only this one counts.
+    A message that is `known` was moved before, by a move that was interrupted: it claims again at its first place, and of its copies only this one counts.
     """
     before = [said_by(known.words(entry.id), entry.mark) for entry in entries]
     fresh = [

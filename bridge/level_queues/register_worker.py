@@ -1,4 +1,4 @@
-"""The thread of the register of ids: it reads the log and writes what is to be written."""
+"""The thread of the register of ids: it reads the log, and writes what is to be written."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SWEEP = 600.0
 
 
 class RegisterWorker(ClientWorker):
-    """`caught_up` once all has been read that stood there at the first look.
+    """Drives a register, once the log is `declared`. `caught_up`: all has been read that stood there at the first look.
 
-    It begins once the log is `declared`. `missing` is told where it cannot connect: the log may have been deleted, and is made again then.
+    `missing` is called where it cannot connect: the log may have been deleted, and is made again then.
     """
 
     def __init__(

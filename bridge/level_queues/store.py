@@ -57,11 +57,15 @@ ENDING = 5.0
 class LevelQueues(Unindexed):
     """`core.store.Store` on the level queues of one broker.
 
-    `journal` keeps the ledger's rows until they are in files; nothing else of it is used. `lanes` are the brokers to which this bridge can deliver;
-    `wake` tells a lane that something for it has come into memory. `mover` makes moves, where the broker has transactions: then what the lane `moving`
-    delivers is finished with its delivery (see moving.py). `down` says when this bridge did not run. `exact` are the routes whose tokens name one message each.
-    `pending` says how many messages wait, as the broker counts, when so many are in memory. `log` is the log of ids, where the broker can keep one:
-    then messages can be cancelled and replaced, and a cancel waits for its message for `memory` ms.
+    journal   keeps the ledger's rows until they are in files; nothing else of it is used
+    lanes     the brokers to which this bridge can deliver
+    wake      tells a lane that something for it has come into memory
+    mover     makes moves, where the broker has transactions; then what lane `moving` delivers is finished with its delivery (see moving.py)
+    down      when this bridge did not run
+    exact     the routes whose tokens name one message each
+    pending   how many messages wait, as the broker counts, when so many are in memory
+    log       the log of ids, where the broker can keep one: then messages can be cancelled and replaced
+    memory    for how long a cancel waits for its message (ms)
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What only a place with an index can do, refused in words."""
+"""What only a store with an index can do, refused with a reason."""
 # ruff: noqa: ARG002 - these are a contract's arguments, and none of them changes the answer
 
 from __future__ import annotations

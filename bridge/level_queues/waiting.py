@@ -1,4 +1,4 @@
-"""What has left its last level and is waited out in memory, unacknowledged: handed out when due, held behind its address, settled.
+"""Messages that have left their last level and wait in memory, unacknowledged, until they are due: handed out, held behind their address, settled.
 
 The answers are those of `core.store.Store` for `due`, `next_due`, `hold`, `held` and `put_back`. Any thread.
 """
@@ -26,9 +26,15 @@ _SHARE = 10
 
 
 class Entry:
-    """One record in memory. `origin` is what it came over; `finish` lets the broker forget it; `gone` says that a heap may.
+    """One record in memory.
 
-    `envelope` is what it came in, `since` when (`uptime`). `next` is the following occurrence that is published together with it.
+    envelope   in which it came; `since`, when (`uptime`)
+    origin     the connection that it came over
+    finish     lets the broker forget it
+    next       the following occurrence, where that is published together with it
+    held       it waits behind its address
+    out        it is handed out
+    gone       it has left: a heap may drop it
     """
 
     __slots__ = (
@@ -73,9 +79,13 @@ class Entry:
 
 
 class _Lane:
-    """One destination broker: heaps of what waits, of what is due for each address, those first whose turn it is, and of what is held behind each.
+    """One destination broker.
 
-    `seen` is the latest time at which something fell due; `behind` counts what is held, handed out or not.
+    waiting   a heap of what is not due yet
+    ready     for each address a heap of what is due, those first whose turn it is
+    held      for each address a heap of what is held behind it
+    behind    how many are held behind each address, handed out or not
+    seen      the latest time for which `ready` was filled
     """
 
     def __init__(self) -> None:
@@ -113,7 +123,7 @@ class _Lane:
         self.back(entry)
 
     def gone(self, entry: Entry) -> None:
-        """It is not coming back."""
+        """It has left for good."""
         entry.gone = True
         self.let_go(entry)
 
@@ -169,7 +179,7 @@ class Waiting:
             return found
 
     def _hand_out(self, heap: list[Entry], limit: int, max_bytes: int) -> list[Due]:
-        """Take from a heap what is not gone, as `core.store.Store.due` does. What another bridge has by now is let go of."""
+        """Take from a heap as `core.store.Store.due` does. Entries that have left are passed over; those that another bridge has by now are let go of."""
         found: list[Due] = []
         while (entry := _head(heap)) and len(found) < limit and max_bytes > 0:
             heapq.heappop(heap)
@@ -181,7 +191,7 @@ class Waiting:
         return found
 
     def _elsewhere(self, entry: Entry) -> bool:
-        """Whether the broker gives it again, here or to another bridge: then it is dropped, because it would be a second copy."""
+        """Whether the broker gives it again, here or to another bridge: then it is dropped, because delivering it would be a second copy."""
         if entry.finish.open:
             return False
         self._drop(entry)
@@ -189,7 +199,7 @@ class Waiting:
         return True
 
     def let_go(self, origin: Taken) -> None:
-        """Of what came over this, drop what the broker gives again; what is handed out, when it comes back."""
+        """Of what came over this connection, drop what the broker gives again; what is handed out, when it comes back."""
         with self._lock:
             for entry in [entry for entry in self._entries.values() if entry.origin is origin and not entry.out]:
                 self._elsewhere(entry)
@@ -259,7 +269,7 @@ class Waiting:
                     self._entries[entry.key] = entry
 
     def bearing(self, ids: Container[str]) -> list[tuple[Entry, Claim]]:
-        """What bears one of these ids by a claim, and is not handed out."""
+        """Entries that bear one of these ids by a claim, and are not handed out."""
         with self._lock:
             entries = (entry for entry in self._entries.values() if not entry.out and entry.record.id in ids)
             return [(entry, entry.claim) for entry in entries if entry.claim is not None]
@@ -274,7 +284,7 @@ class Waiting:
             return entry
 
     def forget(self, origin: Taken, *, handed_out: bool = False) -> list[Entry]:
-        """Drop what came over this, but for what is handed out unless that is meant too; returns what was dropped."""
+        """Drop what came over this connection, but not what is handed out, unless `handed_out`; returns what was dropped."""
         with self._lock:
             dropped = [entry for entry in self._entries.values() if entry.origin is origin and (handed_out or not entry.out)]
             for entry in dropped:
