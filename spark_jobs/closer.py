@@ -41,10 +41,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Closer:
-    """What came of it: the occurrences that were not ended as often as they were scheduled, and two of the audit's tables.
+    """What the closer look found: the occurrences that were not ended as often as they were scheduled, and two of the audit's tables.
 
     surplus     the discrepancies, and what cannot be compared yet: among these is all that was seen and is not what was delivered
-    unjudged    how many would be never scheduled, and were taken in before the ledgers begin
+    unjudged    how many would be called never scheduled, but were taken in before the ledgers begin
     undecided   how many rows and arrivals cannot be compared yet
     """
 
@@ -96,7 +96,10 @@ def look(
 
 
 def _decided(found: DataFrame) -> tuple[DataFrame, int]:
-    """Less what cannot be compared yet; and how many these are. What the ledgers and the observations leave open is one and the same, where both do."""
+    """The findings less what cannot be compared yet, and how much that is.
+
+    Where both the ledgers and the observations leave an occurrence open, it is one and the same.
+    """
     undecided, seen = F.col("finding") == sightings.UNDECIDED, F.col("surplus") != 0
     times = F.greatest(F.sum(F.when(seen, F.col("count"))), F.sum(F.when(~seen, F.col("count"))))
     open_ones = found.where(undecided).groupBy(*OCCURRENCE_AT).agg(times.alias("count"))
@@ -104,7 +107,7 @@ def _decided(found: DataFrame) -> tuple[DataFrame, int]:
 
 
 def _taken_since(begin: int, found: DataFrame, known: DataFrame) -> tuple[DataFrame, int]:
-    """Less what is called never scheduled, and was taken in before that, so that its scheduled row may be gone; and how many these are."""
+    """The findings less those called never scheduled that were taken in before `begin`, whose scheduled row may be gone; and how many these are."""
     older = histories.of_ledgers(known).where(F.unix_millis("taken_time") < begin)
     names = older.select(*OCCURRENCE, F.lit("never_scheduled").alias("finding"))
     left = keep(found.join(names, on=["finding", *OCCURRENCE], how="left_anti").select(*found.columns))

@@ -1,4 +1,4 @@
-"""Words as numbers while rows are grouped: a number is hashed and compared in one step, a word letter by letter, for each row anew."""
+"""Replaces words by numbers while rows are grouped: a number is hashed and compared in one step, a word letter by letter, for each row anew."""
 
 from __future__ import annotations
 

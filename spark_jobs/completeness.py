@@ -81,7 +81,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What an observer says: what arrived at its destination from `since_ms` to `at_ms` it has seen, and that is in files. -1: from the beginning.
+    """What an observer says: it has seen what arrived at its destination from `since_ms` (-1: from the beginning) to `at_ms`, and that is in files.
 
     Without an `observer`: the destination is a topic, and is read so far.
     """
@@ -95,7 +95,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Nobody listened at a destination until `observer` began, at `until_ms`: since `before` had ended, at `since_ms`; or ever, where both say nothing.
+    """Nobody listened at a destination until `observer` began, at `until_ms`: since `before` had ended, at `since_ms`; or ever, where these two say nothing.
 
     Without an `observer`: the destination is a topic, which holds what arrived from then on.
     """
@@ -153,11 +153,11 @@ class Complete:
         return self.until + question.sla
 
     def doubtful(self, question: Question) -> Column:
-        """Whether what happened, by a row or an arrival (`event_ms`), need not stand in every input."""
+        """Whether a row or an arrival (`event_ms`) is so young that it need not stand in every input."""
         return F.col("event_ms") >= self.happened(question)
 
     def unheard(self, question: Question) -> Column:
-        """Whether a delivery may have arrived while nobody listened: it was due before that ended, and made since it began, or shortly after it."""
+        """Whether a delivery may have arrived while nobody listened: it was due before that ended, and made since it began or shortly before or after."""
         told = F.lit(False)
         for gap in self.gaps:
             here = (F.col("destination_broker") == gap.broker) & (F.col("destination") == gap.address)
@@ -197,9 +197,9 @@ def begun(rows: DataFrame, begin: Mapping[str, int], question: Question) -> dict
 
 
 def _seam(last: int, before: int, question: Question) -> int:
-    """The seam of a ledger of which row `last` is the last one from before it begins, by so many milliseconds.
+    """The seam of a ledger of which row `last` is the last from before it begins, by `before` milliseconds.
 
-    Where that happened more than half a grace after the first row, what is missing right behind it was not removed with the old rows: none of them stands
+    If that row happened more than half a grace after the first one, what is missing right behind it was not removed with the old rows: none of them stands
     behind one that is so much younger. So the last row is told to be beyond the seam.
     """
     return last - 1 if before < question.grace / 2 else last
@@ -250,7 +250,7 @@ def blocks(ledger: DataFrame) -> DataFrame:
 
 
 def words(ledger: DataFrame) -> DataFrame:
-    """The same of 64 neighbouring numbers each, and which of them are there, as bits: what is hashed needs no sorting, and is a sixty-fourth of the rows."""
+    """The same of 64 neighbouring numbers each, with those that are there as bits: so to group needs no sorting, and leaves a sixty-fourth of the rows."""
     sequence = F.col("sequence")
     counted = ledger.groupBy("bridge", F.shiftright(sequence - 1, 6).alias("word")).agg(
         F.count("*").alias("rows"),
@@ -274,7 +274,7 @@ def reaches(
 
 
 def by_now(rows: DataFrame, question: Question) -> DataFrame:
-    """A ledger's rows without the `event_time` of those that a clock wrote that was ahead: nothing is known of when they happened."""
+    """A ledger's rows without the `event_time` of rows from a clock that was ahead: of these it is not known when they happened."""
     return rows.withColumn("event_time", F.when(F.unix_millis("event_time") <= question.now, F.col("event_time")))
 
 
@@ -301,7 +301,7 @@ def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Questio
 
 
 def vanished(found: Iterable[Reach], marks: Mapping[str, Mark], question: Question) -> list[Reach]:
-    """Bridges that have a mark, so that they wrote rows, of which none is there: nothing can be relied on. Those that are named as `ended` reach to the end.
+    """Bridges that have a mark, so that they wrote rows, of which none is there: nothing can be relied on. Those named as `ended` reach to the end.
 
     `--all-ended` does not say that so many rows may be gone.
     """

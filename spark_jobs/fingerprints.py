@@ -40,13 +40,13 @@ def _halves(whole: Column) -> tuple[Column, Column]:
 
 
 def chained(frame: DataFrame, number: str) -> DataFrame:
-    """Adds the halves of a number's hash, less those of its predecessor's: of neighbouring numbers all cancel out, but for the two ends."""
+    """Adds the halves of a number's hash less those of its predecessor's: in the sum over neighbouring numbers all cancel out but those of the two ends."""
     low, high = _ends(F.col(number), F.col(number))
     return frame.withColumns({"chain_low": low, "chain_high": high})
 
 
 def unbroken(first: Column, last: Column) -> Column:
-    """Whether the sums of what `chained` adds are those of each number from the first to the last, once. Chances are as above."""
+    """Whether each number from the first to the last stands there once, by the sums of what `chained` adds. Chances are as above."""
     low, high = _ends(first, last)
     return (F.col("chain_low") == low) & (F.col("chain_high") == high)
 

@@ -15,26 +15,26 @@ FEW = 200_000
 
 
 def keep(frame: DataFrame) -> DataFrame:
-    """Compute a small frame now, and forget how: plans that hold plans that hold plans take longer to read than all the data.
+    """Compute a small frame now, and drop its plan: plans that hold plans that hold plans take longer to read than all the data.
 
-    What is forgotten cannot be computed again. On a cluster two executors hold each part, so that the job outlives one of them.
+    Without its plan it cannot be computed again: so on a cluster two executors hold each part, and the job outlives one of them.
     """
     alone = str(frame.sparkSession.sparkContext.master).partition("[")[0] == "local"
     return frame.localCheckpoint(eager=True, storageLevel=None if alone else StorageLevel.MEMORY_AND_DISK_2)
 
 
 def none_of(frame: DataFrame) -> DataFrame:
-    """No row of it: Spark sees that at once and does nothing for what follows from it."""
+    """The frame without any row: Spark sees that at once, and does nothing for what follows from it."""
     return frame.where(F.lit(False))
 
 
 def together(frame: DataFrame, rows: int) -> DataFrame:
-    """A frame that is kept: few rows as one part, which one task takes; they come in as many parts as the files had in which they were found."""
+    """A frame that is kept, as one part, which one task takes, if it has few rows: they stand in as many parts as the files had in which they were found."""
     return frame.coalesce(1) if rows <= FEW else frame
 
 
 def sent(frame: DataFrame, rows: int) -> DataFrame:
-    """The right side of a join: sent to every executor where it holds few rows, so that the left side is not moved.
+    """The right side of a join: sent to every executor if it holds few rows, so that the left side is not moved.
 
     Of a frame that is kept Spark guesses the size by what it was made from, and that is everything.
     """

@@ -1,4 +1,4 @@
-"""What is read: ledgers, observations in Parquet, and Kafka topics. Checked at the door; a malformed row is set aside, never dropped."""
+"""Reads ledgers, observations in Parquet, and Kafka topics. They are checked at the door; a malformed row is set aside, never dropped."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _AS_TOLD = {"event_time": "timestamp", "id": "string", "occurrence": "string", "
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input's rows twice, each with what is wrong with it (`problem`, null where nothing is).
+    """One input's rows twice, each row with what is wrong with it (`problem`, null where nothing is).
 
     rows      to be counted
-    placed    to be told of: with `place`, where each row stands. A plan that could ask for the name of a file makes Spark carry all that it knows of
+    placed    to be shown: with `place`, where each row stands. A plan that could ask for the name of a file makes Spark carry all that it knows of
               the file along with every row, asked or not, and that takes longer than counting does.
     """
 
@@ -75,7 +75,7 @@ def with_problem(frame: DataFrame) -> DataFrame:
 
 
 def _absurd(*times: str) -> list[Column]:
-    """What is wrong with instants that no bridge writes: they would end the job where they are added to, or told of."""
+    """What is wrong with instants that no bridge writes: the job would fail where it adds to them, or shows them."""
     return [F.when(~_possible(name), F.lit(f"{name} is before 1970, or after 9999")) for name in times]
 
 
@@ -120,13 +120,16 @@ def _arrivals(frame: DataFrame) -> DataFrame:
 
 
 def _seen_once(whole: Input, overlaps: Sequence[Overlap]) -> Input:
-    """Who saw a row, the name of its file tells: so it is asked for, also where rows are only counted."""
+    """Less what several observers saw. The name of a row's file tells who saw it: so that is asked for here, also where rows are only counted."""
     placed = seen_once(whole.placed, overlaps)
     return Input(placed.drop("place"), placed)
 
 
 def _once(records: DataFrame) -> DataFrame:
-    """Read when it is first asked for, and kept on disk until the session ends: asked again, the topic would hold more, and one audit not agree with itself."""
+    """Read the topic once, when it is first asked for, and keep that on disk until the session ends.
+
+    If it were read again it would hold more, and one audit would not agree with itself.
+    """
     return records.persist(StorageLevel.DISK_ONLY)
 
 
@@ -163,7 +166,7 @@ def parquet(spark: SparkSession, paths: Sequence[str], columns: Mapping[str, str
 
 
 def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) -> None:
-    """Raises UnusableInput where no Parquet files are below a path, they have not these columns, or marks tell of them that nobody would read.
+    """Raises UnusableInput where a path has no Parquet files, or files without these columns, or files whose marks nobody would read.
 
     Marks without files are let in: nothing arrived, or all that was written is gone.
     """
@@ -274,12 +277,12 @@ def sound(frame: DataFrame) -> DataFrame:
 
 
 def numbered(frame: DataFrame, time: str = "event_time") -> DataFrame:
-    """The rows of a ledger that have a number, malformed ones included: they are there. When that happened these do not tell: `time` is null."""
+    """The rows of a ledger that have a number, malformed ones included: they are there. When such a row happened it does not tell: there `time` is null."""
     when = F.when(F.col("problem").isNull(), F.col(time))
     return frame.where("bridge is not null and sequence is not null").withColumn(time, when)
 
 
 def malformed(frame: DataFrame, what: str) -> DataFrame:
-    """The others: from which input, where they stand, what is wrong, and the row itself as JSON."""
+    """The malformed rows: from which input, where they stand, what is wrong, and the row itself as JSON."""
     row = F.to_json(F.struct(*(name for name in frame.columns if name not in {"problem", "place"})))
     return frame.where("problem is not null").select(F.lit(what).alias("input"), "place", "problem", row.alias("row"))

@@ -1,4 +1,4 @@
-"""What bridges say of their own ledgers, and observers of what they saw: `_reach/NAME.json` beside the folders of files, replaced at each flush."""
+"""The marks `_reach/NAME.json` beside the folders of files: what a bridge says of its ledger, and an observer of what it saw. Replaced at each flush."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Several observers of one destination at the same time, as where one begins before the other ends: each has a row of its own for what arrived once.
 
-Nothing in a message tells these rows from those of a message that was sent twice. But an observer sees twice what came twice: so the first row of each
-observer for an occurrence is one arrival, the second ones are another one, and an arrival that one of them missed is still there. This holds only while
-they listened together. What one saw before the other began, and the other one after that had ended, arrived twice.
+Nothing in a message tells such rows from the rows of a message that was sent twice. But an observer sees twice what arrives twice. So the first rows of all
+observers for an occurrence are one arrival, their second rows another one, and so on; an arrival that one observer missed is still there.
+
+This holds only while they listened together. Where one saw an occurrence before the other began, and that one saw it after the first had ended, it arrived
+twice.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _FILE = r"/observed-([^/]*)-\d+\.parquet$"
 
 @dataclass(frozen=True, slots=True)
 class Listener(Seen):
-    """An observer's mark. When it saw the last message that is in its files, -1 where none; and whether other observers see the same messages."""
+    """An observer's mark. `latest_ms`: when it saw the last message that is in its files, -1 if none is. `copies`: other observers see the same messages."""
 
     latest_ms: int = -1
     copies: bool = True
@@ -44,7 +46,10 @@ class Overlap:
 
 
 def overlaps(listeners: Iterable[Listener], grace: int) -> list[Overlap]:
-    """With `grace` around them: clocks differ, and an observer may be behind. Observers that take messages away share them, and see none twice."""
+    """When observers overlapped, and `grace` around that: clocks differ, and an observer may be behind.
+
+    Observers that take messages away share them, and none sees what another one does.
+    """
     places: dict[tuple[str, str], list[Listener]] = {}
     for one in listeners:
         if one.copies:
@@ -53,7 +58,7 @@ def overlaps(listeners: Iterable[Listener], grace: int) -> list[Overlap]:
 
 
 def _together(listeners: Iterable[Listener], grace: int) -> list[tuple[int, int]]:
-    """Of one destination. What is nearer to each other than the grace on both sides is one."""
+    """The same of one destination. Overlaps that are nearer to each other than the grace on both sides are one."""
     found: list[tuple[int, int]] = []
     latest = -1
     for one in sorted(listeners, key=lambda one: one.since_ms):
@@ -68,7 +73,7 @@ def _together(listeners: Iterable[Listener], grace: int) -> list[tuple[int, int]
 
 
 def seen_once(arrivals: DataFrame, found: Sequence[Overlap]) -> DataFrame:
-    """Less what another observer has a row for, of rows with their `place`. The earliest of each is kept. What has no id is left alone."""
+    """The arrivals (with their `place`), each once, however many observers saw it: the earliest row is kept. What has no id is left alone."""
     together = _during(found) & F.col("id").isNotNull()
     apart = arrivals.where(~F.coalesce(together, F.lit(False)))
     # Spread by less than the two windows ask for, so that they need no other spreading.

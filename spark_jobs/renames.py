@@ -1,8 +1,10 @@
-"""Bridges that had other names. What one store numbered under all of its names is one ledger, told by the name that it has now.
+"""Bridges that had other names. What one store numbered, under all its names, is one ledger, and is called by the name that the bridge has now.
 
-A bridge's mark says which names it had before (`earlier`), and with which row each one began. So names are joined whose ledgers follow each other, also where
-one is used again: host A, host B, and A once more. Not joined are those of two bridges that had one store once, as a copy of a store and its original,
-or a store that was put back from a backup under a new name: the old name went on to number the rows that the new one begins with.
+A bridge's mark says which names it had before (`earlier`), and with which row each one began. Names are joined if their ledgers follow each other, also where
+a name is used again: host A, host B, and A once more.
+
+Two bridges that had one store once are not joined, as a copy of a store and its original; or a store that was put back from a backup under a new name: the
+bridge with the old name went on to number the rows with which the new one begins.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def joined(marks: Mapping[str, Mark]) -> tuple[dict[str, str], dict[str, Mark]]:
-    """Of each name that a bridge has no more the one that it has now; and the marks, those of former names left out."""
+    """For each former name of a bridge the present one; and the marks without those of former names."""
     following = list(_follow(marks))
     group = {name: name for name in (*marks, *(before for _, before in following))}
     for name, before in following:
@@ -36,7 +38,7 @@ def joined(marks: Mapping[str, Mark]) -> tuple[dict[str, str], dict[str, Mark]]:
 
 
 def _follow(marks: Mapping[str, Mark]) -> Iterator[tuple[str, str]]:
-    """Names, and that whose ledger each one's goes on for: it ends where this one begins, and no other one's begins there."""
+    """For each name the one whose ledger it goes on with: that one ends where this one begins, and no other one's begins there."""
     links = {(name, before, first) for own, mark in marks.items() for (name, first), (before, _) in pairwise(mark.names(own))}
     begin = Counter((before, first) for _, before, first in links)
     for name, before, first in sorted(links):

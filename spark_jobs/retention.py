@@ -1,11 +1,12 @@
-"""What a topic does not hold any more, or not yet. A broker removes a partition's oldest records, and what Spark reads does not tell that anything was there.
+"""What a topic does not hold any more, or does not give yet: Kafka removes a partition's oldest records, and a reader is not told that anything was there.
 
 A partition whose first offset is not 0 has lost its beginning. The topic *begins* a grace after the youngest first record of such partitions, as a ledger
-does after its first event. Of one that holds no record at all, everything that is gone is older than the topic keeps records (`retention.ms`); where that is
-not known, or it goes by size, than now. A topic in which compaction removes records between others is not found by this.
+does after its first event. If such a partition holds no record at all, everything that is gone is older than the topic keeps records (`retention.ms`); where
+that is not known, or records are kept by size, everything may have been there until now. Compaction, which removes records between others, is not found by
+this.
 
-Who reads what was committed reads no further than the first transaction that is open, somebody else's included: what was delivered behind it is there, and
-is not seen. The topic *reaches* to when that begins.
+A reader of committed records reads no further than the first transaction that is open, whoever it belongs to: what was delivered behind it is there, and is
+not seen. The topic *reaches* to when that transaction begins.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ANY_TIME = 1 << 31
 
 
 def gaps(spark: SparkSession, places: Iterable[str], options: Mapping[str, str], question: Question) -> Iterator[Gap]:
-    """From the beginning of time until each topic among these places begins, where that is not with its first record. Raises Spark's errors."""
+    """For each topic among these places that has lost its beginning: the gap from the beginning of time until it begins. Raises Spark's errors."""
     for place in places:
         if place.startswith("kafka://"):
             broker, (servers, name) = broker_of(place), address_of(place)
@@ -46,9 +47,9 @@ def gaps(spark: SparkSession, places: Iterable[str], options: Mapping[str, str],
 def beginnings(
     spark: SparkSession, servers: str, topic: str, options: Mapping[str, str], now: int, read: Mapping[int, int] = MappingProxyType({})
 ) -> list[int]:
-    """When each partition begins that lacks what lies behind the offset up to which it was `read`, in epoch milliseconds: all that is gone is older.
+    """When each partition begins that has lost records (epoch ms): what is gone is older.
 
-    What was not read must begin with offset 0.
+    Lost are those between the offset up to which the partition was `read` and its first one; where it was not read, those from offset 0.
     """
     with _consumer(spark, servers, topic, options) as (consumer, partitions):
         begin = consumer.beginningOffsets(partitions)
@@ -72,7 +73,7 @@ def _kept(spark: SparkSession, servers: str, topic: str, options: Mapping[str, s
 
 
 def id_of(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> str:
-    """What tells a topic from another one of its name, before or after it; empty where the cluster does not say, as before Kafka 2.8."""
+    """The cluster's id of a topic, which another topic of its name does not have; empty where the cluster does not say, as before Kafka 2.8."""
     with _admin(spark, servers, options) as admin:
         try:
             (told,) = admin.describeTopics([topic]).allTopicNames().get().values()
@@ -84,7 +85,7 @@ def id_of(spark: SparkSession, servers: str, topic: str, options: Mapping[str, s
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The offset up to which each partition is read, and of those in which something stands behind that, from when on, in epoch milliseconds."""
+    """The offset up to which each partition is read; and, of partitions in which something stands behind that, since when (epoch ms)."""
 
     offsets: dict[int, int]
     waiting: Mapping[int, int] = field(default_factory=dict)
@@ -96,7 +97,7 @@ class Ends:
 
 
 def ends(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> Ends:
-    """Where a topic ends that is read now. Where `options` do not say otherwise, that is a partition's first transaction that is open, anybody's.
+    """Up to where a topic is read now: in each partition up to the first transaction that is open, unless `options` say otherwise.
 
     In `open_ms` -1 stands for an instant that is not known.
     """
@@ -109,7 +110,7 @@ def ends(spark: SparkSession, servers: str, topic: str, options: Mapping[str, st
 
 
 def _earliest(spark: SparkSession, consumer: Any, partition: Any, offset: int) -> int:
-    """The lowest time of the first records from an offset on. One alone may bear any time that its producer gave it."""
+    """The lowest time of some records from an offset on: one alone may bear any time that its producer gave it."""
     consumer.assign([partition])
     consumer.seek(partition, offset)
     found = consumer.poll(cast("Any", spark._jvm).java.time.Duration.ofSeconds(10))  # noqa: SLF001 - as below
@@ -117,7 +118,7 @@ def _earliest(spark: SparkSession, consumer: Any, partition: Any, offset: int) -
 
 
 def unfinished(spark: SparkSession, places: Iterable[str], options: Mapping[str, str], aliases: Mapping[str, str]) -> Iterator[Seen]:
-    """How far each topic among these places is read now in which a transaction is open. Raises Spark's errors."""
+    """Of each topic among these places in which a transaction is open, how far it is read now. Raises Spark's errors."""
     for place in places:
         if place.startswith("kafka://"):
             broker, (servers, name) = broker_of(place), address_of(place)

@@ -1,8 +1,8 @@
-"""Runs that write tables into one folder, and the file there that names the tables which hold.
+"""Runs of a job that write tables into one folder, and the file there that names the tables of the latest result.
 
-A run writes tables under a name of its own, and then replaces the file: that is the moment at which its result holds. Then the tables go which the file
-named until then. Others stay for a day: another run may be writing them, and the file will name them when it is done. After a day they are what a run
-left that died.
+A run writes its tables under a name of its own, and then replaces the file: that is the moment at which its result holds. After that it removes the tables
+that the file named before. Other tables stay for a day: another run may be writing them, and the file will name them when it is done. After a day they are
+what a run left that died.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. `tables` begins the names of its folder and of those of the others, such as `tables-`; `file` names the tables that hold."""
+    """One run. `tables` is how the names of all runs' folders begin, such as `tables-`; `file` names the tables that hold."""
 
     folder: Folder
     file: str
@@ -40,7 +40,7 @@ class Run:
         return self.folder.at(f"{self.tables}{self.own}/{table}")
 
     def hold(self, told: dict[str, Any]) -> None:
-        """`told`, whose `tables` name this run's, becomes the file: from now on it holds. Then remove what nobody needs any more."""
+        """Make `told`, whose `tables` name this run's, the file: from now on they hold. Then remove what nobody needs any more."""
         before = self._held()
         self.folder.replace(self.file, json.dumps(told, indent=2) + "\n")
         for name in self.folder.names():

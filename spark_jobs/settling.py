@@ -1,4 +1,4 @@
-"""The ledgers against themselves: every scheduled occurrence ends once, whichever bridge wrote what of it."""
+"""Compares the ledgers with themselves: every scheduled occurrence must end once, whichever bridge wrote which of its rows."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def signed(occurrences: DataFrame) -> DataFrame:
-    """With what is added up: zero where all that was scheduled has ended once."""
+    """Rows with a sign: they add up to zero where all that was scheduled has ended once."""
     told = with_sign(occurrences, settlement_sign(), *OCCURRENCE)
     return told.select(*BUCKET, *OCCURRENCE, "bridge", "event", "due_ms", "event_ms", *SUMS, "part")
 
 
 def unsettled(occurrences: DataFrame, parts: DataFrame, buckets: int, complete: Complete, question: Question) -> DataFrame:
-    """Of `signed` occurrences in these parts of so many buckets, those that were not ended as often as they were scheduled, one row for each.
+    """The occurrences of `signed`, in these parts of so many buckets, that were not ended as often as they were scheduled: one row for each.
 
     By bucket: all rows of what was taken in once are in the same one, and the equation holds in each.
 
-    `undecided` is how much of the difference cannot be judged: so many of the rows that are too many are so young that another ledger, or a later file,
-    may have what they lack. What comes in after its due time is ended at once, perhaps by another bridge.
+    `undecided`: how much of the difference cannot be judged yet. So many of the rows that are too many are so young that another ledger, or a later file, may
+    have what they lack. What comes in after its due time is ended at once, perhaps by another bridge.
     """
     rows = suspects(occurrences, parts, buckets, BUCKET)
     opens, young = F.col("event") == "scheduled", complete.doubtful(question)
@@ -55,7 +55,7 @@ def unsettled(occurrences: DataFrame, parts: DataFrame, buckets: int, complete: 
 
 
 def discrepancies(unsettled_ones: DataFrame, judged: Column) -> DataFrame:
-    """What that means, for hours that can be `judged`: rows that are missing from the others may be on their way. Findings, and what is undecided."""
+    """The findings that follow, for hours that can be `judged`, and what is undecided. In other hours the missing rows may be on their way."""
     finding = (
         F.when(F.col("scheduled") > F.col("closed"), "missing").when(F.col("scheduled") == 0, "never_scheduled").otherwise("duplicated")
     )

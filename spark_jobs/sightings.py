@@ -1,4 +1,4 @@
-"""The ledger against what really arrived: every delivery is seen once, and nothing else is."""
+"""Compares the ledgers with what really arrived: every delivery must be seen once, and nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def at(places: Iterable[tuple[str, str]]) -> Column:
 
 
 def signed(occurrences: DataFrame, arrivals: DataFrame) -> DataFrame:
-    """Deliveries and arrivals, with what is added up: zero where they are the same."""
+    """Deliveries and arrivals with a sign: they add up to zero where they are the same."""
     common = [*ARRIVAL, *OCCURRENCE, "due_ms", "event_ms"]
     delivered = occurrences.where("event = 'delivered'").select(*common, "bridge", *KIND)
     seen = arrivals.select(*common, *(F.lit(None).cast("string").alias(name) for name in ("bridge", *KIND)))
@@ -41,9 +41,10 @@ def signed(occurrences: DataFrame, arrivals: DataFrame) -> DataFrame:
 
 
 def differences(both: DataFrame, parts: DataFrame, buckets: int, complete: Complete, question: Question) -> DataFrame:
-    """Of `signed` rows in these parts of so many buckets, what was not seen as often as it was delivered, one row per destination and occurrence.
+    """The occurrences of `signed`, in these parts of so many buckets, that were not seen as often as they were delivered: one row for each, at its destination.
 
-    Of hours that can be judged. `undecided` is how much of the difference cannot: so many deliveries, or arrivals, are too young, or made unheard.
+    Only of hours that can be judged. `undecided`: how much of the difference cannot be judged yet, because so many deliveries or arrivals are too young, or
+    were made while nobody listened.
     """
     is_delivery = F.col("rows") > 0
     lacking = F.col("delivered") - F.col("observed")
@@ -63,7 +64,7 @@ def differences(both: DataFrame, parts: DataFrame, buckets: int, complete: Compl
 
 
 def known(ledger: DataFrame) -> DataFrame:
-    """What these rows of the ledgers tell, one row for each occurrence at its destination."""
+    """What the ledgers tell of each occurrence at its destination, in one row."""
     is_opening = F.col("event") == "scheduled"
     wait = F.unix_millis("due_time") - F.unix_millis("taken_time")
     told = ledger.groupBy(*OCCURRENCE_AT).agg(
@@ -79,7 +80,7 @@ def known(ledger: DataFrame) -> DataFrame:
 
 
 def dead(ledger: DataFrame) -> DataFrame:
-    """Where those went, by these rows of the ledgers, that were dead-lettered, one row for each. A dead letter bears a due time of its own."""
+    """Where each occurrence went that was dead-lettered, by the ledgers, in one row. A dead letter bears a due time of its own."""
     told = ledger.groupBy(*MESSAGE).agg(
         F.count_if(F.col("event") == "dead_lettered").alias("dead_lettered"), F.collect_set("destination").alias("ledger_destinations")
     )
@@ -87,9 +88,9 @@ def dead(ledger: DataFrame) -> DataFrame:
 
 
 def discrepancies(differing: DataFrame, ledger: DataFrame, number: int) -> DataFrame:
-    """What that means, by these rows of the ledgers. A dead letter that arrives where dead letters go is as it should be.
+    """The findings that follow from the differences and the ledgers' rows. A dead letter that arrives where dead letters go is as it should be.
 
-    What they tell of an occurrence, see `known`, stands once: a second row would double what is found, and raises. They are of at most `number` messages.
+    The rows are of at most `number` messages. What they tell of an occurrence (see `known`) stands once: a second row would double what is found, and raises.
     """
     as_it_should = F.coalesce((F.col("delivered") == 0) & ~F.array_contains("ledger_destinations", F.col("destination")), F.lit(False))
     detail = F.format_string("seen %d times, delivered %d times by the ledger", "observed", "delivered")
@@ -113,7 +114,7 @@ def discrepancies(differing: DataFrame, ledger: DataFrame, number: int) -> DataF
 
 
 def _parts() -> Column:
-    """What the difference at one occurrence is made of: findings, and the surplus of each.
+    """The findings of which the difference at one occurrence is made, and the surplus of each.
 
     Of what was seen and not delivered, as much as is still pending is unrecorded. The rest is more than should have come.
     """
@@ -148,7 +149,7 @@ def untimely(arrivals: DataFrame, question: Question) -> DataFrame:
 
 
 def untimely_discrepancies(wrong: DataFrame, occurrences: DataFrame, told: DataFrame, number: int) -> DataFrame:
-    """What `untimely` arrivals mean, with what the ledgers' `occurrences` tell of them, and less that of which the ledger says the same (`told`).
+    """The findings for `untimely` arrivals, with what the ledgers' `occurrences` tell of them, less those that the ledgers tell already (`told`).
 
     Each has at most `number` rows.
     """
@@ -170,7 +171,7 @@ def untimely_discrepancies(wrong: DataFrame, occurrences: DataFrame, told: DataF
 
 
 def not_seen_either(settled: DataFrame, seen: DataFrame, number: int) -> DataFrame:
-    """What the ledger finds, less as many of those missing there as were seen all the same: these are unrecorded, or soon will be recorded.
+    """The ledgers' findings, but what is missing there and was seen all the same is not missing: it is unrecorded, or will soon be recorded.
 
     `seen` has at most `number` rows.
     """

@@ -60,7 +60,7 @@ def table(
 
 
 def by_bucket(parts: Iterable[DataFrame]) -> DataFrame:
-    """All of them by bucket, in one addition: nothing is joined, so that no count can be doubled."""
+    """Adds all parts up by bucket, in one addition: nothing is joined, so that no count can be doubled."""
     rows = reduce(lambda all_, part: all_.unionByName(part, allowMissingColumns=True), parts)
     added = rows.groupBy(*BUCKET).agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in NUMBERS),
@@ -76,7 +76,7 @@ def _each(names: Iterable[str]) -> list[Column]:
 
 
 def of_counts(counts: DataFrame) -> DataFrame:
-    """Events in their columns, and lateness. What was `observed` others tell."""
+    """Events in their columns, and lateness. `observed` comes from other parts."""
     nothing = F.lit(None).cast("bigint")
     events = (F.when(F.col("event") == event, F.col("n")).alias(event) for event in EVENTS)
     return counts.select(
@@ -101,7 +101,7 @@ def of_findings(found: DataFrame) -> DataFrame:
 
 
 def of_observed(counts: DataFrame, found: DataFrame, arrived: DataFrame, judged: Column) -> DataFrame:
-    """What was seen. A destination sees neither kind, dialect nor level: these are empty in the bucket of what the ledgers do not tell of.
+    """What was seen. A destination sees neither kind, dialect nor level: these are empty in a bucket of what the ledgers do not tell.
 
     That is a dead letter, a stranger, and all of an hour that is not `judged`.
     """

@@ -1,4 +1,4 @@
-"""What a report tells of each destination and hour: of all of them, or where they are very many, of the destinations that matter most."""
+"""What a report shows of each destination and hour: of all of them; or, where they are very many, of the destinations that matter most."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Tallies:
 
 
 def tallies(summary: DataFrame, most: int = MOST) -> Tallies:
-    """Of a summary that is kept: with at most `most` hours it is read once."""
+    """Read them from a summary that is kept: once, if it has at most `most` hours."""
     hours = summary.groupBy(*_HOUR).agg(*_sums(), F.max("max_ms").alias("max_ms"))
     found = hours.limit(most + 1).collect()
     if len(found) > most:
@@ -56,7 +56,7 @@ def tallies(summary: DataFrame, most: int = MOST) -> Tallies:
 
 
 def _of_the_worst(summary: DataFrame, hours: DataFrame, most: int) -> Tallies:
-    """Those with most discrepancies first, then the largest: as many as have `most` hours at the most, and one at least."""
+    """The destinations with most discrepancies first, then the largest: as many as have `most` hours together, and one at least."""
     places = summary.groupBy(*PLACE).agg(*_sums(), F.countDistinct("due_hour", "complete").alias("hours"))
     observed = F.count("observed").alias("observed_places")
     totals = places.agg(*_sums(), F.count("*").alias("number"), observed, F.max("hours").alias("longest")).collect()[0].asDict()

@@ -1,4 +1,4 @@
-"""What must stand once is asserted to, where it is claimed: a second row would double what is counted, and dropping it would hide a fault."""
+"""Asserts that what must stand once does, where that is claimed: a second row would double what is counted, and dropping it would hide a fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def once(frame: DataFrame, key: Sequence[str], what: str) -> DataFrame:
-    """The frame, of which each key holds one row: another one ends the job with a sentence, when it is computed. For frames that are small."""
+    """A frame of which each key must have one row: if one has two, the job ends with a sentence when the frame is computed. For small frames."""
     rows = F.count("*").over(Window.partitionBy(*key))
     told = F.concat(F.lit(f"{what} stands twice: "), F.concat_ws(" ", *key))
     only = F.when(F.col("rows_of_key") == 1, F.lit(True)).otherwise(F.raise_error(told).cast("boolean"))
@@ -27,16 +27,16 @@ def once(frame: DataFrame, key: Sequence[str], what: str) -> DataFrame:
 
 
 def files_once(places: Iterable[str], files: Iterable[str]) -> None:
-    """An observation has no number that would tell its copy: a place, or a file by its name, which is like no other, may be given once.
+    """Raises UnusableInput where a place is given twice, or a file by its name, which no other one has.
 
-    Raises UnusableInput.
+    An observation has no number by which its copy could be known.
     """
     _each_once(places, "is given twice")
     _each_once((file.rsplit("/", 1)[-1] for file in files if "/observed-" in file), "stands in two folders")
 
 
 def destinations_once(topics: Iterable[tuple[str, str]], observers: Iterable[Seen]) -> None:
-    """Of a destination (broker, address) of which Spark reads the topic, no observer's files may be given as well. Raises UnusableInput."""
+    """Raises UnusableInput where an observer's files are given for a destination (broker, address) of which Spark reads the topic."""
     seen = {(one.broker, one.address): one.observer for one in observers}
     if again := sorted(set(topics) & seen.keys()):
         broker, address = again[0]

@@ -45,7 +45,7 @@ class Allowance:
     percent: bool = False
 
     def covers(self, found: int, scheduled: int) -> bool:
-        """Whether that is within it."""
+        """Whether so many are within it."""
         return found * 100 <= self.number * scheduled if self.percent else found <= self.number
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ def all_ended(totals: Mapping[str, Any]) -> str:
 
 
 def coverage(told: Mapping[str, Any]) -> str:
-    """With what the ledgers were compared, in one sentence: a clean audit of which nobody observed anything is their own word."""
+    """What the ledgers were compared with, in one sentence: of a clean audit without observations there is only the bridges' own word."""
     if not told["watched"]:
         return "By the ledgers alone: nobody observed what arrived."
     number, seen = told["counted"]["destinations"], told["counted"]["observed"]
@@ -234,7 +234,7 @@ def _quantile(values: list[tuple[int, int, str]], share: float) -> int | None:
 
 
 def _worst(discrepancies: DataFrame) -> list[dict[str, Any]]:
-    """Some of each finding, the latest first, and always the same ones in the same order: rows that it leaves equal are told alike."""
+    """Some of each finding, the latest first; always the same ones in the same order, for rows that are equal in that order are shown alike."""
     order = ("due_time", "id", "occurrence", *(name for name in BUCKET if name != "due_hour"), "at", "bridge", "detail")
     rank = F.row_number().over(Window.partitionBy("finding").orderBy(F.abs("lateness_ms").desc_nulls_last(), *order))
     rows = discrepancies.withColumn("rank", rank).where(F.col("rank") <= WORST).collect()

@@ -21,7 +21,7 @@ SCHEMA = "cron string, zone string, matches array<bigint>"
 
 
 def with_matches(crons: DataFrame) -> DataFrame:
-    """Adds `matches` (epoch ms, rising): all that lie behind `from_ms` of a row and before its `to_ms`, and perhaps some that do not."""
+    """Adds `matches` (epoch ms, rising): all those after `from_ms` of a row and before its `to_ms`, and perhaps others."""
     asked = crons.groupBy("cron", "zone").agg(F.min("from_ms"), F.max("to_ms")).collect()
     told = [(cron, zone, between(cron, zone, first, end)) for cron, zone, first, end in asked]
     # One row for each expression and zone, by the groupBy above.

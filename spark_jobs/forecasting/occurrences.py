@@ -1,8 +1,8 @@
-"""Every delivery that is to be expected of what is pending. A pending message stands for its next delivery only; what recurs is expanded.
+"""Expands what is pending into the deliveries that are to be expected: a pending message stands for its next delivery only, and what recurs has more.
 
-The rules are those of `core/recurrence.py`, told by sets instead of by steps. Everything after the instant `after` is still to come: the later of when
-the pending occurrence is due and, where it was rescheduled by hand, was due before; unless missed ones are dropped, then not before the bridge ran
-again (`resumes`). Of those that follow, what another downtime let be missed counts as overdue all the same. Instants are epoch milliseconds.
+The rules are those of `core/recurrence.py`, applied to sets instead of step by step. What is still to come lies after the instant `after`: when the pending
+occurrence is due, or was due before it was rescheduled by hand, whichever is later; but if missed ones are dropped, not before the bridge ran again
+(`resumes`). Of later occurrences, those that another downtime let be missed count as overdue all the same. Instants are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _prepared(pending: DataFrame) -> DataFrame:
 
 
 def _next(prepared: DataFrame) -> DataFrame:
-    """The deliveries that the rows themselves stand for: all but those that the misfire rule skips."""
+    """The deliveries that the pending rows themselves stand for: all but those that the misfire rule skips."""
     return prepared.where("not (missed and misfire = 'skip')").select(
         *_COMMON, F.col("due").alias("at_ms"), F.lit(1).cast("bigint").alias("deliveries"), F.col("size").alias("bytes")
     )
@@ -106,10 +106,10 @@ def _crons(prepared: DataFrame, until: int) -> DataFrame:
 
 
 def _alike(crons: DataFrame) -> DataFrame:
-    """Messages that will be delivered together as one row: a herd on one cron is expanded once.
+    """Messages that will be delivered together, as one row: a herd on one cron is expanded once.
 
-    `left_at_after` is null, or where the pending occurrence stands at `after` itself, how many earlier ones were due there: see `_series`. Without a
-    series the start says no more than `after` does.
+    `left_at_after`: how many earlier ones were due at `after`, if the pending occurrence itself is due there, else null; see `_series`. Without a series the
+    start says no more than `after` does.
     """
     single = F.expr("period * repeat = 0")
     same_place = F.col("after") == F.coalesce("moved_from", "due")

@@ -34,7 +34,7 @@ MILLIS = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 
 
 def news(frame: DataFrame, event: str, kind: str) -> DataFrame:
-    """The contract of what is to be told; what a frame does not have becomes null."""
+    """The contract of what is to be told; columns that a frame does not have become null."""
     told = frame.withColumn("event", F.lit(event)).withColumn("kind", F.lit(kind))
     return told.select(*((F.col(name) if name in told.columns else F.lit(None)).cast(of).alias(name) for name, of in NEWS.items()))
 
@@ -54,7 +54,7 @@ def unseen(unlike: DataFrame, alerts: DataFrame, until: int, reaches: Iterable[t
 
 
 def judged(unlike: DataFrame, alerts: DataFrame, begins: Collection[tuple[str, str, int]]) -> DataFrame:
-    """`unlike` less what was delivered to a topic (broker, address) before that begins, for that may have arrived. What was told stays until it is seen."""
+    """`unlike` less what was delivered to a topic (broker, address) before that begins: it may have arrived. What was told already stays until it is seen."""
     if not begins:
         return unlike
     lost = F.lit(False)
@@ -85,7 +85,7 @@ def resolved(alerts: DataFrame, pending: DataFrame, unlike: DataFrame, rows: Dat
 
 
 def carried_on(alerts: DataFrame, told: DataFrame, open_ones: DataFrame) -> DataFrame:
-    """The contract of the open alerts: those before, and what is told now. Beside them what is `SEEN`, as long as the ledgers leave it open."""
+    """The contract of the open alerts: the earlier ones, and what is told now; and what was `SEEN`, as long as the ledgers leave it open."""
     lasting = told.where("event = 'alert' and kind in ('not_delivered', 'not_observed')").select(*ALERTS)
     over = told.where("event = 'resolved'")
     seen = over.where("kind = 'not_delivered'").withColumn("kind", F.lit(SEEN)).select(*ALERTS)

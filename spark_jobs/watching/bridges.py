@@ -1,10 +1,10 @@
 """How far each bridge's ledger was read, and which bridge is silent. Plain values: there are few bridges.
 
-A ledger reaches as far as `completeness` says, from the rows that were read and from the bridge's mark. A bridge is silent while its ledger reaches no
-further than `silent` before now, whatever the cause: it is dead, its disk is full, its files do not come, or one of them is missing.
+A ledger reaches as far as `completeness` says, by the rows that were read and the bridge's mark. A bridge is silent while its ledger reaches no further than
+`silent` before now, whatever the cause: it is dead, its disk is full, its files do not come, or one of them is missing.
 
-A ledger that has lost its beginning before the watch began, for old days were removed, is ragged there, and that is no hole: see `completeness`. Whether it has
-lost it is seen anew with each batch: files may be on their way in any order. So all islands are kept, and where the ledger begins stands beside them.
+A ledger from which old days were removed before the watch began has lost its beginning: it is ragged there, and that is no hole (see `completeness`). Whether
+it has is decided anew with each batch, for files may come in any order. So all islands are kept, and with them where the ledger begins.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Beginnings = dict[str, Beginning]
 
 
 def islands(rows: DataFrame) -> DataFrame:
-    """Bridge, first, last, latest_ms, earliest_ms: the runs of numbers among the ledgers' new rows. A number that stands twice makes two of them overlap.
+    """The runs of numbers among the ledgers' new rows: bridge, first, last, latest_ms, earliest_ms. A number that stands twice makes two of them overlap.
 
     Where no row tells when it happened, latest_ms is -1, and earliest_ms null.
     """
@@ -68,7 +68,7 @@ def joined(known: Islands, found: Iterable[tuple[str, Island]]) -> Islands:
 
 
 def begin(known: Islands, beginnings: Beginnings, earliest: Mapping[str, int], grace: int) -> dict[str, int]:
-    """Of ledgers of which the first row may not be there: when they begin, where new rows happened before the beginning that is known.
+    """When ledgers begin whose first row may not be there, if new rows happened before the beginning that is known.
 
     `earliest` is when the first of the new rows happened; `known` and `beginnings` are from before these.
     """
@@ -80,7 +80,7 @@ def begin(known: Islands, beginnings: Beginnings, earliest: Mapping[str, int], g
 
 
 def begun(known: Islands, before: Beginnings, found: Beginnings, grace: int) -> Beginnings:
-    """Both together, of bridges that by now lack their first row; `found` is what new rows tell, see `begin`."""
+    """What is known of ledgers that lack their first row, with what new rows tell (`found`, see `begin`)."""
     every = before | {bridge: _further(before.get(bridge, one), one, grace) for bridge, one in found.items()}
     return {bridge: one for bridge, one in every.items() if known[bridge][0].first > 1}
 
@@ -91,7 +91,7 @@ def _further(before: Beginning, found: Beginning, grace: int) -> Beginning:
 
 
 def beyond(found: list[Island], beginning: Beginning | None) -> list[Island]:
-    """Less those that end at the seam or before it, where the first row is not there; but the last one at least."""
+    """The islands less those that end at the seam or before it, if the first row is not there; but the last one at least."""
     if beginning is None or found[0].first == 1:
         return found
     return [one for one in found if one.last > beginning.seam] or found[-1:]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Step:
-    """What is to be told (`alerts.news`), what holds then, and the folders of the tables that are written already."""
+    """What is to be told (`alerts.news`), what holds after that, and the folders of the tables that are written already."""
 
     news: DataFrame
     holds: Holds
@@ -36,9 +36,9 @@ class Step:
 
 
 def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, found: Iterable[Reach], now: int) -> Step:
-    """What a batch of the stream changes that is there at `now`.
+    """Absorb a batch of the stream at `now`: the tables that follow.
 
-    Sightings that no ledger tells of are given up when all of them reach far enough by `found`, the last ones.
+    Sightings that no ledger tells of are given up once all ledgers reach far enough by `found`, their last rows.
     """
     malformed = _set_aside(state, batch, number)
     sound = batch.where("problem is null")
@@ -73,9 +73,9 @@ def _set_aside(state: State, batch: DataFrame, number: int) -> int:
 
 
 def _numbers(holds: Holds, batch: DataFrame, latest: int) -> Holds:
-    """With which of the ledgers' rows are there. Malformed ones included: they are there, and what comes after them can be judged.
+    """The numbers of the ledgers' rows that are there, malformed ones included: so what comes after these can be judged.
 
-    When those happened that are later than `latest` is not known, either: a clock wrote them that was ahead.
+    Rows that happened later than `latest` were written by a clock that was ahead: of these it is not known when they happened.
     """
     numbered = inputs.numbered(batch, "event_ms").withColumn("event_ms", F.when(F.col("event_ms") <= latest, F.col("event_ms")))
     runs = bridges.islands(numbered).collect()
@@ -100,12 +100,12 @@ def oldest(found: Iterable[Reach]) -> int:
 
 
 def _read_until(found: Iterable[Reach], arguments: Arguments) -> int:
-    """What was seen before that instant every ledger tells of by now: the clocks of broker and bridge may differ, and a row may come a grace later."""
+    """The instant before which every sighting is in some ledger by now: clocks of broker and bridge may differ, and a row may come a grace later."""
     return oldest(found) - arguments.skew - arguments.grace
 
 
 def look(state: State, arguments: Arguments, found: Sequence[Reach], now: int, held: Topics | None = None) -> Step:
-    """What is wrong at `now`. Everything that was there then has been absorbed, and of the topics what they `held`."""
+    """What is wrong at `now`: all that was there then has been absorbed, of the topics what they `held`."""
     held = state.holds.topics if held is None else held
     known, unlike = state.table("alerts"), state.table("unlike")
     pending = occurrences.unended(state.table("open"), unlike)
@@ -140,7 +140,7 @@ def _fallen_silent(state: State, silent: Mapping[str, Reach], due: DataFrame) ->
 
 
 def _heard_again(state: State, found: Sequence[Reach], silent: Mapping[str, Reach], now: int) -> list[dict[str, Any]]:
-    """Also one that has another name by now."""
+    """Bridges that are silent no more, also under another name."""
     reaches = {one.bridge: one.reaches_ms for one in found}
     return [
         {"event": "resolved", "kind": "bridge_silent", "bridge": name, "reaches_ms": min(reaches.get(name, now), now)}

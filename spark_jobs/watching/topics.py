@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """Up to which offset each partition was read at least, from when on nothing is lacking (-1: from the beginning), and up to when, where that is not now.
+    """One topic as it was read: up to which offset each partition was read at least; from when on nothing is lacking (-1: from the beginning), and up to when.
 
-    `id` is the cluster's, empty where it told none. `standing` says of each partition in which a transaction is open since when it is read no further.
+    `id` is the cluster's, empty where it told none. `standing`: for each partition in which a transaction is open, since when it is read no further.
     """
 
     read: dict[int, int]
