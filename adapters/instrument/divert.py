@@ -40,7 +40,7 @@ class Rule:
 
 
 class Current:
-    """What producers read at each call."""
+    """The rule in force, which producers read at each call."""
 
     rule: Rule | None = None
 
@@ -51,7 +51,7 @@ def use(rule: Rule | None) -> None:
 
 
 def wrapped(send: Callable[..., Any], place: int, partition_place: int) -> Callable[..., Any]:
-    """`send(producer, topic, …)`, which has the headers and the partition at these places, counted from `topic`."""
+    """A `send(producer, topic, …)` that diverts. `place`, `partition_place`: where headers and partition stand among its arguments, counted from `topic`."""
     from .headers import delayed  # noqa: PLC0415 - the core's tables, once a client is there
 
     @functools.wraps(send)

@@ -16,7 +16,7 @@ _TO = frozenset[Any](name for raw in (TO, TO.replace(b"-", b"_")) for name in (r
 
 
 def delayed(headers: Any) -> bool:
-    """Whether one of these (pairs, or a mapping; text or bytes) asks for a delay. What is no such thing is left to the client to refuse.
+    """Whether one of these headers (pairs, or a mapping; text or bytes) asks for a delay. What is no header is left to the client to refuse.
 
     aiokafka without its C extension takes all that can be counted and gone through twice, such as `table.items()`.
     """
@@ -30,7 +30,7 @@ def delayed(headers: Any) -> bool:
 
 
 def _negated(name: Any, value: Any) -> bool:
-    """Whether this is what a delivered message bears: sent on with its headers copied, it asks for no delay.
+    """Whether this is an `x-delay` of a delivered message: sent on with its headers copied, it asks for no delay.
 
     All digits are looked at: the first byte of a binary number (some nine days) can be a minus as well.
     """

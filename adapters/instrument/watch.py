@@ -57,7 +57,7 @@ _FINDER: Any = _Finder()
 
 
 def start(patches: Patches) -> None:
-    """Patch these modules: now where they are loaded, else when they are. A patch may be called more than once."""
+    """Patch these modules: now if they are loaded, else when they are. A patch may be called more than once."""
     _FINDER.patches = patches
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
@@ -67,7 +67,7 @@ def start(patches: Patches) -> None:
 
 
 def stop() -> list[ModuleType]:
-    """Patch nothing more; the modules that are loaded."""
+    """Patch nothing more; returns the modules that are loaded."""
     loaded = [sys.modules[name] for name in _FINDER.patches if name in sys.modules]
     _FINDER.patches = {}
     if _FINDER in sys.meta_path:

@@ -69,7 +69,7 @@ app.add_typer(audit.commands, name="audit")
 
 
 def main() -> None:
-    """All of the console script, but for what waits while it is imported: see command.py."""
+    """The console script, less what holds back signals while this is imported: see command.py."""
     # httpx imports its own command line wherever rich is installed: a fifth of a second of each of our commands. It does without, as where rich is not.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # Python's way to say that a module cannot be imported
     if sys.stdout is None:  # it was closed: what is printed must fail, and no other file become standard output
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def _to_the_last_byte() -> None:
-    """Python itself finds out too late for an exit code of ours whether what was printed has been written."""
+    """Find out whether what was printed has been written: Python itself does so too late for an exit code of ours."""
     try:
         app()
     finally:

@@ -125,7 +125,7 @@ def _steps(
 def _asked(
     config: Config, names: Iterable[str], only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[dict[str, Any]]]
 ) -> Iterator[dict[str, Any]]:
-    """Broker by broker: one that fails takes away nothing of what was done on those before it."""
+    """Ask broker by broker, so that one that fails takes away nothing of what was done on those before it."""
     from rich.console import Console
 
     from .doctor import preparations
@@ -149,7 +149,7 @@ def _rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
 
 
 def _applied(part: Interception | LevelDeclaration) -> list[dict[str, Any]]:
-    """Apply, and say of each step whether it was done `now`. What was to do and is no step any more was done as well: a binding copied and taken away."""
+    """Apply, and say of each step whether it was done `now`. A planned step that is none any more was done, too: a binding that was copied and taken away."""
     before = [step for step in part.plan() if not step.done]
     after = part.apply()
     to_do, known = {step.what for step in before}, {step.what for step in after}
@@ -158,7 +158,7 @@ def _applied(part: Interception | LevelDeclaration) -> list[dict[str, Any]]:
 
 
 def _show(steps: Iterator[dict[str, Any]], output: Output) -> list[dict[str, Any]]:
-    """Print them as they come. Those that are left to do."""
+    """Print the steps as they come; returns those that are left to do."""
     from .tables import print_json
 
     left = []

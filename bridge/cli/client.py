@@ -85,7 +85,7 @@ class Client:
             after = items[-1]["number"]
 
     def dead_letter(self, id_: str) -> dict[str, Any] | None:
-        """The last one with this id among the oldest of the shelf: a look at all of them may take long."""
+        """The last dead letter with this id, among the oldest on the shelf: a look at all of them may take long."""
         return next((letter for letter in reversed(list(self.dead_letters(_PAGE))) if letter["id"] == id_), None)
 
     def retry_dead_letter(self, number: int) -> None:
@@ -114,7 +114,7 @@ class Client:
 
     @contextmanager
     def _stream(self, path: str, media: str, params: dict[str, str], read: float | None = None) -> Iterator[httpx.Response]:
-        """`read`: seconds from one piece to the next, at most; None for what may be silent for as long as it likes."""
+        """A response that lasts. `read`: seconds from one piece to the next, at most; None for one that may be silent for as long as it likes."""
         timeout = httpx.Timeout(5, read=read)
         with self._reachable(), self._http.stream("GET", f"/api/v1{path}", params=params, timeout=timeout) as response:
             self._raise_for(response, media)

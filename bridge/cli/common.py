@@ -71,7 +71,7 @@ def connect(config: Path | None, url: str | None, token_file: Path | None) -> Cl
 
 
 def _address(url: str) -> str:
-    """The URL in full. A wrong one is wrong usage: that no daemon answers there would say nothing."""
+    """The URL in full. One that is wrong is wrong usage: to be told that no daemon answers there would not help."""
     import httpx
 
     whole = url if "://" in url else f"http://{url}"
@@ -100,7 +100,7 @@ def _token_of(file: Path) -> str:
 
 
 def _token(text: str, source: str) -> str:
-    """The token without what surrounds it. One that no header can bear is refused, and not shown: it is a secret all the same."""
+    """The token without what surrounds it. One that no header can bear is refused, and not shown, because it is a secret all the same."""
     token = text.strip()
     if not fits_a_header(token):
         raise typer.BadParameter("a token is one line of printable ASCII", param_hint=source)
@@ -123,7 +123,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", callback=utf8, help="Th
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code of a failure that is one sentence; None for what has to show where it happened, and for the end of `--help`."""
+    """The exit code of a failure that one sentence can tell; None for one that must show where it happened, and for the end of `--help`."""
     if not isinstance(error, OSError) and not any(kind.__module__.startswith("delaybridge.") for kind in type(error).__mro__):
         return None  # before what is needed to tell ours apart is imported
     from ...adapters.base import AdapterError, NotConnected

@@ -89,7 +89,7 @@ def _lines() -> list[str]:
 
 
 def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> None:
-    """Answers as they come: who is interrupted knows how far it went."""
+    """Give each answer as it comes: so whoever is interrupted knows how far it went."""
     from ..text import printable
     from .tables import print_json
 
@@ -112,7 +112,7 @@ def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> 
 
 
 def _answer(client: Client, verb: str, id_: str) -> dict[str, Any]:
-    """What becomes of one id of several: what is wrong with it alone is its answer, and the others go on."""
+    """What becomes of one id of several. If something is wrong with this id alone, that is its answer, and the others go on."""
     from .client import ApiError
 
     try:

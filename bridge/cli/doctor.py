@@ -1,4 +1,4 @@
-"""What `delaybridge doctor` looks at, one finding at a time; nothing here changes anything, but for the probe message of a broker."""
+"""What `delaybridge doctor` looks at, one finding at a time. Nothing here changes anything, but a probe is a message on the broker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def findings(config: Config, client: Client, brokers: Sequence[str], *, probe: b
 
 
 def _probed(config: Config, broker: str) -> Iterator[Finding]:
-    """A route to another broker would deliver the probe there, where nobody waits for it: it is named instead."""
+    """Send the probes, but not by routes to another broker: nobody waits for it there. These are named instead."""
     own = [route for route in config.routes if route.source.broker == route.to.broker]
     yield from _guarded(broker, config, own, lambda prepared: prepared.probe())
     for route in config.routes:
@@ -208,7 +208,7 @@ def _standstills(config: Config, broker: str) -> list[Finding]:
 
 
 def _management(config: Config, broker: str) -> Iterator[Finding]:
-    """Whether messages to the broker's own scheduler can be read. Else the bridge tries for ever, and nothing depends on it that would tell."""
+    """Whether messages to the broker's own scheduler can be read. If not, the bridge tries for ever, and nothing else would tell."""
     section = config.brokers[broker]
     adapter = plugins.adapter(section.type)
     if config.store.kind != "time_index" or not _read(config.routes, broker) or not isinstance(adapter, Manageable):

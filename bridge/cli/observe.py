@@ -95,7 +95,7 @@ def _the_broker(config: Config, name: str | None) -> str:
 
 
 def _make(directory: Path) -> None:
-    """Also try it, before anything is taken: a message of a queue that cannot be written afterwards is gone."""
+    """Make the directory, and try to write there before anything is taken: a message of a queue that cannot be written afterwards is gone."""
     import tempfile
 
     try:
@@ -107,7 +107,7 @@ def _make(directory: Path) -> None:
 
 
 def _ask(broker: str, address: str, copied: str) -> None:
-    """Go on only where somebody says so."""
+    """Ask whether to go on; end unless somebody says so."""
     loss = f"{address!r} is a queue: its messages are taken away for good, before their consumers"
     if not _at_terminal():
         raise typer.BadParameter(
@@ -197,9 +197,9 @@ def _looks(
     count: int | None = None,
     ended: Callable[[], bool] = lambda: False,
 ) -> Iterator[Look]:
-    """One after the other, until `count` messages, or until it has `ended`. Whoever asks for the next one has taken all of the last one: that is acknowledged.
+    """One look after the other, until `count` messages have come, or it has `ended`. When the next one is asked for, the last one is acknowledged.
 
-    In a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`, unless it says so.
+    During a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`, unless it says that it is behind.
     """
     from ...adapters.base import Trailing
     from ..ledger.observed import Look
@@ -216,7 +216,10 @@ def _looks(
 
 
 def _look(tap: Source, room: int, clock: Clock, elapsed: Callable[[], float], most: int) -> tuple[list[tuple[Batch, int]], bool]:
-    """What comes until it is full, or for a short time from the first message on, and when; nothing where none comes for `QUIET_MS`. Never more than `most`."""
+    """What comes from the first message on, for a short time, or until the look is full, and when; nothing if none comes for `QUIET_MS`.
+
+    It never has more than `most`.
+    """
     from ..ledger.observed import QUIET_MS
 
     taken: list[tuple[Batch, int]] = []

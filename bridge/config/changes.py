@@ -39,7 +39,7 @@ def changes(old: Config, new: Config) -> Changes:
 
 
 def _tree(config: Config, levels: str) -> dict[str, Any]:
-    """The delay levels, which two sections can say, are in the section `levels` alone."""
+    """The settings as a tree of keys, with the delay levels, which two sections can say, in the section `levels` alone."""
     tree: dict[str, Any] = _plain(config)
     for section in ("limits", "store"):
         del tree[section]["levels"]

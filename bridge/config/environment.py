@@ -1,4 +1,4 @@
-"""What the environment's variables hold, and that they go before the file."""
+"""The environment's variables, which override the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Environment(EnvSettingsSource):
-    """pydantic-settings' own, which reads JSON wherever it does not know the type, as below `brokers`: there `12345678` is a password, and so is `null`."""
+    """Reads no JSON where it does not know the type, as below `brokers`, unlike pydantic-settings: there `12345678` may be a password, and so may `null`."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo | None, value: Any) -> Any:
         """See EnvSettingsSource. Of an unknown type only lists and mappings are JSON; ValueError leaves the others text."""
@@ -22,7 +22,7 @@ class Environment(EnvSettingsSource):
 
 
 class Overridden(BaseSettings):
-    """Settings that are made of what the file holds. What the environment says goes before that; pydantic-settings would have it the other way round."""
+    """Settings made of what the file holds, overridden by the environment; pydantic-settings would have it the other way round."""
 
     @classmethod
     def settings_customise_sources(

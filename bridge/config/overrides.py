@@ -25,9 +25,9 @@ def overridden(data: Any, overrides: Any) -> Any:
 
 
 def variable_of(key: Key, data: Any, overrides: Any, environment: Mapping[str, str]) -> str | None:
-    """The variable that the value at `key` came from: it overrides the key, a key above it, or a key missing in the value.
+    """The variable that the value at `key` came from: one that overrides the key, or a key above it, or a key that is missing in the value.
 
-    `data` is what the file holds. None where the value is the file's: a variable for one key of a section has no part in the others.
+    `data` is what the file holds. None where the value is the file's; a variable for one key of a section does not count for the others.
     """
     if not _overrides(key, data, overrides):
         return None

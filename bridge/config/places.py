@@ -58,7 +58,7 @@ Address = Annotated[str, AfterValidator(lambda address: address or None)]
 
 
 class Raw(NamedTuple):
-    """A `from` or `to` as it was written, with each broker's type, which is needed to read it."""
+    """A `from` or `to` as it was written. To read it, each broker's type is needed."""
 
     value: object
     brokers: Mapping[str, str]

@@ -52,7 +52,7 @@ _TEXTS = {
 def worded(
     errors: Iterable[ErrorDetails], document: Document, overrides: Mapping[str, Any], environment: Mapping[str, str]
 ) -> list[Problem]:
-    """Pydantic's errors as problems in `document`, or in the variables whose `overrides` went before it.
+    """Pydantic's errors as problems in `document`, or in the variables that went before it (`overrides`).
 
     The alternatives of one key become one problem. Where a variable is to blame, its name stands first in the problem's key.
     """
@@ -169,7 +169,7 @@ def _models_in(kind: Any) -> type[BaseModel] | None:
 
 
 def _adapters_own(kind: Any, section: Any, root: dict[str, Any]) -> Any:
-    """Of a broker, or of where a route reads, what its adapter reads; None where its type is not known."""
+    """The model of a section: of a broker, and of where a route reads, that of the broker's adapter; None where the broker's type is not known."""
     if kind not in (Broker, From):
         return kind
     broker = section if kind is Broker else _below(_below(root, "brokers"), _below(section, "broker"))

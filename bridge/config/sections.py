@@ -26,7 +26,7 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
 def _no_switch(value: object) -> object:
-    """Pydantic takes true for 1, and YAML `yes` and `on` for true."""
+    """Refuse what is a switch: pydantic takes true for 1, and YAML `yes` and `on` for true."""
     if isinstance(value, bool):
         raise ValueError(f"is the switch {str(value).lower()} in YAML, and must be a number")  # noqa: TRY004 - what pydantic reports
     return value
@@ -86,7 +86,7 @@ Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
 
 
 def _named(path: object) -> object:
-    """An empty one, as a variable that is set to nothing leaves it, would be the current directory."""
+    """Refuse an empty path, as a variable that is set to nothing leaves it: it would be the current directory."""
     if path == "":
         raise ValueError("is empty: name a directory, or leave the key out")
     if "\0" in str(path):
@@ -115,12 +115,15 @@ class Section(BaseModel):
 
 
 class Store(Section):
-    """Where messages wait. `memory`: how long an ended id can still be asked about, and a cancel waits for its schedule.
+    """Where messages wait.
 
-    `max_size`: the store behaves as on a disk of that size; None: as large as its disk lets it be.
+        memory     for how long an ended id can still be asked about, and a cancel waits for its schedule
+        max_size   the store behaves as on a disk of that size; None: as large as its disk lets it be
+        broker     with `level_queues`, the broker on which they wait
+        prefix     how the names of their queues begin
+        levels     the levels of which there is one queue each; this is the setting `levels` of Limits, said here
 
-    In `level_queues` they wait on `broker`, in queues whose names begin with `prefix`, one for each of `levels`, which are those of Limits, said here;
-    then `path` holds ledger rows that are in no file yet.
+    With level queues `path` holds ledger rows that are in no file yet.
     """
 
     kind: Literal["time_index", "level_queues"] = "time_index"
@@ -152,7 +155,7 @@ class Store(Section):
 
 
 class StoreLevels(BaseModel):
-    """What of the store `explain` needs, whatever is wrong with the rest of it."""
+    """What `explain` needs of the store's section, whatever is wrong with the rest of it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
     kind: Any = None

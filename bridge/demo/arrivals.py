@@ -1,4 +1,4 @@
-"""Who reads a destination of the demo: counts what arrives, and writes it down as `delaybridge observe` does."""
+"""Reads a destination of the demo: counts what arrives, and writes it down as `delaybridge observe` does."""
 
 from __future__ import annotations
 

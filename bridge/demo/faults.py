@@ -49,14 +49,14 @@ class Planted:
 
 @dataclass(slots=True)
 class Faults:
-    """Stands between a destination and who reads it. One thread."""
+    """Stands between a destination and its reader, and loses, doubles or delays a few messages. One thread."""
 
     planted: list[Planted] = field(default_factory=list)
     held: list[tuple[int, Received]] = field(default_factory=list)
     """What is delayed, and until when (epoch ms)."""
 
     def through(self, messages: Sequence[Received], now: int) -> list[Received]:
-        """What arrives now, of these messages and of those that were held."""
+        """Of these messages, and of those that were held, what arrives now."""
         arriving = [received for message in messages for received in self._meet(message, now)]
         arriving += [received for until, received in self.held if until <= now]
         self.held = [(until, received) for until, received in self.held if until > now]

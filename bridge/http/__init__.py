@@ -54,7 +54,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Number(IntegerConvertor):
-    """As starlette's own, less what Python refuses to read, digits by the thousand: a path with these is no path of ours."""
+    """A number in a path. As starlette's own, less what Python refuses to read, digits by the thousand."""
 
     regex = "[0-9]{1,100}"
 

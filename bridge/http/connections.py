@@ -1,4 +1,4 @@
-"""Closes connections on which no request comes, or no answer is read: of clients and checks that hang, and scanners.
+"""Closes connections on which no request comes, or no answer is read: clients and checks that hang, and scanners.
 
 The number of connections is limited, so these would keep the probes out.
 """
@@ -20,7 +20,7 @@ READ_SECONDS = 30
 
 
 class Connection(H11Protocol):
-    """Uvicorn's own, but with limits for clients that ask nothing, or do not read the answer."""
+    """Uvicorn's connection, with limits for clients that ask nothing, or do not read the answer."""
 
     _waiting: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
@@ -60,7 +60,7 @@ class Connection(H11Protocol):
         self._unread = self.loop.call_later(READ_SECONDS, self._look, self.transport.get_write_buffer_size())
 
     def _look(self, before: int) -> None:
-        """Whether anything was read since there were so many bytes to read."""
+        """Drop the connection if the client has read nothing since there were `before` bytes to read."""
         if self.transport.get_write_buffer_size() < before:
             self._look_again()
         else:

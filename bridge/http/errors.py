@@ -57,7 +57,7 @@ def problem(status: int, code: str, message: str, headers: Mapping[str, str] | N
 
 @contextmanager
 def asked_badly() -> Iterator[None]:
-    """Around what reads a request: its ValueErrors are the client's, and say what is wrong."""
+    """For what reads a request: a ValueError inside is the client's fault, and says what is wrong."""
     try:
         yield
     except ValueError as error:
