@@ -5,7 +5,7 @@ A broker with level queues may have two more abilities: to move messages in tran
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -22,10 +22,14 @@ EARLY = 50
 
 
 class Level(msgspec.Struct, frozen=True):
-    """One level queue: its name on the broker, and how long each message waits in it (ms; 0: not at all)."""
+    """One level queue: its name on the broker, and how long each message waits in it (ms; 0: not at all).
+
+    `holds`: beside the levels at which messages wait, bridges share a queue for dead letters and, where the broker can keep it, the log of ids.
+    """
 
     name: str
     wait: int
+    holds: Literal["waiting", "dead_letters", "ids"] = "waiting"
 
     @property
     def early(self) -> int:

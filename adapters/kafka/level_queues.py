@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 FOR_EVER = "-1"
 LARGEST = "100000000"  # bytes; a broker takes requests of 100 MiB (`socket.request.max.bytes`)
-DEAD_LETTERS, IDS = ".dead-letters", ".ids"
 _COMPACTED = {
     "cleanup.policy": "compact", "message.timestamp.type": "CreateTime", "delete.retention.ms": "86400000",
     "segment.ms": "3600000", "segment.bytes": "67108864", "min.cleanable.dirty.ratio": "0.1",
@@ -47,10 +46,10 @@ def group(level: str) -> str:
 
 def settings(level: Level, version: tuple[int, ...]) -> dict[str, str]:
     """What `apply` sets on a cluster of this version. Dead letters stay until somebody takes them away."""
-    if level.name.endswith(IDS):
+    if level.holds == "ids":
         return _COMPACTED
     kept = {"cleanup.policy": "delete", "retention.bytes": FOR_EVER, "message.timestamp.type": "CreateTime", "max.message.bytes": LARGEST}
-    if level.name.endswith(DEAD_LETTERS):
+    if level.holds == "dead_letters":
         return kept | {"retention.ms": FOR_EVER}
     old = {_OLD: str(RETENTION // 2)} if version >= _REFUSES_OLD else {}
     return kept | {"retention.ms": str(level.wait + RETENTION)} | old
@@ -82,9 +81,9 @@ class KafkaLevelQueues:
     def undo(self) -> list[Step]:
         """See levelled.LevelDeclaration. Stop the bridges first: a message that arrives between the last look and the end would be lost."""
         with opened(self._options) as cluster:
-            steps = [self._undone(cluster, level) for level in self._levels if not level.name.endswith(IDS)]
+            steps = [self._undone(cluster, level) for level in self._levels if level.holds != "ids"]
             for level in self._levels:
-                if level.name.endswith(IDS):
+                if level.holds == "ids":
                     steps.append(self._undone(cluster, level, needed=not all(step.done for step in steps)))
             return steps
 
@@ -96,7 +95,7 @@ class KafkaLevelQueues:
 
     def trim(self) -> None:
         """See levelled.Trimmable. Dead letters are there for whoever takes them away, and the log of ids is compacted."""
-        names = [name for name in self._names if not name.endswith((DEAD_LETTERS, IDS))]
+        names = [level.name for level in self._levels if level.holds == "waiting"]
         with opened(self._options) as cluster:
             there = cluster.topics(names, settings=False).values()
             for prefix in {group(topic.name) for topic in there}:
@@ -110,7 +109,7 @@ class KafkaLevelQueues:
         return [level.name for level in self._levels]
 
     def _partitions(self, level: Level) -> int:
-        return 1 if level.name.endswith(IDS) else self._options.level_partitions
+        return 1 if level.holds == "ids" else self._options.level_partitions
 
     def _undone(self, cluster: Cluster, level: Level, *, needed: bool | None = None) -> Step:
         """`needed` is said of the log of ids, in which nothing waits: it goes with the last level."""
@@ -150,9 +149,9 @@ class KafkaLevelQueues:
 
 
 def _contents(level: Level) -> str:
-    if level.name.endswith(IDS):
+    if level.holds == "ids":
         return "what became of ids"
-    return "dead letters" if level.name.endswith(DEAD_LETTERS) else f"what waits for {level.wait / 1000:g} s"
+    return "dead letters" if level.holds == "dead_letters" else f"what waits for {level.wait / 1000:g} s"
 
 
 def _differs(topic: Topic, wanted: Mapping[str, str]) -> dict[str, str]:

@@ -141,7 +141,7 @@ def queues(levels: Levels, prefix: str) -> list[Level]:
 
 def dead_letters(prefix: str) -> Level:
     """Where dead letters go that have no destination of their own."""
-    return Level(f"{prefix}.dead-letters", 0)
+    return Level(f"{prefix}.dead-letters", 0, "dead_letters")
 
 
 def places(adapter: Levelled, options: object, levels: Levels, prefix: str) -> Places:
@@ -152,7 +152,7 @@ def places(adapter: Levelled, options: object, levels: Levels, prefix: str) -> P
 
 def ids(prefix: str) -> Level:
     """The log of ids, where the broker can keep one."""
-    return Level(f"{prefix}.ids", 0)
+    return Level(f"{prefix}.ids", 0, "ids")
 
 
 def kept(config: Config) -> list[Level]:

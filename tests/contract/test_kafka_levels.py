@@ -310,7 +310,7 @@ def test_a_level_whose_topic_is_missing_says_how_to_make_it(url: str) -> None:
 
 def test_topics_are_planned_made_counted_and_taken_away(url: str) -> None:
     levels = Levels(url, 3_600_000, 0)
-    levels.levels.append(Level(levels.levels[0].name.rpartition(".")[0] + ".dead-letters", 0))
+    levels.levels.append(Level(levels.levels[0].name.rpartition(".")[0] + ".dead-letters", 0, "dead_letters"))
     names = [level.name for level in levels.levels]
     assert [(step.done, name in step.command) for step, name in zip(levels.queues.plan(), names, strict=True)] == [(False, True)] * 3
     levels.apply()

@@ -32,7 +32,7 @@ class Shared:
     def __init__(self, url: str) -> None:
         self.user = User(url, create=False, delivery_timeout=5, level_partitions=3)
         prefix = named("levels")
-        self.level = Level(f"{prefix}.ids", 0)
+        self.level = Level(f"{prefix}.ids", 0, "ids")
         self.queues: LevelDeclaration = adapter.level_queues(self.user.options(), [Level(f"{prefix}.0", 0), self.level])
         self._opened: list[Log] = []
 

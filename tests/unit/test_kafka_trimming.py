@@ -16,7 +16,7 @@ from delaybridge.adapters.kafka.cluster import Cluster, Topic
 from delaybridge.adapters.levelled import Level
 
 LEVEL = TopicPartition("lv.1s", 0)
-LEVELS = [Level(name, 1000) for name in ("lv.1s", "lv.ids", "lv.dead-letters")]
+LEVELS = [Level("lv.1s", 1000), Level("lv.ids", 0, "ids"), Level("lv.dead-letters", 0, "dead_letters")]
 
 
 class Admin:

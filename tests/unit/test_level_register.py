@@ -68,7 +68,7 @@ class Bridge:
 @pytest.fixture
 def shared() -> Callable[[], Log]:
     name = secrets.token_hex(4)
-    return lambda: adapter.level_log(Memory(name=name), Level("levels.ids", 0))
+    return lambda: adapter.level_log(Memory(name=name), Level("levels.ids", 0, "ids"))
 
 
 @pytest.fixture
