@@ -7,13 +7,13 @@ belongs to, because the transactional id has expired or may not be described, it
 
 from __future__ import annotations
 
-import shlex
 import time
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..base import Finding
+from . import commands
 from .cluster import COMMITTED, OFFSETS, opened
 from .identities import SECOND
 from .interception import KafkaInterception
@@ -64,7 +64,7 @@ def findings(options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str
         Finding(False, f"a route leads to topic `{name}`, which is not there", "create it, or correct the route")
         for name in sorted(set(addresses) - there)
     ]
-    return missing + list(_told(seen._replace(hanging=found), bridges, ",".join(options.bootstrap_servers)))
+    return missing + list(_told(seen._replace(hanging=found), bridges, options))
 
 
 def look(cluster: Cluster, topics: AbstractSet[str]) -> Look:
@@ -94,9 +94,9 @@ def _bridge(one: Hanging, bridges: str | None) -> str:
     return one.owner.transactional_id.removeprefix(bridges).partition(":")[0]  # see exchange.py
 
 
-def _told(seen: Look, bridges: str | None, servers: str) -> Iterator[Finding]:
+def _told(seen: Look, bridges: str | None, options: Kafka) -> Iterator[Finding]:
     for _, some in groupby(sorted(seen.hanging, key=attrgetter("producer", "open")), key=attrgetter("producer")):
-        yield _standstill(list(some), bridges, servers)
+        yield _standstill(list(some), bridges, options)
     if seen.leaderless:
         yield Finding(
             False, f"{_names(seen.leaderless)}: without a leader, nobody reads or writes there", "see that the brokers run that have it"
@@ -109,25 +109,19 @@ def _told(seen: Look, bridges: str | None, servers: str) -> Iterator[Finding]:
         yield Finding(True, f"no transaction hangs in the {len(told)} topic{'' if len(told) == 1 else 's'} that were looked at")
 
 
-def _standstill(some: Sequence[Hanging], bridges: str | None, servers: str) -> Finding:
+def _standstill(some: Sequence[Hanging], bridges: str | None, options: Kafka) -> Finding:
     first = some[0]
     committed = first.owner is not None and first.owner.state in COMMITTED
     whose = f"`{first.owner.transactional_id}`" if first.owner else f"producer {first.open.producer_id}, of which no more is known"
     where = _names({each.open.partition for each in some})
     what = f"readers of what is committed get no further in {where}: nobody ends the transaction of {whose} there"
-    commands = " && ".join(_command(each.open, servers) for each in some)
-    drops = f"this drops what it wrote there{', though its last transaction was committed' if committed else ''}: {commands}"
+    abort = " && ".join(commands.abort(options, each.open.partition, each.open.start) for each in some)
+    drops = f"this drops what it wrote there{', though its last transaction was committed' if committed else ''}: {abort}"
     bridge = _bridge(first, bridges)
     if not bridge or SECOND in whose:  # a bridge that comes back uses its own id
         return Finding(False, what, drops)
     again = f"start the bridge `{bridge}` again, which ends it as it ended elsewhere, at a destination when it delivers there next"
     return Finding(False, what, f"{again}; or, where no bridge of that name will come, {drops}")
-
-
-def _command(one: Open, servers: str) -> str:
-    topic, partition = one.partition
-    where = ["--topic", topic, "--partition", str(partition), "--start-offset", str(one.start)]
-    return shlex.join(["kafka-transactions.sh", "--bootstrap-server", servers, "abort", *where])
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -7,11 +7,10 @@ partitions as `<topic>`, because the producer's partitioner chose among so many.
 from __future__ import annotations
 
 import contextlib
-import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..base import Finding, Step
-from . import probe
+from . import commands, probe
 from .cluster import Topic, opened
 from .options import destination
 
@@ -91,7 +90,7 @@ class KafkaInterception:
         topic = topics.get(one.name)
         if topic is None:
             return Step(what, "", True)
-        command = self._command("--delete", one.name)
+        command = commands.delete(self._options, one.name)
         settings = _settings(topics, one)
         if topic.own not in (settings, settings | _CLOSED):
             return Step(f"{what}; `apply` did not make it as it is, so it is not deleted", command, False)
@@ -154,19 +153,10 @@ class KafkaInterception:
 
     def _step(self, topics: Mapping[str, Topic], one: Ingress) -> Step:
         partitions, replicas = _shape(topics, one)
-        shape = ["--partitions", str(partitions), "--replication-factor", str(replicas)] if partitions > 0 else []
-        settings = [f"--config={key}={value}" for key, value in _settings(topics, one).items()]
-        command = self._command("--create", one.name, *shape, *settings)
+        command = commands.create(self._options, one.name, partitions, replicas, _settings(topics, one))
         done = one.name in topics and not _is_closed(topics[one.name])
         what = f"topic `{one.name}` takes in delayed messages{_beside(one, partitions)}"
         return Step(what, "" if _of_unknown_shape(topics, one) else command, done)
-
-    def _command(self, verb: str, topic: str, *more: str) -> str:
-        return shlex.join(["kafka-topics.sh", "--bootstrap-server", self._servers, verb, "--topic", topic, *more])
-
-    @property
-    def _servers(self) -> str:
-        return ",".join(self._options.bootstrap_servers)
 
     # --- check ---
 
@@ -188,7 +178,7 @@ class KafkaInterception:
             both = f"topic `{topic.name}` has {topic.partitions} partitions and `{one.destination}` {destination.partitions}"
             text = f"{both}: delayed messages change their partition"
             fewer, more = sorted((topic, destination), key=lambda each: each.partitions)
-            yield Finding(False, text, self._command("--alter", fewer.name, "--partitions", str(more.partitions)))
+            yield Finding(False, text, commands.add_partitions(self._options, fewer.name, more.partitions))
 
     def _check_settings(self, topic: Topic) -> Iterator[Finding]:
         """Whatever lets Kafka drop a record that no bridge has taken, or refuse it; or lets one be delivered too early."""
@@ -200,8 +190,7 @@ class KafkaInterception:
             yield Finding(False, f"the settings of topic `{topic.name}` may not be read", "allow the bridge's user DESCRIBE_CONFIGS on it")
             return
         for key, text in _unsafe(topic):
-            alter = f"kafka-configs.sh --bootstrap-server {self._servers} --alter --entity-type topics --entity-name {topic.name}"
-            yield Finding(False, text, f"{alter} --add-config {key}={SETTINGS[key]}")
+            yield Finding(False, text, commands.alter_settings(self._options, topic.name, {key: SETTINGS[key]}))
 
     def _check_strays(self, cluster: Cluster, names: Iterable[str], read: Sequence[Ingress]) -> Iterator[Finding]:
         """A cluster that creates topics by itself makes one for any delayed message whose topic has no ingress."""

@@ -13,10 +13,10 @@ Beside them stands the log of ids (level_log.py): compacted, in one partition, a
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from ..base import AdapterError, Step
+from . import commands
 from .cluster import opened
 from .interception import RETENTION
 
@@ -117,10 +117,10 @@ class KafkaLevelQueues:
         if topic is None:
             return Step(what, "", True)
         if needed:
-            return Step(f"{what}; levels are left that need it", self._command("--delete", level.name), False)
+            return Step(f"{what}; levels are left that need it", commands.delete(self._options, level.name), False)
         waiting = cluster.waiting(group(level.name), topic) if needed is None else 0
         if waiting:
-            return Step(f"{what}; {waiting} records wait in it", self._command("--delete", level.name), False)
+            return Step(f"{what}; {waiting} records wait in it", commands.delete(self._options, level.name), False)
         cluster.delete(level.name)
         return Step(what, "", True)
 
@@ -131,21 +131,11 @@ class KafkaLevelQueues:
     def _step(self, level: Level, topic: Topic | None, wanted: Mapping[str, str]) -> Step:
         what = f"topic `{level.name}` holds {_contents(level)}"
         if topic is None:
-            configs = [f"--config={key}={value}" for key, value in wanted.items()]
-            return Step(what, self._command("--create", level.name, "--partitions", str(self._partitions(level)), *configs), False)
+            return Step(what, commands.create(self._options, level.name, self._partitions(level), -1, wanted), False)
         problems = _differs(topic, wanted)
         if not problems:
             return Step(what, "", True)
-        alter = ["kafka-configs.sh", "--bootstrap-server", self._servers, "--alter", "--entity-type", "topics", "--entity-name", level.name]
-        change = ",".join(f"{key}={value}" for key, value in problems.items())
-        return Step(f"{what}; it differs in {', '.join(problems)}", shlex.join([*alter, "--add-config", change]), False)
-
-    @property
-    def _servers(self) -> str:
-        return ",".join(self._options.bootstrap_servers)
-
-    def _command(self, verb: str, topic: str, *more: str) -> str:
-        return shlex.join(["kafka-topics.sh", "--bootstrap-server", self._servers, verb, "--topic", topic, *more])
+        return Step(f"{what}; it differs in {', '.join(problems)}", commands.alter_settings(self._options, level.name, problems), False)
 
 
 def _contents(level: Level) -> str:
