@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from ..core.message import Message
     from .base import Step
+    from .id_log import Line
     from .levelled import Level
-    from .log import Line
 
 
 class Memory(BaseModel):
@@ -230,8 +230,8 @@ class MemoryLevels:
         return [len(self._broker.queue(level.name)) for level in self._levels]
 
 
-class MemoryLog:
-    """Keeps every line. See log.Log."""
+class MemoryIdLog:
+    """Keeps every line. See id_log.IdLog."""
 
     def __init__(self, broker: MemoryBroker, name: str) -> None:
         self._broker = broker
@@ -239,26 +239,26 @@ class MemoryLog:
         self._place = 0
 
     def connect(self, place: int) -> int:
-        """See log.Log."""
+        """See id_log.IdLog."""
         self._place = place if place <= self.end() else 0
         return self._place
 
     def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
-        """See log.Log."""
+        """See id_log.IdLog."""
         lines = list(enumerate(self._broker.lines(self._name, self._place, timeout), self._place))
         self._place += len(lines)
         return self._place, lines
 
     def end(self) -> int:
-        """See log.Log."""
+        """See id_log.IdLog."""
         return len(self._broker.lines(self._name, 0))
 
     def append(self, lines: Sequence[Line]) -> list[int]:
-        """See log.Log."""
+        """See id_log.IdLog."""
         return self._broker.append(self._name, lines)
 
     def close(self) -> None:
-        """See log.Log."""
+        """See id_log.IdLog."""
 
 
 class MemoryAdapter:
@@ -299,9 +299,9 @@ class MemoryAdapter:
         """See levelled.Levelled."""
         return MemoryLevels(broker(options.name), levels)
 
-    def level_log(self, options: Memory, level: Level) -> MemoryLog:
-        """See log.Logging."""
-        return MemoryLog(broker(options.name), level.name)
+    def id_log(self, options: Memory, level: Level) -> MemoryIdLog:
+        """See id_log.IdLogging."""
+        return MemoryIdLog(broker(options.name), level.name)
 
 
 adapter = MemoryAdapter()

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ..adapters.base import AdapterError, NotConnected, Rejected
+from ..adapters.id_log import IdLogging
 from ..adapters.levelled import Trimmable
-from ..adapters.log import Logging
 from ..core.levels import Levels
 from ..core.reasons import Reason
 from ..core.schedule import Schedule
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..adapters.base import Batch, Sink, Source
+    from ..adapters.id_log import IdLog, Line
     from ..adapters.levelled import Level, Levelled
-    from ..adapters.log import Line, Log
     from ..core.time_index import TimeIndex
     from .clock import Clock
     from .config import Config
@@ -98,7 +98,7 @@ class Place(NamedTuple):
     sink: Sink
     queues: list[Level]
     places: Places
-    log: Log | None
+    log: IdLog | None
 
     def outlet(self) -> Outlet:
         """Connects when it is entered."""
@@ -148,7 +148,7 @@ def place(config: Config, broker: str, prefix: str) -> Place:
     """Raises plugins.UnusableAdapter where this broker cannot hold level queues."""
     adapter, options = levelled(config, broker)
     levels = Levels(config.limits.levels)
-    log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
+    log = adapter.id_log(options, ids(prefix)) if isinstance(adapter, IdLogging) else None
     return Place(broker, adapter, options, adapter.sink(options), queues(levels, prefix), places(adapter, options, levels, prefix), log)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..base import Traits
 from ..probes import NAME
 from .exchange import KafkaExchange
-from .level_log import KafkaLog
+from .id_log import KafkaIdLog
 from .level_source import Hub, LevelSource
 from .options import Endpoint, Kafka, destination
 from .sink import KafkaSink, check_topic
@@ -88,9 +88,9 @@ class KafkaAdapter:
         """See exchange.Exchanging."""
         return KafkaExchange(options, levels, bridge)
 
-    def level_log(self, options: Kafka, level: Level) -> KafkaLog:
-        """See log.Logging."""
-        return KafkaLog(options, level.name)
+    def id_log(self, options: Kafka, level: Level) -> KafkaIdLog:
+        """See id_log.IdLogging."""
+        return KafkaIdLog(options, level.name)
 
     def level_queues(self, options: Kafka, levels: Sequence[Level]) -> LevelDeclaration:
         """See levelled.Levelled."""

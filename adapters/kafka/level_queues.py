@@ -8,7 +8,7 @@ delete that as old.
 What is finished is deleted by the bridges, where they may. Else it would fill disks for these two weeks. And it would come again: only the group's offsets say
 that it is finished, and Kafka forgets them when a group has been without members for `offsets.retention.minutes`, 7 days by default.
 
-Beside them stands the log of ids (level_log.py): compacted, in one partition, and in small segments, because only closed ones are compacted.
+Beside them stands the log of ids (id_log.py): compacted, in one partition, and in small segments, because only closed ones are compacted.
 """
 
 from __future__ import annotations

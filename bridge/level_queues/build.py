@@ -9,8 +9,8 @@ import structlog
 
 from ...adapters.base import AdapterError, NotConnected
 from ...adapters.exchange import Exchanging
+from ...adapters.id_log import IdLogging
 from ...adapters.levelled import Foreseeing, Level, Levelled
-from ...adapters.log import Logging
 from ...core.durations import duration
 from ...core.levels import Levels
 from .. import plugins
@@ -194,7 +194,7 @@ def assembled(
     exchange = adapter.level_exchange(options, all_queues, config.bridge) if isinstance(adapter, Exchanging) else None
     inner, outer = (exchange.mover(), exchange.mover()) if exchange else (None, None)
     mover = MovePublisher(name, inner, metrics, failed, declaration.make, anew) if inner else None
-    id_log = adapter.level_log(options, ids(prefix)) if isinstance(adapter, Logging) else None
+    id_log = adapter.id_log(options, ids(prefix)) if isinstance(adapter, IdLogging) else None
     if id_log is None:
         log.info(
             "level_queues_without_ids", broker=name, meaning="x-delay-cancel is refused, and an x-delay-id sent again replaces nothing"
@@ -257,5 +257,5 @@ class Declaration:
 def prepared(config: Config) -> LevelDeclaration:
     """The level queues as `plan` and `apply` see them. Raises plugins.UnusableAdapter."""
     adapter, options = levelled(config, str(config.store.broker))
-    logs = [ids(config.store.prefix)] if isinstance(adapter, Logging) else []
+    logs = [ids(config.store.prefix)] if isinstance(adapter, IdLogging) else []
     return adapter.level_queues(options, [*kept(config), *logs])

@@ -18,7 +18,7 @@ from .register import Cancelling, Claiming, Register
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...adapters.log import Log
+    from ...adapters.id_log import IdLog
     from ...core.ledger import Event
     from ...core.store import Answer, Change, Due, Record
     from ..clock import Clock
@@ -39,7 +39,7 @@ class Ends(Protocol):
 class Claims:
     """Any thread. `memory` is for how long a cancel waits for its message (ms); `wake` tells a lane that something is due again."""
 
-    def __init__(self, log: Log | None, waiting: Waiting, end: Ends, wake: Callable[[str, int], None], clock: Clock, memory: int) -> None:
+    def __init__(self, log: IdLog | None, waiting: Waiting, end: Ends, wake: Callable[[str, int], None], clock: Clock, memory: int) -> None:
         self.register = None if log is None else Register(log, clock, self._decided, self.release, memory)
         self._waiting = waiting
         self._end = end

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import msgspec
 
-from ...adapters.log import Line
+from ...adapters.id_log import Line
 from .endings import DECIDED, Ended, Endings
 
 if TYPE_CHECKING:

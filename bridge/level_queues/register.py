@@ -29,7 +29,7 @@ from .ids import ENDED, MARK, Claim, Ids, Word, cancelling, claiming, fate_of, g
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...adapters.log import Line, Log
+    from ...adapters.id_log import IdLog, Line
     from ...core.ledger import Event
     from ..clock import Clock
     from .ids import Fate
@@ -84,7 +84,7 @@ class Register:
     `decided` and `seen` must not block.
     """
 
-    def __init__(self, shared: Log, clock: Clock, decided: Callable[[set[str]], None], seen: Callable[[], None], memory: int) -> None:
+    def __init__(self, shared: IdLog, clock: Clock, decided: Callable[[set[str]], None], seen: Callable[[], None], memory: int) -> None:
         self._log = shared
         self._clock = clock
         self._decided = decided
@@ -304,7 +304,7 @@ class Register:
         return places
 
 
-def claims(shared: Log, known: Ids, entries: Sequence[Claiming], now: int) -> list[Claim]:
+def claims(shared: IdLog, known: Ids, entries: Sequence[Claiming], now: int) -> list[Claim]:
     """Claims of messages that move here from another store, by their marks. ENDED for messages that have ended here, or gone on. Raises AdapterError.
 
     A message that is `known` was moved before, by a move that was interrupted: it claims again at its first place, and of its copies only this one counts.
@@ -326,7 +326,7 @@ def _first(word: Word | None) -> int:
     return -1 if word is None else word.place
 
 
-def read_all(shared: Log) -> Ids:
+def read_all(shared: IdLog) -> Ids:
     """What the log says, while nobody writes to it. Raises NotConnected."""
     ids = Ids()
     ids.read = shared.connect(0)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Container, Iterator, Sequence
 
-    from ...adapters.log import Log
+    from ...adapters.id_log import IdLog
     from ...core.ledger import Event
     from ...core.message import Message
     from ...core.store import Came, Change, Due, Held, Settled
@@ -82,7 +82,7 @@ class LevelQueues(Unindexed):
         down: Callable[[], Downtimes] = Downtimes,
         exact: Container[str] = (),
         pending: Callable[[int], int] = int,
-        log: Log | None = None,
+        log: IdLog | None = None,
         memory: int = MEMORY_MS,
     ) -> None:
         super().__init__(places.shelf)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from delaybridge.adapters.base import Outcome
-    from delaybridge.adapters.log import Log
+    from delaybridge.adapters.id_log import IdLog
     from delaybridge.bridge.level_queues.publisher import Item
     from delaybridge.core.store import Came, Change, Due, Settled
 
@@ -58,7 +58,7 @@ class Immediate:
 class Stepped(LevelQueues):
     """Level queues of a memory broker that bears the path's name, so that they survive a restart of the store."""
 
-    def __init__(self, path: Path, lanes: tuple[str, ...] = ("rabbit", "kafka"), log: Log | None = None) -> None:
+    def __init__(self, path: Path, lanes: tuple[str, ...] = ("rabbit", "kafka"), log: IdLog | None = None) -> None:
         options, all_queues = Memory(name=str(path)), queues(TABLE, "levels")
         journal = TimeIndex(path, bridge="test", min_free_disk=0, reserve_bytes=0)
         self.now = 0

@@ -32,7 +32,7 @@ class Claiming(Stepped):
     """With a thread that reads the log; `events` are the ledger's."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, log=adapter.level_log(Memory(name=str(path)), Level("levels.ids", 0, "ids")))
+        super().__init__(path, log=adapter.id_log(Memory(name=str(path)), Level("levels.ids", 0, "ids")))
         assert self.claims.register is not None
         self.register = self.claims.register
         self.died: list[BaseException] = []

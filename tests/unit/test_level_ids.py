@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaybridge.adapters.log import Line
+from delaybridge.adapters.id_log import Line
 from delaybridge.bridge.level_queues.endings import REMEMBERED
 from delaybridge.bridge.level_queues.ids import Claim, Ids, cancelling, claiming, going_on, readable, withdrawn
 

@@ -25,7 +25,7 @@ from delaybridge.core.uptime import uptime
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from delaybridge.adapters.log import Line, Log
+    from delaybridge.adapters.id_log import IdLog, Line
 
 T0 = 1_763_700_000_000
 HOUR = 3_600_000
@@ -36,7 +36,7 @@ OVER = ("over", T0)
 class Bridge:
     """A register with its thread, at T0 for ever."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: IdLog) -> None:
         self.decided: set[str] = set()
         self.died: list[BaseException] = []
         self.register = Register(log, lambda: T0, self.decided.update, lambda: None, 24 * HOUR)
@@ -66,13 +66,13 @@ class Bridge:
 
 
 @pytest.fixture
-def shared() -> Callable[[], Log]:
+def shared() -> Callable[[], IdLog]:
     name = secrets.token_hex(4)
-    return lambda: adapter.level_log(Memory(name=name), Level("levels.ids", 0, "ids"))
+    return lambda: adapter.id_log(Memory(name=name), Level("levels.ids", 0, "ids"))
 
 
 @pytest.fixture
-def bridges(shared: Callable[[], Log]) -> Iterator[tuple[Bridge, Bridge]]:
+def bridges(shared: Callable[[], IdLog]) -> Iterator[tuple[Bridge, Bridge]]:
     one, other = Bridge(shared()).start(), Bridge(shared()).start()
     yield one, other
     one.stop()
@@ -184,7 +184,7 @@ def test_what_has_ended_and_is_given_again_after_its_id_was_used_again_has_ended
 
 
 def test_of_two_cancellations_of_one_millisecond_the_first_is_done_and_the_message_is_cancelled(
-    bridges: tuple[Bridge, Bridge], shared: Callable[[], Log]
+    bridges: tuple[Bridge, Bridge], shared: Callable[[], IdLog]
 ) -> None:
     one, other = bridges
     cancel = Cancelling("a", T0 + HOUR)
@@ -260,7 +260,7 @@ def test_after_an_ending_nothing_is_left_and_a_cancel_is_told_of_it(bridges: tup
     wait_until(lambda: one.register.size + other.register.size == 0, "both to have forgotten")
 
 
-def test_a_bridge_that_is_started_again_knows_all_of_it(shared: Callable[[], Log], bridges: tuple[Bridge, Bridge]) -> None:
+def test_a_bridge_that_is_started_again_knows_all_of_it(shared: Callable[[], IdLog], bridges: tuple[Bridge, Bridge]) -> None:
     one, _ = bridges
     cancelled, free = one.claim("a"), one.claim("b")
     one.cancel("a")
@@ -271,7 +271,7 @@ def test_a_bridge_that_is_started_again_knows_all_of_it(shared: Callable[[], Log
     late.stop()
 
 
-def test_nothing_is_certain_for_a_bridge_that_has_not_looked_lately(shared: Callable[[], Log], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_certain_for_a_bridge_that_has_not_looked_lately(shared: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
     bridge = Bridge(shared()).start()
     claim = bridge.claim()
     bridge.knows(claim)
@@ -281,7 +281,7 @@ def test_nothing_is_certain_for_a_bridge_that_has_not_looked_lately(shared: Call
     assert not bridge.register.certain(claim, NEVER)
 
 
-def test_after_a_machine_was_suspended_for_long_the_log_is_read_anew(shared: Callable[[], Log], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_machine_was_suspended_for_long_the_log_is_read_anew(shared: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka may have dropped the line that says how something ended."""
     bridge = Bridge(shared()).start()
     bridge.knows(bridge.claim())
@@ -314,7 +314,7 @@ def test_an_ending_of_long_ago_does_not_keep_a_cancel_from_waiting(bridges: tupl
     assert other.register.fate("a", second) == ("cancelled", T0)
 
 
-def test_a_bridge_that_does_not_read_answers_no_cancel(shared: Callable[[], Log], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bridge_that_does_not_read_answers_no_cancel(shared: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.05)
     bridge = Bridge(shared())
     with pytest.raises(NotConnected, match="has not read the log of ids"):
@@ -324,7 +324,7 @@ def test_a_bridge_that_does_not_read_answers_no_cancel(shared: Callable[[], Log]
 class Refusing:
     """A log that takes nothing the first few times."""
 
-    def __init__(self, log: Log, times: int) -> None:
+    def __init__(self, log: IdLog, times: int) -> None:
         self._log, self.left = log, times
         self.connect, self.read, self.end, self.close = log.connect, log.read, log.end, log.close
 
@@ -335,7 +335,7 @@ class Refusing:
         return self._log.append(lines)
 
 
-def test_endings_that_cannot_be_written_are_written_later(shared: Callable[[], Log]) -> None:
+def test_endings_that_cannot_be_written_are_written_later(shared: Callable[[], IdLog]) -> None:
     refusing = Refusing(shared(), 0)
     bridge = Bridge(refusing).start()
     claim = bridge.claim()

@@ -20,7 +20,7 @@ class Line(msgspec.Struct, frozen=True):
     note: bytes = b""
 
 
-class Log(Protocol):
+class IdLog(Protocol):
     """Lines in one order that all bridges share. The broker keeps at least the last line of each key. Every bridge appends, and reads from the beginning.
 
     One thread connects, reads, asks for the end and closes; any thread appends.
@@ -54,9 +54,9 @@ class Log(Protocol):
 
 
 @runtime_checkable
-class Logging(Protocol):
+class IdLogging(Protocol):
     """Optional ability of a Levelled adapter: a log beside the level queues, in which bridges tell each other what became of an id."""
 
-    def level_log(self, options: Any, level: Level) -> Log:
+    def id_log(self, options: Any, level: Level) -> IdLog:
         """The log of that name, which `level_queues` declares as it does levels; not connected yet."""
         ...

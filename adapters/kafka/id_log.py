@@ -12,7 +12,7 @@ from kafka import KafkaProducer, TopicPartition, errors
 
 from ...core import fields
 from ..base import NotConnected
-from ..log import Line
+from ..id_log import Line
 from .consumer import bootstrapped, consuming
 from .fetched import Suspects
 from .link import Caught, Pulse, not_connected, translated
@@ -29,8 +29,8 @@ _WAIT = 50  # ms; a broker answers the question for the end after the fetch befo
 _NOTE = b"note"
 
 
-class KafkaLog:
-    """See log.Log."""
+class KafkaIdLog:
+    """See id_log.IdLog."""
 
     def __init__(self, options: Kafka, topic: str) -> None:
         self._options = options
@@ -42,7 +42,7 @@ class KafkaLog:
         self._writer: _Writer | None = None
 
     def connect(self, place: int) -> int:
-        """See log.Log."""
+        """See id_log.IdLog."""
         self._disconnect()
         caught = Caught(renewed=self._options.renewed)
         with caught.opening():
@@ -52,12 +52,12 @@ class KafkaLog:
         return found
 
     def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
-        """See log.Log."""
+        """See id_log.IdLog."""
         with translated():
             return self._reading().read(timeout)
 
     def end(self) -> int:
-        """See log.Log."""
+        """See id_log.IdLog."""
         with translated():
             return self._reading().end()
 
@@ -67,7 +67,7 @@ class KafkaLog:
         return self._reader
 
     def append(self, lines: Sequence[Line]) -> list[int]:
-        """See log.Log. After a failure a new writer is made for the next lines, and what the old one had under way is not waited for."""
+        """See id_log.IdLog. After a failure a new writer is made for the next lines, and what the old one had under way is not waited for."""
         with self._lock:
             writer = self._writer = self._writer or _Writer(self._options, self._partition)
         try:
@@ -85,7 +85,7 @@ class KafkaLog:
             reader.close()
 
     def close(self) -> None:
-        """See log.Log."""
+        """See id_log.IdLog."""
         self._disconnect()
         with self._lock:
             writer, self._writer = self._writer, None
@@ -117,7 +117,7 @@ class _Reader:
         return int(self._consumer.end_offsets([self._partition], timeout_ms=self._timeout)[self._partition])
 
     def read(self, timeout: float) -> tuple[int, list[tuple[int, Line]]]:
-        """See log.Log."""
+        """See id_log.IdLog."""
         fetched = self._consumer.poll(timeout_ms=int(timeout * 1000))
         self._pulse.check()
         self._topics.check()
@@ -145,7 +145,7 @@ class _Writer:
             )  # fmt: skip
 
     def append(self, lines: Sequence[Line]) -> list[int]:
-        """See log.Log. Raises whatever kafka-python does."""
+        """See id_log.IdLog. Raises whatever kafka-python does."""
         topic, number = self._partition
         sent = [self._producer.send(topic, line.value, line.key, _headers(line), number) for line in lines]
         return [int(each.get(self._timeout + 1).offset) for each in sent]

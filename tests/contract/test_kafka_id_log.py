@@ -13,17 +13,17 @@ from kafka import KafkaConsumer, errors
 
 from contract.kafka_user import User, named
 from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.id_log import Line
 from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.levelled import Level
-from delaybridge.adapters.log import Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brokers.kafka import Broker
 
+    from delaybridge.adapters.id_log import IdLog
     from delaybridge.adapters.levelled import LevelDeclaration
-    from delaybridge.adapters.log import Log
 
 
 class Shared:
@@ -34,10 +34,10 @@ class Shared:
         prefix = named("levels")
         self.level = Level(f"{prefix}.ids", 0, "ids")
         self.queues: LevelDeclaration = adapter.level_queues(self.user.options(), [Level(f"{prefix}.0", 0), self.level])
-        self._opened: list[Log] = []
+        self._opened: list[IdLog] = []
 
-    def log(self, **options: float) -> Log:
-        log = adapter.level_log(self.user.options(**options), self.level)
+    def log(self, **options: float) -> IdLog:
+        log = adapter.id_log(self.user.options(**options), self.level)
         self._opened.append(log)
         return log
 
@@ -58,7 +58,7 @@ def line(key: str, value: str | None = "", note: str = "") -> Line:
     return Line(key.encode(), None if value is None else value.encode(), note.encode())
 
 
-def lines(log: Log, place: int, until: int) -> list[tuple[int, Line]]:
+def lines(log: IdLog, place: int, until: int) -> list[tuple[int, Line]]:
     """All from a place to another."""
     found: list[tuple[int, Line]] = []
     assert log.connect(place) == place
@@ -178,7 +178,7 @@ def test_without_its_topic_there_is_no_log(kafka: Broker) -> None:
     with pytest.raises(NotConnected, match="run `delaybridge apply`"):
         shared.log().connect(0)
     with pytest.raises(NotConnected):
-        adapter.level_log(shared.user.options(connection_timeout=1), shared.level).append([line("a")])
+        adapter.id_log(shared.user.options(connection_timeout=1), shared.level).append([line("a")])
 
 
 def test_the_topic_is_planned_made_and_goes_with_the_last_level(shared: Shared, kafka: Broker) -> None:
