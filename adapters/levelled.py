@@ -1,6 +1,6 @@
 """Optional ability of a broker: to keep waiting messages in level queues, one queue for each delay level.
 
-A broker with level queues may have two more abilities: to move messages in transactions (`exchange`), and to keep a log of ids (`id_log`).
+A broker with level queues may have two more abilities: to move messages in transactions (`moves`), and to keep a log of ids (`id_log`).
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from ..base import Traits
 from ..probes import NAME
-from .exchange import KafkaExchange
 from .id_log import KafkaIdLog
 from .level_source import Hub, LevelSource
 from .options import Endpoint, Kafka, destination
 from .sink import KafkaSink, check_topic
 from .source import KafkaSource, Subscription, Tap
+from .transactional_levels import KafkaTransactionalLevels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,9 +84,9 @@ class KafkaAdapter:
         """See levelled.Levelled. Of a level at which nothing waits, everything may leave."""
         return [self.level_source(options, replace(level, wait=0))]
 
-    def level_exchange(self, options: Kafka, levels: Sequence[Level], bridge: str = "") -> KafkaExchange:
-        """See exchange.Exchanging."""
-        return KafkaExchange(options, levels, bridge)
+    def transactional_levels(self, options: Kafka, levels: Sequence[Level], bridge: str = "") -> KafkaTransactionalLevels:
+        """See moves.Transactional."""
+        return KafkaTransactionalLevels(options, levels, bridge)
 
     def id_log(self, options: Kafka, level: Level) -> KafkaIdLog:
         """See id_log.IdLogging."""

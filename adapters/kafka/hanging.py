@@ -91,7 +91,7 @@ def _bridge(one: Hanging, bridges: str | None) -> str:
     """The name of the bridge whose it is, empty where it is no bridge's of these levels."""
     if bridges is None or one.owner is None or not one.owner.transactional_id.startswith(bridges):
         return ""
-    return one.owner.transactional_id.removeprefix(bridges).partition(":")[0]  # see exchange.py
+    return one.owner.transactional_id.removeprefix(bridges).partition(":")[0]  # see transactional_levels.py
 
 
 def _told(seen: Look, bridges: str | None, options: Kafka) -> Iterator[Finding]:

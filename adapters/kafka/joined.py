@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from ..base import AdapterError, BackOff, Batch, NotConnected, Rejected
-from ..exchange import Gone, Move
+from ..moves import Gone, Move
 from .cluster import opened
 from .source import KafkaSource
 
@@ -35,7 +35,7 @@ _LOOK = 1.0  # s, after which the producer is asked whether it still works
 
 
 class JoinedSource(KafkaSource):
-    """See exchange.Joined. `opened_producer` makes the producer, and raises NotConnected; `markers` are those of its transactions. One thread drives it.
+    """See moves.Joined. `opened_producer` makes the producer, and raises NotConnected; `markers` are those of its transactions. One thread drives it.
 
     Nothing is committed but in transactions: a plain commit that is late would undo what one of them has committed.
     """
@@ -72,7 +72,7 @@ class JoinedSource(KafkaSource):
         self._transactor = transactor
 
     def receive(self, limit: int, timeout: float) -> Batch | None:
-        """See exchange.Joined."""
+        """See moves.Joined."""
         self._settle()
         return super().receive(limit, timeout)
 
@@ -82,7 +82,7 @@ class JoinedSource(KafkaSource):
             return
         ends, entered = self._doubtful
         with opened(self.options) as cluster:
-            committed = cluster.positions(self.group, ends.keys(), stable=True)  # as the exchange's are
+            committed = cluster.positions(self.group, ends.keys(), stable=True)  # as those of the levels are
         if all(partition in committed and committed[partition].offset >= end for partition, end in ends.items()):
             entered()
         self._doubtful = None
@@ -101,7 +101,7 @@ class JoinedSource(KafkaSource):
             poller.progress.ack(given)
 
     def publish(self, messages: Sequence[tuple[str, Message]], entered: Callable[[], None]) -> None:
-        """See exchange.Joined."""
+        """See moves.Joined."""
         given, poller = self._given, self._poller
         if given is None or poller is None:
             raise NotConnected("the source is closed")

@@ -18,7 +18,7 @@ from kafka.structs import ConsumerGroupMetadata
 
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Outgoing, Rejected
-from ..exchange import Gone
+from ..moves import Gone
 from .implicit import OLDEST as IMPLICIT_SINCE
 from .implicit import Implicit, renewed
 from .markers import AGAIN, ENDING, UNWRITABLE
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kafka import TopicPartition
 
     from ..base import Confirm, Outcome
-    from ..exchange import Move
+    from ..moves import Move
     from .batches import Prepared
     from .markers import Markers
     from .readers import Readers, Session

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from ...adapters.base import AdapterError, NotConnected
-from ...adapters.exchange import Exchanging
 from ...adapters.id_log import IdLogging
 from ...adapters.levelled import Foreseeing, Level, Levelled
+from ...adapters.moves import Transactional
 from ...core.durations import duration
 from ...core.levels import Levels
 from .. import plugins
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...adapters.base import Sink, Source
-    from ...adapters.exchange import Exchange
     from ...adapters.levelled import LevelDeclaration
+    from ...adapters.moves import TransactionalLevels
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config
@@ -60,11 +60,11 @@ class Assembled(NamedTuple):
     sinks: Mapping[str, Sink]
     """For the lanes that deliver in another way than through their adapter's sink."""
 
-    exchange: Exchange | None
+    transactional: TransactionalLevels | None
 
     def source(self, route: str, source: Source) -> Source:
         """A source for a route that reads from the broker of the level queues: where possible, one whose messages enter them exactly once."""
-        joined = self.exchange.joined(source, route) if self.exchange else None
+        joined = self.transactional.joined(source, route) if self.transactional else None
         if joined is None:
             return source
         self.store.doors.join(route, joined)
@@ -191,8 +191,8 @@ def assembled(
         return there.anew(place, clock())
 
     publisher = Publisher(name, adapter.sink(options), metrics, failed, declaration.make, anew)
-    exchange = adapter.level_exchange(options, all_queues, config.bridge) if isinstance(adapter, Exchanging) else None
-    inner, outer = (exchange.mover(), exchange.mover()) if exchange else (None, None)
+    transactional = adapter.transactional_levels(options, all_queues, config.bridge) if isinstance(adapter, Transactional) else None
+    inner, outer = (transactional.mover(), transactional.mover()) if transactional else (None, None)
     mover = MovePublisher(name, inner, metrics, failed, declaration.make, anew) if inner else None
     id_log = adapter.id_log(options, ids(prefix)) if isinstance(adapter, IdLogging) else None
     if id_log is None:
@@ -216,14 +216,14 @@ def assembled(
     )
     log_of_ids = store.claims.register
     register = RegisterWorker(log_of_ids, name, metrics, failed, declaration.made, publisher.seek_missing) if log_of_ids else None
-    sources = [exchange.source(queue) if exchange else adapter.level_source(options, queue) for queue in all_queues]
+    sources = [transactional.source(queue) if transactional else adapter.level_source(options, queue) for queue in all_queues]
     passages = [
         Passage(queue, source, store, clock, timed=adapter.timed or not queue.wait)
         for queue, source in zip(all_queues, sources, strict=True)
     ]
     workers = [LevelWorker(passage, name, metrics, failed, declaration.made) for passage in passages]
     sinks = {name: DepartureSink(outer, store)} if outer else {}
-    return Assembled(store, workers, there.addresses, sources, publisher, mover, depths, register, sinks, exchange)
+    return Assembled(store, workers, there.addresses, sources, publisher, mover, depths, register, sinks, transactional)
 
 
 def exact(config: Config) -> set[str]:

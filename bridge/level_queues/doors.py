@@ -15,7 +15,7 @@ from .publisher import Item
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from ...adapters.exchange import Joined
+    from ...adapters.moves import Joined
     from ...core.store import Came, Told
     from ...core.time_index import TimeIndex
     from .places import Addressed

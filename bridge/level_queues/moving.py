@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ...adapters.exchange import Gone, Move, Mover
+from ...adapters.moves import Gone, Move, Mover
 from .publisher import Item, Publisher
 
 if TYPE_CHECKING:

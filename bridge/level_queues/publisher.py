@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import structlog
 
 from ...adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgoing, Rejected, Sink, blocked
-from ...adapters.exchange import Gone, Mover
+from ...adapters.moves import Gone, Mover
 from ...core.reasons import Reason
 from ..delivery.backoff import Backoff
 from ..workers import ClientWorker

@@ -13,33 +13,33 @@ from kafka import KafkaConsumer, TopicPartition
 from contract.kafka_user import named, receive
 from contract.outcomes import word
 from contract.test_kafka_levels import Levels
-from delaybridge.adapters.exchange import Move
 from delaybridge.adapters.kafka import adapter
+from delaybridge.adapters.moves import Move
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
     from delaybridge.adapters.base import Outcome, Received, Source
-    from delaybridge.adapters.kafka.exchange import KafkaExchange, KafkaMover
+    from delaybridge.adapters.kafka.transactional_levels import KafkaMover, KafkaTransactionalLevels
 
 
 ENDING = 5.0
 """Seconds that the end of a transaction may take to be written everywhere."""
 
 
-def moving(exchange: KafkaExchange) -> KafkaMover:
-    mover = exchange.mover()
+def moving(transactional: KafkaTransactionalLevels) -> KafkaMover:
+    mover = transactional.mover()
     assert mover is not None
     return mover
 
 
 class Bridge:
-    """One exchange on levels that others share."""
+    """One bridge, as far as moves need it, on levels that others share."""
 
     def __init__(self, levels: Levels, name: str = "", **options: str | float) -> None:
-        self.exchange = exchange = adapter.level_exchange(levels.user.options(**options), levels.levels, name)
+        self.transactional = transactional = adapter.transactional_levels(levels.user.options(**options), levels.levels, name)
         self.outcomes: list[Outcome] = []
-        self.source: Source = exchange.source(levels.levels[0])
-        self.mover = moving(exchange)
+        self.source: Source = transactional.source(levels.levels[0])
+        self.mover = moving(transactional)
         self.connect()
 
     def move(self, messages: list[Received], address: str, *more: tuple[str, Message], size: int = 0) -> None:

@@ -11,8 +11,8 @@ from brokers.kafka import create_topic, delete_topic
 
 from contract.kafka_user import User, named
 from contract.kafka_world import World
-from contract.test_kafka_exchange import unreachable
 from contract.test_kafka_levels import bodies
+from contract.test_kafka_moves import unreachable
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, adapter
 from delaybridge.adapters.kafka.transactions import Moving
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from brokers.kafka import Broker
 
     from delaybridge.adapters.base import Batch, Confirm, Outcome
-    from delaybridge.adapters.exchange import Move
     from delaybridge.adapters.kafka.joined import JoinedSource
+    from delaybridge.adapters.moves import Move
 
 
 class Door:
@@ -41,7 +41,7 @@ class Door:
         """Another one, connected."""
         settings = self.user.options(**{"session_timeout": 10} | options)
         source = adapter.source(settings, Endpoint(topic=self.user.topic, group=self.user.group))
-        joined = adapter.level_exchange(settings, self.world.levels.levels, name).joined(source, "route")
+        joined = adapter.transactional_levels(settings, self.world.levels.levels, name).joined(source, "route")
         assert joined is not None
         self.bridges.append(joined)
         joined.connect()
@@ -245,8 +245,10 @@ def test_what_was_in_doubt_is_told_when_it_is_known(door: Door, monkeypatch: pyt
 def test_sources_of_other_kinds_are_not_joined(door: Door) -> None:
     source = adapter.source(door.user.options(), Endpoint(topic=door.user.topic))
     levels = door.world.levels.levels
-    assert adapter.level_exchange(door.user.options(exactly_once=False), levels).joined(source, "route") is None
-    assert adapter.level_exchange(door.user.options(), levels).joined(adapter.tap(door.user.options(), door.user.topic), "route") is None
+    assert adapter.transactional_levels(door.user.options(exactly_once=False), levels).joined(source, "route") is None
+    assert (
+        adapter.transactional_levels(door.user.options(), levels).joined(adapter.tap(door.user.options(), door.user.topic), "route") is None
+    )
 
 
 def test_a_topic_that_was_created_again_is_read_from_its_beginning(door: Door) -> None:

@@ -17,10 +17,10 @@ from contract.kafka_world import Bridge, World, moving, taken
 from contract.outcomes import word
 from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.exchange import Move
 from delaybridge.adapters.kafka import Kafka, adapter
 from delaybridge.adapters.kafka.cluster import opened
 from delaybridge.adapters.kafka.level_queues import group
+from delaybridge.adapters.moves import Move
 from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
@@ -98,12 +98,12 @@ def test_a_bridge_that_was_killed_in_such_a_transaction_goes_on_when_it_comes_ba
     with contextlib.closing(World(pair.url)) as world:
         name = named("bridge")
         left_open(pair.url, f"{group(world.levels.levels[0].name)}-{name}")
-        exchange = adapter.level_exchange(world.levels.user.options(connection_timeout=1000), world.levels.levels, name)
-        mover = moving(exchange)
+        transactional = adapter.transactional_levels(world.levels.user.options(connection_timeout=1000), world.levels.levels, name)
+        mover = moving(transactional)
         with pytest.raises(NotConnected, match="not written everywhere within 3 s"):
             mover.connect(lambda _: None)
         mover.connect(lambda _: None)
-        assert exchange._identities.last.name.endswith(f"{name}::1")
+        assert transactional._identities.last.name.endswith(f"{name}::1")
         mover.close()
 
 
@@ -140,7 +140,7 @@ def test_movers_go_on_although_kafka_cannot_even_take_back_the_transaction_with_
     with contextlib.closing(World(pair.url)) as world:
         world.levels.put(*[f"{number}" for number in range(9)])
         bridge = world.bridge("it")
-        own = bridge.exchange._identities.last.name
+        own = bridge.transactional._identities.last.name
         bridge.move(taken(bridge, 9)[:2], SHORT)
         assert bridge.words(2) == ["refused_by_broker"] * 2
         wait_until(lambda: gone(bridge), "the producer to be given up")
@@ -153,11 +153,11 @@ def test_movers_go_on_although_kafka_cannot_even_take_back_the_transaction_with_
         pair.heal()
         wait_until(lambda: gone(bridge), "the producer to make room for the first one")
         bridge.connect()
-        assert bridge.exchange._identities.last.name == own
+        assert bridge.transactional._identities.last.name == own
         persistently(bridge, 2, SHORT)
         assert sorted(world.read(SHORT)) == sorted(bodies(messages[:2]))
 
 
 def gone(bridge: Bridge) -> bool:
-    producer = bridge.exchange._transactor
+    producer = bridge.transactional._transactor
     return producer is not None and producer.broken

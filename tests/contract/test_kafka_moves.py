@@ -17,13 +17,13 @@ from contract.kafka_world import World, moving, taken
 from contract.outcomes import word
 from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.exchange import Move
 from delaybridge.adapters.kafka import adapter, implicit, markers
 from delaybridge.adapters.kafka import transactor as module
 from delaybridge.adapters.kafka.cluster import Cluster, opened
 from delaybridge.adapters.kafka.implicit import Implicit
 from delaybridge.adapters.kafka.level_queues import group
 from delaybridge.adapters.kafka.transactions import Aborted, Moving, ended
+from delaybridge.adapters.moves import Move
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def test_a_destination_that_nobody_leads_keeps_no_other_move(world: World, monke
         return found - {partition}, leaderless | {partition}
 
     monkeypatch.setattr(Cluster, "led", without)
-    bridge.exchange._identities.last.doubt()
+    bridge.transactional._identities.last.doubt()
     bridge.move(messages[1:3], nobodys)
     bridge.move(messages[3:], world.destination)
     assert sorted(bridge.words(8)) == ["confirmed"] * 6 + ["refused_by_broker"] * 2
@@ -238,7 +238,7 @@ def test_a_bridge_that_lost_its_partitions_moves_nothing_of_them(world: World, h
     world.levels.put("a", "b", "c")
     first = world.bridge(session_timeout=1.5)
     messages = taken(first, 3)
-    poller = first.exchange._hub.poller
+    poller = first.transactional._hub.poller
     assert poller is not None
     poller._stopping.set()
     poller._thread.join()
@@ -259,11 +259,11 @@ def test_a_producer_that_was_fenced_off_ends_its_session_and_starts_anew(world: 
     world.levels.put("a", "b")
     bridge = world.bridge("same")
     messages = taken(bridge, 2)
-    impostor = adapter.level_exchange(world.levels.user.options(), world.levels.levels, "same")
+    impostor = adapter.transactional_levels(world.levels.user.options(), world.levels.levels, "same")
     mover = moving(impostor)
     mover.connect(lambda _: None)
     bridge.move(messages, world.destination)
-    producer = bridge.exchange._transactor
+    producer = bridge.transactional._transactor
     assert producer is not None
     wait_until(lambda: producer.broken, "the producer to hear of it")
     mover.close()
@@ -293,7 +293,7 @@ def test_a_transaction_in_doubt_is_told_by_the_next_producer(
         patched.setattr(module, "ended", lost)
         patched.setattr(Moving, "all_in_one", partialmethod(all_in_one, commit=commit))
         bridge.move(messages[1:], world.destination)
-        producer = bridge.exchange._transactor
+        producer = bridge.transactional._transactor
         assert producer is not None
         wait_until(lambda: producer.broken, "the producer to be given up")
     bridge.source.connect()
@@ -310,7 +310,7 @@ def test_a_transaction_in_doubt_is_told_by_the_next_producer(
 def test_who_leaves_in_the_middle_of_a_transaction_hears_how_it_ended(world: World, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     world.levels.put("a", "b")
     bridge = world.bridge()
-    other = moving(bridge.exchange)
+    other = moving(bridge.transactional)
     other.connect(lambda _: None)  # the producer goes on
     messages = taken(bridge, 2)
     begun, left, all_in_one = threading.Event(), threading.Event(), Moving.all_in_one
@@ -332,7 +332,7 @@ def test_who_leaves_in_the_middle_of_a_transaction_hears_how_it_ended(world: Wor
         bridge.mover.close()
         assert bridge.outcomes == [], "nobody knows yet"
         left.set()
-        producer = bridge.exchange._transactor
+        producer = bridge.transactional._transactor
         assert producer is not None
         wait_until(lambda: bool(producer.broken or bridge.outcomes), "the end")
     if producer.broken:
@@ -347,7 +347,7 @@ def test_who_leaves_in_the_middle_of_a_transaction_hears_how_it_ended(world: Wor
 
 
 def test_a_broker_too_old_to_tell_how_transactions_end_is_refused_with_the_way_out(world: World) -> None:
-    mover = moving(adapter.level_exchange(world.levels.user.options(api_version="2.8"), world.levels.levels))
+    mover = moving(adapter.transactional_levels(world.levels.user.options(api_version="2.8"), world.levels.levels))
     with pytest.raises(NotConnected, match=r"needs Kafka 3\.0 or later, and this broker speaks 2\.8: set exactly_once: false"):
         mover.connect(print)
 
@@ -382,7 +382,7 @@ def test_what_never_began_is_not_told_as_moved_where_another_bridge_did_it(world
     assert one.words(1) == ["confirmed"]
     world.levels.put("a")
     messages = taken(one, 1)
-    producer = one.exchange._transactor
+    producer = one.transactional._transactor
     assert producer is not None
     with monkeypatch.context() as patched:
         patched.setattr(Moving, "all_in_one", unreachable)

@@ -37,7 +37,7 @@ class Move(msgspec.Struct, frozen=True):
 class Mover(Protocol):
     """Makes moves, in order. One thread drives it. Connecting, outcomes, errors and closing are those of a Sink; and there is the error Gone.
 
-    One thing differs. If the connection was lost, and nobody knows whether a move has happened, its outcome comes only when a mover of this exchange has
+    One thing differs. If the connection was lost, and nobody knows whether a move has happened, its outcome comes only when a mover of these levels has
     connected again: by then it is known.
     """
 
@@ -73,7 +73,7 @@ class Joined(Source, Protocol):
         ...
 
 
-class Exchange(Protocol):
+class TransactionalLevels(Protocol):
     """All level sources over one connection, and movers that finish the messages of these sources. What was not finished comes again."""
 
     def source(self, level: Level) -> Source:
@@ -83,7 +83,7 @@ class Exchange(Protocol):
     def joined(self, source: Source, route: str) -> Joined | None:
         """A source to use in place of this one, whose batches are passed on in one step, not connected yet; None where this one cannot be replaced so.
 
-        `route` is a name that no other source of this exchange has, and the same after a restart.
+        `route` is a name that no other joined source of these levels has, and the same after a restart.
         """
         ...
 
@@ -96,9 +96,9 @@ class Exchange(Protocol):
 
 
 @runtime_checkable
-class Exchanging(Protocol):
+class Transactional(Protocol):
     """Optional ability of a Levelled adapter: exactly once from level to level, and to any address of the same broker."""
 
-    def level_exchange(self, options: Any, levels: Sequence[Level], bridge: str = "") -> Exchange:
+    def transactional_levels(self, options: Any, levels: Sequence[Level], bridge: str = "") -> TransactionalLevels:
         """For these levels, level 0 first; not connected yet. `bridge` is a name that no other bridge of these levels has, and the same after a restart."""
         ...

@@ -1,4 +1,4 @@
-"""Level sources on one consumer, and movers on one transactional producer: see exchange.Exchange."""
+"""Level sources on one consumer, and movers on one transactional producer: see moves.TransactionalLevels."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..base import Confirm, Source
-    from ..exchange import Move
     from ..levelled import Level
+    from ..moves import Move
     from .level_waiting import LevelRecord
     from .options import Kafka
     from .readers import Readers
     from .transactor import Pending
 
 
-class KafkaExchange:
+class KafkaTransactionalLevels:
     """Exactly once from level to level and to any topic of the cluster, for consumers that read what is committed.
 
     The producer has the bridge's name: so a bridge that comes back ends at once what it began before it was killed, and nobody waits for that. Without
@@ -49,15 +49,15 @@ class KafkaExchange:
         self._users = 0
 
     def source(self, level: Level) -> LevelSource:
-        """See exchange.Exchange."""
+        """See moves.TransactionalLevels."""
         return self._hub.source(level)
 
     def mover(self) -> KafkaMover | None:
-        """See exchange.Exchange."""
+        """See moves.TransactionalLevels."""
         return KafkaMover(self) if self._options.exactly_once else None
 
     def joined(self, source: Source, route: str) -> JoinedSource | None:
-        """See exchange.Exchange. Each of a bridge's routes has a producer of its own."""
+        """See moves.TransactionalLevels. Each of a bridge's routes has a producer of its own."""
         if not self._options.exactly_once or not isinstance(source, KafkaSource) or not isinstance(source.subscription, Subscription):
             return None
         markers = Markers(self._options, f"{self._name}:{route}", self._hub.topics)
@@ -125,21 +125,21 @@ def _tell(doubtful: Iterable[tuple[Pending, LevelRecord]], error: NotConnected |
 
 
 class KafkaMover:
-    """See exchange.Mover."""
+    """See moves.Mover."""
 
-    def __init__(self, exchange: KafkaExchange) -> None:
-        self._exchange = exchange
+    def __init__(self, levels: KafkaTransactionalLevels) -> None:
+        self._levels = levels
         self._transactor: Transactor | None = None
         self._confirm: Confirm | None = None
 
     def connect(self, confirm: Confirm) -> None:
-        """See exchange.Mover."""
+        """See moves.Mover."""
         self.close()
-        self._transactor = self._exchange.join()
+        self._transactor = self._levels.join()
         self._confirm = confirm
 
     def move(self, moves: Sequence[Move]) -> None:
-        """See exchange.Mover. Never blocks."""
+        """See moves.Mover. Never blocks."""
         if self._transactor is None or self._confirm is None:
             raise NotConnected("the mover is closed")
         self._transactor.check()
@@ -147,8 +147,8 @@ class KafkaMover:
             self._transactor.begin(moves, self._confirm)
 
     def close(self) -> None:
-        """See exchange.Mover."""
+        """See moves.Mover."""
         transactor, self._transactor = self._transactor, None
         if transactor is not None and self._confirm is not None:
             transactor.abandon(self._confirm)
-            self._exchange.leave(transactor)
+            self._levels.leave(transactor)
