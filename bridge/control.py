@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from ..adapters.base import Observable, Producing, Received, Source
 from ..core.durations import HOUR_MS
 from ..core.recurrence import upcoming
-from ..core.store import Answer, DeadLetter, Page, Pending, Put, Query, Record, Refuse
+from ..core.store import Answer, Page, Pending, Query, Record, Refuse
 from . import plugins
 from .delivery.holds import NEVER
 from .outlet import Outlet
+from .shelf import Shelf
 from .text import instant
 from .views import (
     AddressStatus,
@@ -40,13 +38,12 @@ if TYPE_CHECKING:
 
     from ..core.downtimes import Downtimes
     from ..core.message import Message
-    from ..core.store import Store
+    from ..core.store import DeadLetter, Store
     from .clock import Clock
     from .config import Config, Route
     from .delivery.pauses import Pauses
     from .delivery.worker import LaneWorker
     from .downtimes import Noted
-    from .intake.planner import Planner
     from .intake.worker import IntakeWorker
     from .workers import Worker
 
@@ -90,7 +87,7 @@ class Control:
         self._ledger = ledger
         self._levels = levels
         self._more_checks = more_checks
-        self._shelf = threading.Lock()
+        self._shelf = Shelf(store, intakes, lanes, clock)
 
     @property
     def downtimes(self) -> Downtimes:
@@ -223,58 +220,11 @@ class Control:
 
     def retry_dead_letter(self, number: int) -> bool:
         """See `views.ControlPort`."""
-        with self._shelf:  # two who ask for it at once get it once
-            done = self._retry(number)
-        for lane in self._lanes.values():
-            lane.poke()
-        return done
-
-    def _retry(self, number: int) -> bool:
-        letter = next(iter(self._store.dead_letters(1, number - 1)), None)
-        if letter is None or letter.number != number:
-            return False
-        record = letter.record
-        if not record.is_carrier:
-            return self._schedule_again(letter)
-        worker = self._intakes.get(record.route)
-        if worker is None:
-            raise NotPossibleError(f"its route {record.route!r} is no longer configured")
-        planner = worker.intake.planner
-        route = planner.route
-        as_written_before = record.address == route.dead_letter != ""  # by versions that gave carriers no kind of their own
-        if record.kind != "dead_letter" and not as_written_before:
-            return self._plan_again(planner, letter)
-        if not route.dead_letter or route.lane != record.lane:
-            raise NotPossibleError(
-                f"its route {record.route!r} has no `dead_letter` on {record.lane!r} any more: drop it, or configure one"
-            )
-        return self._schedule_again(letter, route.dead_letter)
-
-    def _schedule_again(self, letter: DeadLetter, address: str = "") -> bool:
-        broker = letter.record.lane
-        if broker not in self._lanes:
-            raise NotPossibleError(f"no route leads to its broker {broker!r} any more: configure one and restart the bridge")
-        return self._store.retry_dead_letter(letter.number, self._clock(), address)
-
-    def _plan_again(self, planner: Planner, letter: DeadLetter) -> bool:
-        """Plan a message anew that was refused on arrival. It is stored first and taken off the shelf then: after a crash in between it lies there as well.
-
-        A later message that is pending under its id keeps the id; this one gets another.
-        """
-        change = planner.plan_again(letter, self._clock())
-        if isinstance(change, Refuse):
-            raise NotPossibleError(f"it would be refused again: {change.reason}: {change.detail}")
-        waiting = self._store.find(change.record.id) if isinstance(change, Put) and change.record.id else None
-        if isinstance(change, Put) and isinstance(waiting, Pending) and waiting.record.taken >= letter.record.taken:
-            change = Put(replace(change.record, id=""))
-        self._store.put([change], self._clock())
-        self._store.drop_dead_letter(letter.number, self._clock())
-        return True
+        return self._shelf.retry(number)
 
     def drop_dead_letter(self, number: int) -> bool:
         """See `views.ControlPort`."""
-        with self._shelf:
-            return self._store.drop_dead_letter(number, self._clock())
+        return self._shelf.drop(number)
 
     def pause(self, route: str) -> bool:
         """See `views.ControlPort`."""
