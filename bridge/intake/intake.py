@@ -11,6 +11,7 @@ import structlog
 
 from ...adapters.base import Gathering
 from ...core.store import Came, Change, Put, Refuse, Store
+from .redeliveries import Redeliveries
 
 if TYPE_CHECKING:
     from ...adapters.base import Batch, Received, Source
@@ -22,13 +23,6 @@ log = structlog.get_logger()
 
 Wake = Callable[[str, int], None]
 """Tells a lane (by name) that something for it is due at that time."""
-
-SEARCH = 10_000
-"""For how many messages after connecting redeliveries are recognised by their tokens: more than any prefetch window, because new ones may come between them.
-
-Messages marked as redelivered do not count.
-"""
-
 
 SOON, CALM = 500, 2_000
 """Milliseconds: a message that is due sooner is in a hurry; and once none in a hurry has come for so long, a source may gather."""
@@ -57,11 +51,9 @@ class Intake:
         self._wake = wake
         self._metrics = metrics
         self._batch = batch
-        self._exact = exact
+        self._redeliveries = Redeliveries(exact=exact)
         self._gathering = source if isinstance(source, Gathering) else None
         self._hurried = clock()
-        self._known: set[bytes] = set()
-        self._reached: dict[bytes, bytes] = {}
 
     @property
     def name(self) -> str:
@@ -69,17 +61,8 @@ class Intake:
         return self.planner.route.name
 
     def connect(self) -> None:
-        """Connect the source. From here on a redelivery of what is already stored is recognised. Raises NotConnected.
-
-        A token that stands twice among the latest is not relied on. If tokens are not exact, none is then: producers send messages here that cannot be told
-        apart, and it is better to deliver one of those twice than to lose one.
-        """
-        came = self._store.came(self.name)
-        taken = Counter(came.tokens)
-        known = {token for token, times in taken.items() if times == 1}
-        self._known = known if self._exact or len(known) == len(taken) else set()
-        self._reached = dict(came.reached)
-        self._search = SEARCH
+        """Connect the source. From here on a redelivery of what is already stored is recognised. Raises NotConnected."""
+        self._redeliveries.begin(self._store.came(self.name))
         self._source.connect()
 
     def step(self, timeout: float) -> int:
@@ -92,7 +75,9 @@ class Intake:
 
     def _take(self, batch: Batch) -> None:
         now = self._clock()
-        fresh = self._fresh(batch.messages)
+        fresh = self._redeliveries.fresh(batch.messages)
+        if len(fresh) < len(batch.messages):
+            self._metrics.suppressed_duplicates(len(batch.messages) - len(fresh))
         plan = self.planner.plan
         changes = [plan(received, now) for received in fresh]
         if changes:
@@ -100,47 +85,19 @@ class Intake:
             began = time.perf_counter()
             self._store.put(changes, now, came)
             self._metrics.put(time.perf_counter() - began)
-            self._reached |= came.reached
+            self._redeliveries.stored(came.reached)
         batch.ack()
         self._tell(changes, len(batch.messages), now)
+        if self._gathering is not None:
+            self._gather(self._gathering, changes, now)
 
     def _came(self, fresh: Sequence[Received]) -> Came:
         """What is to be remembered of these messages."""
         reached = {received.log: received.token for received in fresh}
         return Came(self.name, [received.token for received in fresh], {} if b"" in reached else reached)
 
-    def _fresh(self, messages: Sequence[Received]) -> Sequence[Received]:
-        """Leave out what is stored already: a message that the broker sends again because the acknowledgement did not reach it."""
-        fresh = messages
-        if self._reached:
-            behind = self._reached
-            fresh = [received for received in fresh if received.token > behind.get(received.log, b"")]
-        if self._known:
-            fresh = self._not_known(fresh)
-        if len(fresh) < len(messages):
-            self._metrics.suppressed_duplicates(len(messages) - len(fresh))
-        return fresh
-
-    def _not_known(self, messages: Sequence[Received]) -> Sequence[Received]:
-        """Leave out those whose tokens are among the latest that are stored.
-
-        A queue redelivers in the order in which it delivered first: what is stored comes before what is not. So if tokens are not exact, the first redelivery
-        that is not stored ends the search: a later message that looks like a stored one is a message of its own.
-        """
-        self._search -= sum(not received.redelivered for received in messages)
-        if self._search <= 0:
-            self._known.clear()
-        fresh = []
-        for received in messages:
-            if received.redelivered and received.token in self._known:
-                self._known.remove(received.token)
-            else:
-                if received.redelivered and not self._exact:
-                    self._known.clear()
-                fresh.append(received)
-        return fresh
-
     def _tell(self, changes: Sequence[Change], received: int, now: int) -> None:
+        """Count what came, and wake the lanes that have something to do earlier than they knew."""
         self.received += received
         self._metrics.received(self.name, self.planner.route.source_broker, received)
         self._metrics.intake_batch(received)
@@ -164,10 +121,12 @@ class Intake:
             log.warning("refused", route=self.name, reason=reason, messages=count)
         for lane, due in earliest.items():
             self._wake(lane, due)
-        if self._gathering is not None:
-            if any(_in_a_hurry(change, now) for change in changes):
-                self._hurried = now
-            self._gathering.gather(calm=now - self._hurried >= CALM)
+
+    def _gather(self, source: Gathering, changes: Sequence[Change], now: int) -> None:
+        """Let the source wait for larger batches while nothing that comes is in a hurry."""
+        if any(_in_a_hurry(change, now) for change in changes):
+            self._hurried = now
+        source.gather(calm=now - self._hurried >= CALM)
 
 
 def _in_a_hurry(change: Change, now: int) -> bool:

@@ -212,7 +212,7 @@ def test_a_stored_message_accounts_for_one_redelivery_and_not_for_a_second_that_
 
 def test_the_search_for_redeliveries_ends(store: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later look-alikes are messages of their own, for instance given back by another consumer."""
-    monkeypatch.setattr("delaybridge.bridge.intake.intake.SEARCH", 2)
+    monkeypatch.setattr("delaybridge.bridge.intake.redeliveries.SEARCH", 2)
     source = Script()
     source.batches = [[_delayed("a")]]
     _intake(source, store).step(0)
@@ -227,7 +227,7 @@ def test_the_search_for_redeliveries_ends(store: TimeIndex, monkeypatch: pytest.
 
 def test_the_search_goes_on_where_any_message_may_be_a_redelivery(store: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka gives one partition's backlog before another partition's redeliveries."""
-    monkeypatch.setattr("delaybridge.bridge.intake.intake.SEARCH", 2)
+    monkeypatch.setattr("delaybridge.bridge.intake.redeliveries.SEARCH", 2)
     source = Script()
     source.batches = [[_delayed("a")]]
     _intake(source, store).step(0)
