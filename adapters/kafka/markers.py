@@ -130,10 +130,10 @@ class Markers:
         self.doubtful = True
 
     def ended(self, committed: bool) -> None:
-        """Note how the last transaction ended. Any thread, while `stand` does not run."""
+        """Note how the last transaction ended. Any thread, while `ensure_ended` does not run."""
         self._last = committed
 
-    def stand(self, producer: Producer, partitions: AbstractSet[TopicPartition] = frozenset()) -> None:
+    def ensure_ended(self, producer: Producer, partitions: AbstractSet[TopicPartition] = frozenset()) -> None:
         """Return when the ends of all earlier transactions are written in these partitions, and wherever else there is a leader.
 
         Does nothing where no end is in doubt. Raises Aborted where one of these partitions has no leader, and NotConnected.

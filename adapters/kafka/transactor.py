@@ -198,7 +198,7 @@ class Transactor(Publisher):
     def _run(self) -> None:
         try:
             while self._awaited():
-                self._stand()  # takes milliseconds, in which more becomes ready
+                self._ensure_ended()  # takes milliseconds, in which more becomes ready
                 renewed(self._numbers, self._sender.wakeup, self._patience, partial(self._markers.settled, self))
                 self._transact(self._next())
         except NotConnected as error:
@@ -261,7 +261,7 @@ class Transactor(Publisher):
         for each in moves:
             for partition, prepared in each.parts:
                 groups[partition].append(prepared)
-        self._stand(groups.keys())
+        self._ensure_ended(groups.keys())
         self._refused, self._taken = {}, 0
         for partition, group in groups.items():
             self._accumulator.enqueue(partition, group)  # waits until the partition is in the transaction
@@ -321,11 +321,11 @@ class Transactor(Publisher):
             self._markers.doubt()
             self._changed.notify()
 
-    def _stand(self, partitions: AbstractSet[TopicPartition] = frozenset()) -> None:
-        """See Markers.stand. Of the last transaction, also where that was one of `stand`, it is known that its end is in no doubt."""
+    def _ensure_ended(self, partitions: AbstractSet[TopicPartition] = frozenset()) -> None:
+        """See Markers.ensure_ended. Returns once nothing is in doubt: neither the last transaction, nor those with which earlier ones were ended again."""
         self._see()
         while True:
-            self._markers.stand(self, partitions)
+            self._markers.ensure_ended(self, partitions)
             if not self._markers.doubtful:
                 return
 

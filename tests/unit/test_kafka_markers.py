@@ -142,18 +142,18 @@ def test_what_the_predecessor_left_open_ends_as_its_last_transaction_did(
 ) -> None:
     cluster.state, cluster.open = state, {LEVEL}
     known.recall()
-    known.stand(producer)
+    known.ensure_ended(producer)
     assert producer.ends == [({LEVEL}, end)]
 
 
 def test_where_nothing_is_open_nothing_is_ended_and_nobody_asks_twice(cluster: Cluster, known: Markers, producer: Producer) -> None:
     known.recall()
-    known.stand(producer)
+    known.ensure_ended(producer)
     cluster.open = {LEVEL}
-    known.stand(producer)
+    known.ensure_ended(producer)
     assert producer.ends == []
     known.doubt()
-    known.stand(producer)
+    known.ensure_ended(producer)
     assert producer.ends == [({LEVEL}, COMMITTED)]
 
 
@@ -163,14 +163,14 @@ def test_while_a_partition_has_no_leader_the_cluster_is_asked_now_and_then_only(
     cluster.leaderless = {LEVEL}
     known.recall()
     for _ in range(10):
-        known.stand(producer, {OTHER})
+        known.ensure_ended(producer, {OTHER})
     assert (cluster.looks, known.waiting) == (1, {LEVEL})
     known.doubt()
-    known.stand(producer, {OTHER})
+    known.ensure_ended(producer, {OTHER})
     assert cluster.looks == 2
     cluster.leaderless = set()
     clock.now += AGAIN
-    known.stand(producer, {LEVEL})
+    known.ensure_ended(producer, {LEVEL})
     assert (cluster.looks, known.waiting) == (3, set())
 
 
@@ -179,14 +179,14 @@ def test_a_partition_without_a_leader_is_owed_the_end_of_then_whatever_ends_mean
 ) -> None:
     cluster.state, cluster.open, cluster.leaderless = "CompleteAbort", {LEVEL}, {LEVEL}
     known.recall()
-    known.stand(producer)
+    known.ensure_ended(producer)
     with pytest.raises(Aborted, match="no leader"):
-        known.stand(producer, {LEVEL})
-    known.stand(producer, {OTHER})
+        known.ensure_ended(producer, {LEVEL})
+    known.ensure_ended(producer, {OTHER})
     known.ended(COMMITTED)
     cluster.leaderless = set()
     clock.now += AGAIN
-    known.stand(producer)
+    known.ensure_ended(producer)
     assert producer.ends[-1] == ({LEVEL}, ABORTED)
     assert not known.waiting
 
@@ -198,26 +198,26 @@ def test_an_end_that_was_not_certain_is_made_again_as_it_was_whatever_became_of_
     known.recall()
     producer.fails = True
     with pytest.raises(NotConnected):
-        known.stand(producer)
+        known.ensure_ended(producer)
     producer.fails, cluster.state = False, "Ongoing"
     known.recall()
-    known.stand(producer)
+    known.ensure_ended(producer)
     assert producer.ends == [({LEVEL}, COMMITTED)]
 
 
 def test_where_it_writes_for_the_first_time_the_end_is_the_predecessors(cluster: Cluster, known: Markers, producer: Producer) -> None:
     cluster.state = "CompleteAbort"
     known.recall()
-    known.stand(producer, {OTHER})
+    known.ensure_ended(producer, {OTHER})
     known.ended(COMMITTED)
-    known.stand(producer, {OTHER, OUT})
+    known.ensure_ended(producer, {OTHER, OUT})
     assert producer.ends == [({OUT}, ABORTED)]
 
 
 def test_a_producer_without_a_past_ends_nothing(cluster: Cluster, known: Markers, producer: Producer) -> None:
     cluster.state = None
     known.recall()
-    known.stand(producer, {OUT})
+    known.ensure_ended(producer, {OUT})
     assert producer.ends == []
 
 
@@ -226,7 +226,7 @@ def test_of_a_successor_that_came_and_went_what_was_known_stands(cluster: Cluste
     known.recall()
     cluster.state, cluster.open = "Empty", {LEVEL}
     known.recall()
-    known.stand(producer)
+    known.ensure_ended(producer)
     assert producer.ends == [({LEVEL}, ABORTED)]
 
 
@@ -243,18 +243,18 @@ def test_one_in_the_place_of_busy_ones_keeps_off_their_partitions_until_all_have
     third = made(clock, "third", [known, second])
     producer, cluster.state, cluster.busy = Producer(cluster, third), None, {"name": {OUT}, "second": {OTHER}}
     third.recall()
-    third.stand(producer, {LEVEL})
+    third.ensure_ended(producer, {LEVEL})
     for partition in (OUT, OTHER):
         with pytest.raises(Aborted, match=r"min\.insync\.replicas"):
-            third.stand(producer, {LEVEL, partition})
+            third.ensure_ended(producer, {LEVEL, partition})
     del cluster.busy["name"]
     clock.now += AGAIN
-    third.stand(producer, {LEVEL, OUT})
+    third.ensure_ended(producer, {LEVEL, OUT})
     assert not third.over
     cluster.busy.clear()
     clock.now += AGAIN
     with pytest.raises(NotConnected, match="name have ended"):
-        third.stand(producer)
+        third.ensure_ended(producer)
     assert third.over
 
 
@@ -262,34 +262,34 @@ def test_one_in_the_place_of_busy_ones_writes_to_nothing_that_would_make_it_busy
     cluster: Cluster, second: Markers, stand_in: Producer
 ) -> None:
     cluster.few = {OUT, OTHER}
-    second.stand(stand_in)
+    second.ensure_ended(stand_in)
     with pytest.raises(Aborted, match=r"min\.insync\.replicas"):
-        second.stand(stand_in, {OTHER})
+        second.ensure_ended(stand_in, {OTHER})
     assert second.waiting == {OUT, OTHER}
-    second.stand(stand_in, {LEVEL})
+    second.ensure_ended(stand_in, {LEVEL})
 
 
 def test_it_goes_all_the_same_when_the_busy_ones_have_ended(cluster: Cluster, second: Markers, stand_in: Producer, clock: Clock) -> None:
     """They see to what is forgotten of theirs, and the bridge's own may find out anew."""
     cluster.few = {OTHER}
     with pytest.raises(Aborted):
-        second.stand(stand_in, {OTHER})
+        second.ensure_ended(stand_in, {OTHER})
     cluster.busy.clear()
     clock.now += AGAIN
     with pytest.raises(NotConnected, match="name have ended"):
-        second.stand(stand_in)
+        second.ensure_ended(stand_in)
 
 
 def test_it_stays_while_a_partition_is_owed_an_end_of_its_own(cluster: Cluster, second: Markers, stand_in: Producer, clock: Clock) -> None:
     cluster.leaderless = {LEVEL}
-    second.stand(stand_in)
+    second.ensure_ended(stand_in)
     cluster.busy.clear()
     clock.now += AGAIN
-    second.stand(stand_in)
+    second.ensure_ended(stand_in)
     cluster.leaderless.clear()
     clock.now += AGAIN
     with pytest.raises(NotConnected, match="name have ended"):
-        second.stand(stand_in)
+        second.ensure_ended(stand_in)
 
 
 def test_a_topic_that_stays_short_of_replicas_has_no_others_looked_at(
@@ -297,7 +297,7 @@ def test_a_topic_that_stays_short_of_replicas_has_no_others_looked_at(
 ) -> None:
     """That takes a request for each topic."""
     for _ in range(3):
-        second.stand(stand_in)
+        second.ensure_ended(stand_in)
         clock.now += AGAIN
     assert cluster.looks == 1
 
@@ -307,7 +307,7 @@ def test_before_an_id_is_given_back_all_topics_are_looked_at_once_for_what_only_
 ) -> None:
     cluster.state = "CompleteAbort"
     known.recall()
-    known.stand(producer)
+    known.ensure_ended(producer)
     known.ended(COMMITTED)
     cluster.open, producer.ends = {FAR}, []
     clock.now += AGAIN
@@ -317,7 +317,7 @@ def test_before_an_id_is_given_back_all_topics_are_looked_at_once_for_what_only_
     clock.now += AGAIN
     assert known.settled(producer)
     assert cluster.looks == looks
-    known.stand(producer, {OUT})
+    known.ensure_ended(producer, {OUT})
     assert producer.ends == [({FAR}, ABORTED)], "it is known by then that nothing is open there"
 
 
@@ -326,11 +326,11 @@ def test_an_id_under_which_something_may_be_owed_is_not_given_back(
 ) -> None:
     known.recall()
     cluster.leaderless = {LEVEL}
-    known.stand(producer)
+    known.ensure_ended(producer)
     assert not known.settled(producer), "the end that it is owed can be written under this id only"
     cluster.leaderless = set()
     clock.now += AGAIN
-    known.stand(producer)
+    known.ensure_ended(producer)
     cluster.leaderless = {FAR}
     clock.now += AGAIN
     assert not known.settled(producer), "nobody can tell what is open there"
@@ -344,12 +344,12 @@ def test_what_is_open_where_this_producer_wrote_is_ended_before_its_id_is_given_
     cluster: Cluster, known: Markers, producer: Producer, clock: Clock
 ) -> None:
     known.recall()
-    known.stand(producer, {OUT})
+    known.ensure_ended(producer, {OUT})
     cluster.open, producer.ends = {OUT}, []
     clock.now += AGAIN
     assert not known.settled(producer)
     assert known.doubtful
-    known.stand(producer)
+    known.ensure_ended(producer)
     assert producer.ends == [({OUT}, COMMITTED)]
     clock.now += AGAIN
     assert known.settled(producer)
