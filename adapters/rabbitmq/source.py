@@ -48,7 +48,7 @@ class Ingress(NamedTuple):
     queue: str
     create: bool
 
-    def other_way(self, code: int, *, passive: bool) -> bool:
+    def falls_back(self, code: int, *, passive: bool) -> bool:
         """Whether to declare the queue instead, after a passive declaration was answered with this code."""
         return passive and self.create and code == NOT_FOUND
 
@@ -59,7 +59,7 @@ class Declared(NamedTuple):
     queue: str
     queues: tuple[tuple[str, dict[str, Any]], ...]
 
-    def other_way(self, code: int, *, passive: bool) -> bool:
+    def falls_back(self, code: int, *, passive: bool) -> bool:
         """Whether to look passively instead, after a declaration was answered with this code."""
         return not passive and code == ACCESS_REFUSED
 
@@ -70,8 +70,8 @@ class Tap(NamedTuple):
     exchange: str
     routing_key: str
 
-    def other_way(self, code: int, *, passive: bool) -> bool:
-        """There is no other way."""
+    def falls_back(self, code: int, *, passive: bool) -> bool:
+        """Never."""
         del code, passive
         return False
 
@@ -132,7 +132,7 @@ class _Subscriber:
 
     def _channel_closed(self, passive: bool, _: Channel, reason: Exception) -> None:
         code = reason.reply_code if isinstance(reason, ChannelClosedByBroker) else 0
-        if not self._consumer and self._subscription.other_way(code, passive=passive):
+        if not self._consumer and self._subscription.falls_back(code, passive=passive):
             self._open(passive=not passive)
         else:
             self._link.fail(reason)
