@@ -101,7 +101,7 @@ def going_on(id: str, mark: bytes, now: int, due: int) -> Line:  # noqa: A002 - 
     return Line(_key(_DUE, mark, id), _encode((now, due, -1)))
 
 
-def withdrawn(id: str, mark: bytes) -> Line:  # noqa: A002 - the field's own word
+def spent(id: str, mark: bytes) -> Line:  # noqa: A002 - the field's own word
     """A cancel has done its work, or found nothing to do: its line may go."""
     return Line(_key(_CANCEL, mark, id), None)
 
@@ -239,7 +239,7 @@ class Ids:
         if own is not None:
             older = [word for word in words if not word.cancel and word.place < own.place and word.fate is None]
             lines += (_fated(id, word.mark, fate) for word in older if (fate := fate_of(words, word)) is not None)
-            lines += (withdrawn(id, word.mark) for word in words if word.cancel and _targets(words, word) == [own])
+            lines += (spent(id, word.mark) for word in words if word.cancel and _targets(words, word) == [own])
         said = {each[:1] for each in self._lines.get(id.encode(), ()) if each[1 : 1 + MARK] == claim.mark}
         lines += (Line(_key(kind, claim.mark, id), None) for kind in (_DUE, _FATE) if kind in said)
         return [*lines, Line(_key(_CLAIM, claim.mark, id), None, f"{event} {now} {claim.place}".encode() if event else b"")]

@@ -24,7 +24,7 @@ import structlog
 from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
-from .ids import ENDED, MARK, Claim, Ids, Word, cancelling, claiming, fate_of, going_on, is_decision, parts, readable, said_by, withdrawn
+from .ids import ENDED, MARK, Claim, Ids, Word, cancelling, claiming, fate_of, going_on, is_decision, parts, readable, said_by, spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -196,7 +196,7 @@ class Register:
                     break
             late = answer.outcome == "too_late" or (answer.outcome == "unknown" and not entry.until)
             if late:
-                self._outgoing.append(withdrawn(entry.id, mark))
+                self._outgoing.append(spent(entry.id, mark))
             return answer
 
     def _judged(self, id: str, mark: bytes, place: int, sure: int) -> Answer:  # noqa: A002 - the field's own word

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from delaybridge.adapters.id_log import Line
 from delaybridge.bridge.level_queues.endings import REMEMBERED
-from delaybridge.bridge.level_queues.ids import Claim, Ids, cancelling, claiming, going_on, readable, withdrawn
+from delaybridge.bridge.level_queues.ids import Claim, Ids, cancelling, claiming, going_on, readable, spent
 
 if TYPE_CHECKING:
     from delaybridge.bridge.level_queues.ids import Fate
@@ -194,7 +194,7 @@ def test_a_cancel_of_another_id_with_the_same_mark_is_another_one() -> None:
     """A broker that does not tell topics apart gives the same places to those of a topic that was made anew."""
     log = Log()
     mark = log.cancel(now=T0)
-    log.append(withdrawn("a", mark))
+    log.append(spent("a", mark))
     assert log.ids.has_ended("a", mark)
     assert not log.ids.has_ended("b", mark)
 
@@ -227,7 +227,7 @@ def test_what_no_level_can_hold_any_more_is_outdated() -> None:
     log = Log()
     claim, waiting = log.claim(due=T0 + HOUR), log.cancel("b", until=T0 + HOUR)
     assert list(log.ids.outdated(T0 + HOUR, DAY)) == []
-    assert list(log.ids.outdated(T0 + HOUR + 1, DAY)) == [withdrawn("b", waiting)]
+    assert list(log.ids.outdated(T0 + HOUR + 1, DAY)) == [spent("b", waiting)]
     log.append(*log.ids.outdated(T0 + HOUR + DAY + 1, DAY))
     assert len(log.ids) == 0
     assert log.ids.fate("a", claim) is None
