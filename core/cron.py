@@ -31,27 +31,23 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Cron(CronSim):
-    """Cronsim's, but where clocks go forward at midnight (Cairo, Beirut, Havana, Santiago), that day begins at 1:00, after the gap.
-
-    Cronsim continues from a midnight that did not exist: it takes 1:00 for hour 0, and skips hour 1.
-    """
-
-    def advance_month(self) -> None:
-        before = self.dt
-        super().advance_month()
-        if self.dt is not before:
-            self._leave_gap()
-
-    def advance_day(self) -> bool:
-        moved = super().advance_day()
-        if moved:
-            self._leave_gap()
-        return moved
+    """Cronsim's, but hours go forward by real time."""
 
     def advance_hour(self) -> bool:
-        """Forward by real time. Cronsim turns the minute to 0: where clocks go back by 45 minutes within an hour (Chatham), it would do so for ever."""
-        if self.dt.tzinfo in (None, UTC) or self.dt.hour in self.hours:
+        """Forward to an hour that matches, or to the next day; whether that changed anything.
+
+        Where clocks go forward at midnight (Cairo, Beirut, Havana, Santiago), that day begins at 1:00, after the gap. Cronsim continues from a
+        midnight that did not exist: it takes 1:00 for hour 0, and skips hour 1. It also turns the minute to 0: where clocks go back by 45 minutes
+        within an hour (Chatham), it would do so for ever.
+        """
+        if self.dt.tzinfo in (None, UTC):
             return super().advance_hour()
+        real = self.dt.astimezone(UTC).astimezone(self.dt.tzinfo)
+        if real != self.dt:
+            self.dt = real
+            return True
+        if self.dt.hour in self.hours:
+            return False
         day = self.dt.date()
         while self.dt.hour not in self.hours and self.dt.date() == day:
             self._next_hour()
@@ -64,10 +60,6 @@ class _Cron(CronSim):
             self.dt = begun.replace(second=0)
             while self.dt.hour == begun.hour and self.dt.date() == begun.date():
                 self.tick(60)
-
-    def _leave_gap(self) -> None:
-        if self.dt.tzinfo not in (None, UTC):
-            self.dt = self.dt.astimezone(UTC).astimezone(self.dt.tzinfo)
 
 
 @lru_cache(maxsize=1024)

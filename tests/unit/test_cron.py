@@ -106,6 +106,10 @@ def test_a_range_of_one_has_one_item_whatever_its_step(minutes: str) -> None:
     assert fires(f"{minutes} 9-9/3 * * *", "UTC", "2027-01-01T00:00:00Z", 2) == ["2027-01-01T09:30+00:00", "2027-01-02T09:30+00:00"]
 
 
+def test_an_hour_begins_with_its_first_minute_also_where_it_is_asked_for_within_a_minute() -> None:
+    assert fires("*/15 9 * * *", "Europe/Berlin", "2027-01-01T08:10:30.500+01:00", 1) == ["2027-01-01T09:00+01:00"]
+
+
 def test_leap_days_are_waited_for() -> None:
     assert fires("0 0 29 2 *", "UTC", "2027-01-01T00:00:00Z", 1) == ["2028-02-29T00:00+00:00"]
 
@@ -167,10 +171,14 @@ class TestClocksGoBack:
         assert list(islice(matches("*/30 * * * *", zone, at(after)), 6)) == [at(after) + n * 1_800_000 for n in range(1, 7)]
 
     def test_where_they_go_back_by_less_than_an_hour_a_wildcard_goes_on_behind_the_change(self) -> None:
-        """It never came out of Chatham's second quarter to three, and began in the middle of the hour on Lord Howe."""
+        """It never came out of Chatham's second quarter to three, or left it out, and began in the middle of the hour on Lord Howe."""
         assert fires("*/44 */3 * * *", "Pacific/Chatham", "2027-04-04T03:40:00+13:45", 2) == [
             "2027-04-04T03:44+13:45",
             "2027-04-04T03:00+12:45",
+        ]
+        assert fires("*/50 */2 * * *", "Pacific/Chatham", "2027-04-04T03:10:00+13:45", 2) == [
+            "2027-04-04T02:50+12:45",
+            "2027-04-04T04:00+12:45",
         ]
         assert fires("*/20 */2 * * *", "Australia/Lord_Howe", "2027-04-04T01:50:00+11:00", 2) == [
             "2027-04-04T02:00+10:30",
