@@ -61,9 +61,10 @@ def following(schedule: Schedule, now: int, down: Downtimes) -> Schedule | None:
     if schedule.recurrence is None or expired(schedule, now):
         return None
     after, resume = _begun(schedule), resumed(schedule, down)
-    step = _next_match if schedule.recurrence.cron else _next_period
     found = None if resume else _tied(schedule, schedule.recurrence, after)
-    found = found or step(schedule, schedule.recurrence, resume - 1 if resume else after)
+    if found is None:
+        after = resume - 1 if resume else after
+        found = _next_match(schedule, schedule.recurrence, after) if schedule.recurrence.cron else _next_period(schedule.recurrence, after)
     if found is None or found[0] > (LATEST_INSTANT if schedule.ends is None else schedule.ends):
         return None
     due, occurrence, tie = found
@@ -107,9 +108,9 @@ def _place(schedule: Schedule) -> int:
     return schedule.due if schedule.moved_from is None else schedule.moved_from
 
 
-def _next_period(schedule: Schedule, recurrence: Recurrence, after: int) -> tuple[int, int, int] | None:
+def _next_period(recurrence: Recurrence, after: int) -> tuple[int, int, int] | None:
     begin = recurrence.start + recurrence.delay
-    occurrence = max(schedule.occurrence + 1, (after - begin) // recurrence.period + 2)
+    occurrence = (after - begin) // recurrence.period + 2
     return None if occurrence > recurrence.repeat + 1 else (begin + (occurrence - 1) * recurrence.period, occurrence, 0)
 
 
@@ -129,8 +130,8 @@ def _instant_after(recurrence: Recurrence, after: int) -> int | None:
     """The first instant after `after` at which any series has a message: of the running ones, and of the one that begins next."""
     shifted = after - recurrence.delay
     span = recurrence.repeat * recurrence.period
-    if not span or shifted <= recurrence.start:
-        match = next_match(recurrence.cron, recurrence.zone, max(recurrence.start, shifted))
+    if not span:
+        match = next_match(recurrence.cron, recurrence.zone, shifted)
         return None if match is None else match + recurrence.delay
     best = None
     for match in matches(recurrence.cron, recurrence.zone, max(recurrence.start, shifted - span)):

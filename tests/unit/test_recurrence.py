@@ -92,8 +92,9 @@ def test_more_than_a_hundred_series_at_once_are_crowded() -> None:
 
 
 def test_a_crowd_that_gathers_only_after_a_pause_is_seen() -> None:
-    late_on_the_first = series("* * 1 * *", period=MINUTE, repeat=1200)
-    assert crowded(late_on_the_first)
+    minutes_of_the_first = series("* * 1 * *", period=MINUTE, repeat=1200)
+    an_hour_before_its_end = START + 14 * HOUR
+    assert crowded(replace(minutes_of_the_first, start=an_hour_before_its_end))
 
 
 def test_nothing_follows_after_the_end() -> None:
