@@ -86,8 +86,10 @@ def number(field: Field) -> int:
 
 def natural(field: Field | None) -> int:
     """A whole number of zero or more; zero where the header is not there."""
-    value = 0 if field is None else number(field)
-    if field is not None and value < 0:
+    if field is None:
+        return 0
+    value = number(field)
+    if value < 0:
         raise Refusal(Reason.NEGATIVE_VALUE, f"{shown(field)} must not be negative")
     return value
 

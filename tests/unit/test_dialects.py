@@ -1,5 +1,6 @@
 """Each dialect's exact rules, as docs/headers.md states them."""
 
+import struct
 from datetime import datetime
 
 import pytest
@@ -163,6 +164,8 @@ def test_beyond_the_limit_is_refused_never_delivered_at_once(pairs: Pairs, diale
 def test_the_limit_itself_is_taken() -> None:
     assert in_ms({"x-delay": LIMITS.max_delay}) == LIMITS.max_delay
     assert in_ms({"x-delay": 2**32 + 1}) == 2**32 + 1
+    assert deliveries({"AMQ_SCHEDULED_PERIOD": LIMITS.max_delay}) == [LIMITS.max_delay]
+    assert deliveries({"x-delay-period": LIMITS.min_period, "x-delay-repeat": LIMITS.max_repeat}, 1) == [LIMITS.min_period]
 
 
 @pytest.mark.parametrize("name", sorted(name.decode() for name in headers.DELAY_NAMES if b"cron" not in name and b"CRON" not in name))
@@ -184,7 +187,7 @@ class TestRabbitmq:
             assert isinstance(reading, Request)
             assert reading.headers == b""
 
-    @pytest.mark.parametrize("value", [0, -1500, "0", "-7", 0.9, -0.5, b"-3"])
+    @pytest.mark.parametrize("value", [0, -1500, "0", "-7", 0.9, -0.5, b"-3", struct.pack(">q", -1500)])
     def test_no_delay_keeps_the_header_as_it_was(self, value: fields.Value) -> None:
         reading = read({"x-delay": value, "a": 1})
         assert isinstance(reading, PassThrough)
@@ -222,6 +225,10 @@ class TestOwn:
         assert deliveries({"x-delay": 500, "x-delay-period": 1000, "x-delay-ends": NOW + 3500}) == [500, 1500, 2500, 3500]
         assert refused({"x-delay-period": 1000, "x-delay-ends": NOW + 999})[0] == "ends_before_due"
         assert refused({"x-delay-period": 1000, "x-delay-ends": NOW + 366 * 24 * HOUR})[0] == "repeat_too_large"
+
+    @pytest.mark.parametrize("begin", [{"x-delay": "1d"}, {"x-delay-until": NOW + 24 * HOUR}])
+    def test_what_fits_before_an_end_is_counted_from_the_first_delivery(self, begin: Pairs) -> None:
+        assert deliveries(begin | {"x-delay-period": 1000, "x-delay-ends": NOW + 24 * HOUR + 1500}) == [24 * HOUR, 24 * HOUR + 1000]
 
     def test_zero_repeats_are_one_delivery(self) -> None:
         assert in_ms({"x-delay-period": 1000, "x-delay-repeat": 0}) == 1000
@@ -325,6 +332,11 @@ class TestActivemq:
     )
     def test_what_cannot_be_honoured_is_refused(self, pairs: Pairs, reason: str) -> None:
         assert refused(pairs) == (reason, "activemq")
+
+    def test_a_repeat_has_a_period_also_where_an_operator_sets_no_shortest_one(self) -> None:
+        reading = read({"AMQ_SCHEDULED_DELAY": 5, "AMQ_SCHEDULED_REPEAT": 3}, Limits(min_period=0))
+        assert isinstance(reading, Refused)
+        assert reading.reason == "period_too_short"
 
     def test_all_four_headers_are_taken_off(self) -> None:
         reading = read(

@@ -130,8 +130,9 @@ class TestIdsAndDestinations:
         assert refused(("x-delay", 1000), ("x-delay-id", value)) == "bad_id"
         assert refused(("x-delay-cancel", value)) == "bad_id"
 
-    def test_an_id_of_255_bytes_is_taken(self) -> None:
-        assert requested(("x-delay", 1000), ("x-delay-id", "x" * 255)).id == "x" * 255
+    def test_an_id_of_255_bytes_is_taken_and_may_hold_blanks(self) -> None:
+        chosen = "order 17 ".ljust(255, "x")
+        assert requested(("x-delay", 1000), ("x-delay-id", chosen)).id == chosen
 
     @pytest.mark.parametrize("value", ["", "x" * 513, "a\r\nb"])
     def test_a_destination_that_is_no_plain_text_is_refused_with_or_without_a_delay(self, value: str) -> None:
