@@ -113,8 +113,6 @@ class Holds:
         """Hold it no more."""
         del self.addresses[address]
         self._open.pop(address, None)
-        if not self.addresses:
-            self._waiting.clear()
 
     def set_back(self, by: int) -> None:
         """The clock was set back by so many milliseconds."""

@@ -152,8 +152,6 @@ class Lane:
         return False
 
     def _send_held(self, now: int, publish: Publish) -> None:
-        if not self.holds.addresses:
-            return
         for address, hold in self.holds.ready(now):
             room, space = self._room()
             if room <= 0 or space <= 0:

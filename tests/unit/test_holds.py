@@ -246,13 +246,14 @@ def test_a_clock_that_is_set_back_ends_no_pause_and_leaves_the_resume_its_effect
 
 
 def test_how_long_a_group_has_been_failing_stays_the_same_when_the_clock_is_set_back() -> None:
-    """Else it would be given up later by as much."""
-    holds = _holds()
-    hold = holds.fail("a", "refused", now=10_000)
+    """Else it would be given up later, or sooner, by as much."""
+    holds = Holds(Growing())
+    holds.fail("a", "refused", now=10_000)
+    hold = holds.fail("a", "refused", now=12_000)
 
     holds.set_back(4000)
 
-    assert hold.since == 6000
+    assert (hold.since, hold.refused_for) == (6000, 2000)
 
 
 def test_a_group_that_is_held_no_more_leaves_the_others_their_next_try() -> None:
