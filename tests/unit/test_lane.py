@@ -245,6 +245,7 @@ def test_where_another_route_is_resumed_each_paused_address_is_looked_at_once(be
         bench.put(str(number), T0, address=f"a {number % 2}")
     while bench.tick(T0) == 0:
         pass
+    bench.lane.settings = settings(window=100, batch=5)
     held: list[int] = []
     hold = bench.store.hold
 
@@ -257,7 +258,7 @@ def test_where_another_route_is_resumed_each_paused_address_is_looked_at_once(be
     bench.holds.resume()
     bench.tick(T0 + 1)
 
-    assert held == [bench.settings.batch] * 2
+    assert held == [5] * 2
 
 
 def test_what_a_full_store_did_not_settle_is_settled_when_there_is_room(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

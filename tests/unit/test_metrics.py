@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from unit.lane_bench import T0, Bench, settings
 
+from delaybridge.adapters.base import BackOff, NotConnected, Rejected
 from delaybridge.bridge.metrics import PREFIX, TABLE, BatchHistogram, Gauges, Metric, Metrics
 from delaybridge.core.reasons import Reason
 
@@ -179,6 +181,29 @@ def test_a_batch_is_counted_as_its_values_one_by_one_would_be() -> None:
     expected = [sum(v <= round(bound * 1000) for v in values) for bound in bounds]
     assert [count for _, count in buckets] == [*expected, len(values)]
     assert total == pytest.approx(sum(values) / 1000)
+
+
+def test_what_became_of_each_attempt_to_publish_is_told(tmp_path: Path) -> None:
+    answers = {
+        "confirmed": None,
+        "held": BackOff(Reason.UNROUTABLE, ""),
+        "rejected": Rejected(Reason.TOO_LARGE, ""),
+        "unknown": NotConnected(""),
+    }
+    bench = Bench(tmp_path / "store", settings())
+    for name in answers:
+        bench.put(name, T0, address=name)
+    bench.tick(T0)
+    bench.answer(lambda out: answers[out.address])
+    bench.tick(T0 + 500)
+
+    metrics = bench.lane._metrics
+    assert {name: value(metrics, "messages_published_total", route="orders", outcome=name) for name in answers} == dict.fromkeys(answers, 1)
+    assert value(metrics, "publish_lateness_seconds_count", broker="rabbit") == 1
+    assert value(metrics, "publish_lateness_seconds_sum", broker="rabbit") == 0.5
+    assert value(metrics, "publish_retries_total") == 2
+    assert value(metrics, "dead_letters_total", reason="too_large") == 1
+    bench.store.close()
 
 
 def test_two_bridges_in_one_process_do_not_meet() -> None:
