@@ -97,6 +97,17 @@ def test_what_is_paused_is_not_given_up(tmp_path: Path) -> None:
     bench.store.close()
 
 
+def test_a_destination_that_works_again_while_it_is_given_up_gets_the_rest(tmp_path: Path) -> None:
+    bench = failing(tmp_path)
+    _fail(bench, T0 + 70_000)
+    bench.tick(T0 + 72_000)
+    assert bench.answer() == ["old-20"]
+
+    assert bench.deliver(T0 + 72_000) == [f"old-{number}" for number in range(21, 95)]
+    assert bench.store.counts().shelved == 20
+    bench.store.close()
+
+
 def test_a_destination_that_worked_in_between_is_given_up_a_while_after_that(bench: Bench) -> None:
     for number in range(3):
         bench.put(str(number), T0)
