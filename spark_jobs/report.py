@@ -11,7 +11,7 @@ from .charts import Part, histogram, legend, share_bar
 from .findings import FINDINGS
 from .markup import duration, instant, number, table, text, words
 from .style import STYLE
-from .verdict import all_ended, coverage
+from .verdict import all_ended, coverage, undecided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,8 +77,7 @@ def _sentence(told: dict[str, Any]) -> str:
         what = ", ".join(f"{number(totals[name])} {words(name)}" for name in told["beyond_tolerance"])
         return f"{what}. {'A part of the window cannot be judged yet.' if told['cannot_say'] else ''}"
     if told["verdict"] == "cannot_say":
-        wrong = "Nothing is wrong beyond what is tolerated" if any(totals[name] for name in FINDINGS) else "Nothing is wrong"
-        return f"{wrong} as far as can be seen, but a part of the window cannot be judged yet."
+        return undecided(totals)
     return f"{all_ended(totals)} {coverage(told)}"
 
 

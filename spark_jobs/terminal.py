@@ -15,7 +15,7 @@ from rich.text import Text
 from ..core.ledger import CLOSING
 from .findings import FINDINGS
 from .markup import printable
-from .verdict import all_ended
+from .verdict import all_ended, undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -103,6 +103,8 @@ def headline(told: dict[str, Any]) -> Text:
     text = Text(f"{word} ", style=f"bold {colour}")
     if told["verdict"] == "clean":
         text.append(all_ended(told["totals"]), style=colour)
+    if told["verdict"] == "cannot_say":
+        text.append(undecided(told["totals"]), style=colour)
     text.append(", ".join(f"{told['totals'][name]:,} {name.replace('_', ' ')}" for name in told["beyond_tolerance"]), style=colour)
     text.append(f"\nDue {window['since']} to {window['until']}, SLA {told['sla_ms']} ms", style="default")
     for reason in told["cannot_say"]:

@@ -127,6 +127,12 @@ def all_ended(totals: Mapping[str, Any]) -> str:
     return f"All {totals['scheduled']:,} scheduled messages ended once{': ' if ends else ''}{', '.join(ends)}{but}."
 
 
+def undecided(totals: Mapping[str, Any]) -> str:
+    """What an audit that cannot say says in one sentence."""
+    wrong = "Nothing is wrong beyond what is tolerated" if any(totals[name] for name in FINDINGS) else "Nothing is wrong"
+    return f"{wrong} as far as can be seen, but a part of the window cannot be judged yet."
+
+
 def coverage(told: Mapping[str, Any]) -> str:
     """What the ledgers were compared with, in one sentence: of a clean audit without observations there is only the bridges' own word."""
     if not told["watched"]:

@@ -190,9 +190,11 @@ def test_a_clean_audit_tells_how_everything_ended_and_calls_nothing_on_time_that
 
 @pytest.mark.parametrize(("late", "told"), [(0, "Nothing is wrong as far"), (1, "Nothing is wrong beyond what is tolerated as far")])
 def test_what_is_tolerated_is_not_called_nothing_where_a_part_cannot_be_judged(late: int, told: str) -> None:
-    incomplete = {"verdict": "cannot_say", "totals": dict.fromkeys(tallies.NUMBERS, 0) | {"late": late}}
+    incomplete: dict[str, Any] = {"verdict": "cannot_say", "totals": dict.fromkeys(tallies.NUMBERS, 0) | {"late": late}}
+    incomplete |= {"beyond_tolerance": [], "cannot_say": [], "window": {"since": "a", "until": "b"}, "sla_ms": 5}
 
     assert report._sentence(incomplete) == f"{told} as can be seen, but a part of the window cannot be judged yet."
+    assert terminal.headline(incomplete).plain.startswith(f"Cannot say: {report._sentence(incomplete)}\n")
 
 
 class Gone:
