@@ -22,7 +22,10 @@ from pika.exceptions import (
     ChannelError,
     ConnectionBlockedTimeout,
     ConnectionClosed,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
     ReentrancyError,
+    StreamLostError,
 )
 
 from ..base import NotConnected
@@ -48,6 +51,13 @@ FOREIGN = (AMQPError, AMQPConnectorException, ChannelError, ReentrancyError, OSE
 UnicodeError: for a host that can have no such name.
 """
 
+_SENTENCES: dict[type[BaseException], str] = {
+    ProbableAuthenticationError: "it ended the connection at the login: ",
+    ProbableAccessDeniedError: "it ended the connection at the virtual host: ",
+    StreamLostError: "",
+}
+"""Errors whose argument is all that people want to know: pika puts a line of guesses before it, and shows it as a tuple."""
+
 
 def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnected:
     """NotConnected for any of `FOREIGN`, with the most telling text that it has."""
@@ -62,6 +72,8 @@ def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnecte
         text = "it took no messages for longer than `blocked_connection_timeout`: see `rabbitmq-diagnostics alarms`"
     elif isinstance(error, OSError | UnicodeError):
         text = str(error)
+    elif (told := _SENTENCES.get(type(error))) is not None and error.args:
+        text = f"{told}{error.args[0]}"
     ours = NotConnected(f"{broker}: {text}")
     ours.__cause__ = error
     return ours

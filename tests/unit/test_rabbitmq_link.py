@@ -69,6 +69,25 @@ def test_the_text_names_what_went_wrong_at_the_bottom() -> None:
     assert str(not_connected(failed)) == "RabbitMQ: [Errno 111] Connection refused"
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            exceptions.ProbableAuthenticationError("ConnectionClosedByBroker: (403) 'ACCESS_REFUSED - Login was refused'"),
+            "it ended the connection at the login: ConnectionClosedByBroker: (403) 'ACCESS_REFUSED - Login was refused'",
+        ),
+        (
+            exceptions.ProbableAccessDeniedError("ConnectionClosedByBroker: (530) 'NOT_ALLOWED - vhost shop not found'"),
+            "it ended the connection at the virtual host: ConnectionClosedByBroker: (530) 'NOT_ALLOWED - vhost shop not found'",
+        ),
+        (exceptions.StreamLostError("Stream connection lost: ConnectionResetError()"), "Stream connection lost: ConnectionResetError()"),
+        (exceptions.StreamLostError(), "StreamLostError: ()"),
+    ],
+)
+def test_the_text_is_a_sentence_and_no_tuple(error: Exception, told: str) -> None:
+    assert str(not_connected(error)) == f"RabbitMQ: {told}"
+
+
 def free_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
