@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..moves import Move
     from .level_waiting import LevelRecord
     from .options import Kafka
+    from .pending import Pending
     from .readers import Readers
-    from .transactor import Pending
 
 
 class KafkaTransactionalLevels:

@@ -6,7 +6,6 @@ A transaction that was refused is taken back; what was refused is told, and the 
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
 from collections import defaultdict
@@ -17,11 +16,12 @@ from kafka import errors
 from kafka.structs import ConsumerGroupMetadata
 
 from ...core.reasons import Reason
-from ..base import AdapterError, BackOff, NotConnected, Outgoing, Rejected
+from ..base import AdapterError, BackOff, NotConnected, Rejected
 from ..moves import Gone
 from .implicit import OLDEST as IMPLICIT_SINCE
 from .implicit import Implicit, renewed
 from .markers import AGAIN, ENDING, UNWRITABLE
+from .pending import CLOSED, PendingMoves, number_in
 from .sink import Publisher
 from .transactions import Aborted, MoveDelivery, Moving, abort, ended
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..moves import Move
     from .batches import Prepared
     from .markers import Markers
+    from .pending import Pending
     from .readers import Readers, Session
 
 _MOST = 500
@@ -43,27 +44,9 @@ _MOST = 500
 _PAUSE = 0.05  # s, after which a transaction that came in the middle of a rebalance is tried again
 _REBALANCED = (errors.CommitFailedError, errors.FencedInstanceIdError, ValueError)
 """The group refuses what the member says, and no destination refuses anything."""
-_CLOSED = "the mover was closed"
 _UNENDED = f"the end of the last transaction was not written everywhere within {ENDING:g} s"
 _OLDEST = (3, 0)
 """Kafka's first version that tells how a transaction ended and where one is open (KIP-664): without that a lost connection may lose or double messages."""
-
-
-class Pending:
-    """One move on its way. `left`: how many of its messages have no partition yet. `abandoned`: it is not tried once more."""
-
-    __slots__ = ("abandoned", "confirm", "left", "move", "number", "parts")
-
-    def __init__(self, number: int, move: Move, confirm: Confirm) -> None:
-        self.number = number
-        self.move = move
-        self.confirm = confirm
-        self.left = len(move.messages)
-        self.abandoned = False
-        self.parts: list[tuple[TopicPartition, Prepared]] = []
-
-    def __lt__(self, other: Pending) -> bool:
-        return self.number < other.number
 
 
 class Transactor(Publisher):
@@ -97,10 +80,8 @@ class Transactor(Publisher):
         self._hub = hub
         self._markers = markers
         self._patience = delivery_timeout
-        self._changed = threading.Condition()
-        self._moves: dict[int, Pending] = {}
-        self._ready: list[Pending] = []
-        self._count = 0
+        self._pending = PendingMoves()
+        self._changed = self._pending.changed
         self._most = _MOST
         self._refused: dict[int, AdapterError] = {}
         self._taken = 0
@@ -149,44 +130,25 @@ class Transactor(Publisher):
 
     def begin(self, moves: Sequence[Move], confirm: Confirm) -> None:
         """Take these on. Any thread; does not block."""
-        outgoing: list[Outgoing] = []
-        with self._changed:
-            for move in moves:
-                self._count += 1
-                pending = self._moves[self._count] = Pending(self._count, move, confirm)
-                if not pending.left:
-                    heapq.heappush(self._ready, pending)
-                tag = self._count.to_bytes(8, "big")
-                outgoing += (Outgoing(tag, address, message) for address, message in move.messages)
-            self._changed.notify()
-        self.submit(outgoing)
+        self.submit(self._pending.begin(moves, confirm))
 
     def _to_partition(self, partition: TopicPartition, prepared: list[Prepared]) -> None:
-        with self._changed:
-            for one in prepared:
-                pending = self._moves.get(int.from_bytes(one[0], "big"))
-                if pending is None or pending.abandoned:
-                    continue
-                pending.parts.append((partition, one))
-                pending.left -= 1
-                if not pending.left:
-                    heapq.heappush(self._ready, pending)
-            self._changed.notify()
+        self._pending.to_partition(partition, prepared)
 
     def _landed(self, outcomes: Sequence[Outcome]) -> None:
         """What became of messages: in a transaction, or before one because there is no place for them."""
         early: list[tuple[Pending, AdapterError | None]] = []
         with self._changed:
             for tag, error in outcomes:
-                pending = self._moves.get(int.from_bytes(tag, "big"))
-                if pending is not None and pending.left:
+                number = number_in(tag)
+                if (pending := self._pending.without_partition(number)) is not None:
                     early.append((pending, error))
                 elif error is None:
                     self._taken += 1
                 else:
-                    self._refused[int.from_bytes(tag, "big")] = error
+                    self._refused[number] = error
         for pending, error in early:
-            self._tell([pending], error)
+            self._pending.tell([pending], error)
 
     def _gave_up(self, error: Exception) -> None:
         """A batch failed, and its transaction with it. The sender's thread, which would sleep before it tells."""
@@ -200,7 +162,7 @@ class Transactor(Publisher):
             while self._awaited():
                 self._ensure_ended()  # takes milliseconds, in which more becomes ready
                 renewed(self._numbers, self._sender.wakeup, self._patience, partial(self._markers.settled, self))
-                self._transact(self._next())
+                self._transact(self._pending.next(self._most))
         except NotConnected as error:
             self._break(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what became of the transaction
@@ -210,13 +172,9 @@ class Transactor(Publisher):
         """Wait for something to do; False where this ends."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._ready or self._stopping or self._markers.doubtful, AGAIN if self._markers.waiting else None
+                lambda: self._pending.ready or self._stopping or self._markers.doubtful, AGAIN if self._markers.waiting else None
             )
             return not self._stopping
-
-    def _next(self) -> list[Pending]:
-        with self._changed:
-            return [heapq.heappop(self._ready) for _ in range(min(self._most, len(self._ready)))]
 
     def _transact(self, batch: list[Pending]) -> None:
         session = self._hub.poller
@@ -226,7 +184,7 @@ class Transactor(Publisher):
         found = [
             (each, session.out(each.move.finishes) if session and member and last[each.move.finishes] is each else None) for each in batch
         ]
-        self._tell((each for each, held in found if held is None), Gone("another bridge has it, or it comes again"))
+        self._pending.tell((each for each, held in found if held is None), Gone("another bridge has it, or it comes again"))
         ours, finished = [each for each, held in found if held is not None], [held for _, held in found if held is not None]
         if session is None or not ours:
             return
@@ -237,7 +195,7 @@ class Transactor(Publisher):
             self._again(ours, error)
             self._see()  # where the end cannot be written, nobody need wait for the next one to find out
         except KeyError:  # a partition has gone this moment
-            self._later(ours)
+            self._pending.later(ours)
         except Exception:  # whatever it is, see _run
             self._doubt_of(ours, finished)
             raise
@@ -245,14 +203,14 @@ class Transactor(Publisher):
             self._numbers.commit_asked = False
             self._most = _MOST
             session.finished(finished)
-            self._tell(ours, None)
+            self._pending.tell(ours, None)
 
     def _placed(self, batch: list[Pending]) -> list[Pending]:
         """Less those that go where nothing can be written: these get their outcome now, and keep no others waiting."""
         if not (unwritable := self._markers.waiting):
             return batch
         stuck = {each.number for each in batch if not unwritable.isdisjoint(partition for partition, _ in each.parts)}
-        self._tell((each for each in batch if each.number in stuck), BackOff(Reason.REFUSED_BY_BROKER, UNWRITABLE))
+        self._pending.tell((each for each in batch if each.number in stuck), BackOff(Reason.REFUSED_BY_BROKER, UNWRITABLE))
         return [each for each in batch if each.number not in stuck]
 
     def _attempt(self, moves: Iterable[Pending], finished: Iterable[Any], session: Session, member: Any) -> None:
@@ -280,39 +238,22 @@ class Transactor(Publisher):
         culprits = {number: error for number, error in self._refused.items() if isinstance(error, BackOff | Rejected)}
         for each in moves:
             if each.number in culprits:
-                self._tell([each], culprits[each.number])
+                self._pending.tell([each], culprits[each.number])
         rest = [each for each in moves if each.number not in culprits]
         if not culprits and not isinstance(why.__cause__, _REBALANCED):
             if len(rest) == 1:
-                self._tell(rest, BackOff(Reason.REFUSED_BY_BROKER, str(why)))
+                self._pending.tell(rest, BackOff(Reason.REFUSED_BY_BROKER, str(why)))
                 return
             self._most = max(1, len(rest) // 2)
         elif not culprits:
             time.sleep(_PAUSE)
-        self._later(rest)
+        self._pending.later(rest)
 
     def _doubt_of(self, moves: Sequence[Pending], finished: Sequence[Any]) -> None:
         """Nobody knows whether these have happened."""
         if self._leaves_doubt:
-            with self._changed:
-                kept = [(each, held) for each, held in zip(moves, finished, strict=True) if self._moves.pop(each.number, None) is not None]
-                self.doubtful += kept
-
-    def _later(self, moves: Sequence[Pending]) -> None:
-        with self._changed:
-            for each in moves:
-                if not each.abandoned:
-                    heapq.heappush(self._ready, each)
-        self._tell((each for each in moves if each.abandoned), NotConnected(_CLOSED))
-
-    def _tell(self, moves: Iterable[Pending], error: AdapterError | None) -> None:
-        outcomes: dict[Confirm, list[Outcome]] = defaultdict(list)
-        with self._changed:
-            for each in moves:
-                if self._moves.pop(each.number, None) is not None:
-                    outcomes[each.confirm].append((each.move.tag, error))
-        for confirm, found in outcomes.items():
-            confirm(found)
+            untold = self._pending.leave(moves)
+            self.doubtful += [(each, held) for each, held in zip(moves, finished, strict=True) if each in untold]
 
     # The ends of earlier transactions: see markers.py.
 
@@ -363,23 +304,14 @@ class Transactor(Publisher):
 
     def abandon(self, confirm: Confirm) -> None:
         """Give up the moves whose outcomes go to `confirm`. Those that are in a transaction already have their outcome when it is known."""
-        with self._changed:
-            theirs = [each for each in self._ready if each.confirm == confirm]
-            self._ready = [each for each in self._ready if each.confirm != confirm]
-            heapq.heapify(self._ready)
-            for each in self._moves.values():
-                if each.confirm == confirm:
-                    each.abandoned = True
-                    if each.left:
-                        theirs.append(each)
-        self._tell(theirs, NotConnected(_CLOSED))
+        self._pending.abandon(confirm)
 
     def _break(self, error: NotConnected) -> None:
         self._broken = error
         session = self._hub.poller
         if session is not None:
             session.fail(error)
-        self._tell(list(self._moves.values()), error)
+        self._pending.tell_all(error)
 
     def close(self) -> None:
         """End the transaction that was begun; what was not gets its outcome."""
@@ -388,4 +320,4 @@ class Transactor(Publisher):
             self._changed.notify_all()
         self._thread.join()
         super().close()
-        self._tell(list(self._moves.values()), NotConnected(_CLOSED))
+        self._pending.tell_all(NotConnected(CLOSED))
