@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ...adapters.moves import Joined
     from ...core.store import Came, Told
-    from ...core.time_index import TimeIndex
+    from .journal import Rows
     from .places import Addressed
 
 GRACE = 3.0
@@ -39,7 +39,7 @@ class Publishing(Protocol):
 class Doors:
     """The ways into the level queues. `exact`: the routes whose tokens name one message each. `journal` keeps the ledger's rows, and those tokens."""
 
-    def __init__(self, publisher: Publishing, journal: TimeIndex, exact: Container[str]) -> None:
+    def __init__(self, publisher: Publishing, journal: Rows, exact: Container[str]) -> None:
         self._publisher = publisher
         self._journal = journal
         self._exact = exact

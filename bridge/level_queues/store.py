@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from ...core.ledger import Event
     from ...core.message import Message
     from ...core.store import Came, Change, Due, Held, Settled
-    from ...core.time_index import TimeIndex
     from .doors import Publishing
     from .envelope import Envelope
     from .ids import Claim, Fate
+    from .journal import Journal
     from .passage import Finish, Taken
     from .places import Addressed, Places
     from .waiting import Entry
@@ -57,7 +57,7 @@ ENDING = 5.0
 class LevelQueues(Unindexed):
     """`core.store.Store` on the level queues of one broker.
 
-    journal   keeps the ledger's rows until they are in files; nothing else of it is used
+    journal   keeps the ledger's rows until they are in files, and what sources gave last; closed with this
     lanes     the brokers to which this bridge can deliver
     wake      tells a lane that something for it has come into memory
     mover     makes moves, where the broker has transactions; then what lane `moving` delivers is finished with its delivery (see moving.py)
@@ -72,7 +72,7 @@ class LevelQueues(Unindexed):
         self,
         places: Places,
         publisher: Publishing,
-        journal: TimeIndex,
+        journal: Journal,
         *,
         lanes: Container[str],
         wake: Callable[[str, int], None],

@@ -58,6 +58,8 @@ class Immediate:
 class Stepped(LevelQueues):
     """Level queues of a memory broker that bears the path's name, so that they survive a restart of the store."""
 
+    journal: TimeIndex
+
     def __init__(self, path: Path, lanes: tuple[str, ...] = ("rabbit", "kafka"), log: IdLog | None = None) -> None:
         options, all_queues = Memory(name=str(path)), queues(TABLE, "levels")
         journal = TimeIndex(path, bridge="test", min_free_disk=0, reserve_bytes=0)

@@ -76,7 +76,7 @@ def journal() -> Journal:
 
 def doors(journal: Journal, topic: Topic | None = None) -> tuple[Doors, Levels]:
     levels = Levels(journal)
-    made = Doors(levels, journal, {"exact", "joined"})  # type: ignore[arg-type]
+    made = Doors(levels, journal, {"exact", "joined"})
     if topic is not None:
         made.join("joined", topic)  # type: ignore[arg-type]
     return made, levels
@@ -195,7 +195,7 @@ class Entering:
 def test_what_is_refused_for_long_keeps_its_batch_waiting_and_nothing_of_that_enters_twice(
     journal: Journal, publisher: Publisher, picky: Picky
 ) -> None:
-    entering = Entering(Doors(publisher, journal, {"exact"}))  # type: ignore[arg-type]
+    entering = Entering(Doors(publisher, journal, {"exact"}))
     wait_until(lambda: picky.refusals >= 3, "some refusals")
     assert (entering.ended, journal.told) == ([], []), "nothing of it may be acknowledged yet"
     picky.refused = b"none"
@@ -209,7 +209,7 @@ def test_a_stop_ends_the_wait_and_nothing_is_told(
     journal: Journal, publisher: Publisher, picky: Picky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GRACE", 0.0)
-    made = Doors(publisher, journal, {"exact"})  # type: ignore[arg-type]
+    made = Doors(publisher, journal, {"exact"})
     entering = Entering(made)
     wait_until(lambda: picky.refusals >= 1, "a refusal")
     made.shut()
@@ -223,7 +223,7 @@ def test_a_stop_ends_the_wait_and_nothing_is_told(
 
 
 def test_what_the_broker_confirms_soon_after_a_stop_has_entered(journal: Journal, publisher: Publisher, picky: Picky) -> None:
-    made = Doors(publisher, journal, {"exact"})  # type: ignore[arg-type]
+    made = Doors(publisher, journal, {"exact"})
     entering = Entering(made)
     wait_until(lambda: picky.refusals >= 1, "a refusal")
     made.shut()
