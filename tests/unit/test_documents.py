@@ -62,6 +62,17 @@ def test_every_make_target_in_the_readme_is_run_by_ci(target: str) -> None:
     assert f"make {target}\n" in (ROOT / ".ci" / "run").read_text()
 
 
+def test_the_page_on_adapters_names_every_ability_and_no_other() -> None:
+    modules = sorted((ROOT / "adapters").glob("*.py"))
+    declared = {
+        f"{module.stem}.{name}" for module in modules for name in re.findall(r"@runtime_checkable\nclass (\w+)", module.read_text())
+    }
+
+    named = re.findall(r"\| `(\w+\.\w+)` \|$", (ROOT / "docs" / "writing-an-adapter.md").read_text(), re.MULTILINE)
+
+    assert sorted(named) == sorted(declared)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     broken = [target for target, _ in LINKS.findall(document.read_text()) if not (document.parent / target).exists()]
