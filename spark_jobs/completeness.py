@@ -1,30 +1,39 @@
-"""How far each bridge's ledger reaches: the completeness rule.
+"""Which due times the audit can judge: how far each bridge's ledger reaches, where it begins, and when nobody listened. See "Completeness" in docs/audit.md.
 
-A bridge numbers its rows without holes. Its ledger *reaches* to the latest `event_time` before the first hole; without a hole, to its last row, or as far
-as the bridge's own mark says (`_reach/BRIDGE.json` in the ledger: all rows up to a number are in files, nothing else happened until then). The ledger of a
-bridge that has `ended` reaches to the end of time, unless it has a hole. The audit's answer is complete up to the earliest reach, less the SLA and the grace.
+A bridge numbers its rows without holes, so a number that is missing tells of rows that are not in the input.
 
-A clock that was ahead for a moment writes rows that tell of a time to come. A mark that tells of all rows is of when the last of them was in a file,
-whatever they say; without one, no row counts that is later than now. Nor does a mark that is, by more than the grace.
+Reach
+    A ledger reaches to the latest `event_time` before its first missing number. If none is missing, it reaches to its last row, or as far as the bridge's
+    own mark says (`_reach/BRIDGE.json` in the ledger: all rows up to a number are in files, and nothing else happened until then). The ledger of a bridge
+    that has `ended` reaches to the end of time, unless a number is missing. Due times are judged up to the earliest reach, less the SLA and the grace.
 
-An observer's mark says from when to when it has seen what arrived. The answer is no more complete than that: what it has not seen yet is not lost, nor what
-arrived while nobody listened, nor what a topic does not hold any more (see `retention`).
+Clocks that were ahead
+    Their rows tell of a time to come. A mark that covers all rows counts instead of what they say. Without one, no row counts that is later than now; nor
+    does a mark that is later than now by more than the grace.
 
-A backlog is delivered long after the hours in which it is due. What happened later than the earliest reach, less the grace, stands in one input and perhaps
-not yet in the other: such deliveries and arrivals are not compared, nor deliveries that were made while nobody listened. What is taken in after its due time
-is due in such hours, too, and one bridge may take in what another one delivers: so young rows are not held against older ones of the ledgers either.
+Observers
+    An observer's mark says from when to when it has seen what arrived at a destination. Nothing is judged beyond that: what it has not seen yet is not
+    lost, nor what arrived while nobody listened (a `Gap`), nor what a topic does not hold any more (see `retention`).
 
-A ledger whose first number is not 1 has lost its beginning: old days were removed, or not copied. It *begins* a grace after the first event that is
-there; what was due before that is not judged, nor whether something was scheduled that was taken in before. Files hold hours of events, not numbers, so
-that at the seam some numbers are there and some between them are not: that is no hole. What is missing right behind the seam is one where the row before it
-happened more than half a grace after the first one: a row stands no further behind one that happened after it.
+Young rows
+    A backlog is delivered long after the hours in which it is due, which may be complete by then. What happened later than the earliest reach, less the
+    grace, stands in one input and perhaps not yet in another: such deliveries and arrivals are not compared, nor deliveries that were made while nobody
+    listened. So it is between ledgers, too: what one bridge takes in after its due time another one may deliver.
 
-A malformed row is there, but what it says is not known: nothing is judged of the hour in which it is due. So it is with a malformed arrival that has
-an id and a due time.
+Beginning
+    A ledger whose first number is not 1 has lost its oldest rows: old days were removed, or not copied. It begins a grace after the first event that is
+    there. What was due before that is not judged; nor, of what was taken in before that, whether it was scheduled.
 
-A row that stands twice is a file that stands twice: nothing can be said then.
+Seam
+    Files hold hours of events, not ranges of numbers: around the beginning some numbers are there, and some between them are not. Up to the seam, the last
+    number from before the beginning, a missing number is not taken for a hole. One that is missing right behind the seam is, if the row before it happened
+    more than half a grace after the first row: none of the removed rows stands behind one that is so much younger.
 
-A bridge that has a mark has written rows. Where none of them is there, nothing can be said either.
+Malformed rows
+    Such a row is there, so it leaves no hole, but what it says is not known: the hour in which it is due is not judged. So it is with a malformed arrival
+    that has an id and a due time.
+
+Nothing at all can be said where a row stands twice, because then a file does; and where a bridge has a mark, so that it has written rows, and none is there.
 """
 
 from __future__ import annotations
