@@ -1,6 +1,18 @@
 """The passage through one level: takes what leaves its queue, and passes it on to the next level, or to memory for the last instants.
 
 Nothing is acknowledged before it is confirmed at its next place: if a bridge dies, the broker gives its messages to another one.
+
+What becomes of one message, and which object has it (a `Taken` is of one connection, a `Batched` of one batch, a `Stay` and a `Finish` of one message):
+
+    its source gives it
+        |
+    stays              Stay, in `Taken.staying`
+        |   the time to leave has come: `Onward.leave`, which is given its Finish
+    is on its way      to its next level, or in memory until it is delivered
+        |   it is confirmed at its next place: the Finish is called, on any thread
+    is passed on       the Batched counts it, and is in `Taken.begun`, or, with the last message of its batch, in `Taken.passed_on`
+        |   soon, with its batch; or by itself after a moment
+    is acknowledged    at its source, by the passage's own thread
 """
 
 from __future__ import annotations
