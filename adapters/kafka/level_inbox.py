@@ -1,4 +1,4 @@
-"""The records of all levels that one consumer has: fetched, given out, finished. A `poller.Poller` has it both as its inbox and as its progress."""
+"""The records of all levels that one consumer has: fetched, given out, finished. Of a `connection.Connection` it is both the inbox and the progress."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class LevelInbox:
         return OffsetAndMetadata(finished.base, finished.text(), -1)
 
     def committed(self, positions: Iterable[TopicPartition]) -> None:
-        """These are committed. A Poller tells its progress; nothing need be remembered here."""
+        """These are committed. Nothing need be remembered of that here."""
 
     def give_back(self, positions: Iterable[TopicPartition]) -> None:
         """These could not be committed."""

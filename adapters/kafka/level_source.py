@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..base import Batch, NotConnected
+from .connection import Connection, Handover
 from .consumer import bootstrapped, consuming
 from .fetched import Suspects
 from .level_inbox import LevelInbox, wall_clock
 from .level_queues import group
 from .level_waiting import FULL
 from .link import Caught
-from .poller import Handover, Poller
 from .records import offset_of
 from .source import nothing
 
@@ -35,38 +35,39 @@ if TYPE_CHECKING:
 _POLL, _HURRY = 200, 20  # ms; so often a paused partition is looked at, and while one is full
 _FETCH = 256 << 10  # bytes of one partition in one answer
 _STILL = 2.0
-"""Seconds, see Poller.still. What cannot be delivered would hold up all bridges at each rebalance: with transactions its next owner takes it from its level."""
+"""Seconds, see `still`. What cannot be delivered would hold up all bridges at each rebalance: with transactions its next owner takes it from its level."""
 _TIMEOUT = 30_000  # ms, in which committed offsets are told: another bridge's transaction may have to end before
 
 
-class LevelPoller(Poller):
+class LevelPoller(Connection):
     """One connection that serves all levels."""
 
+    inbox: LevelInbox
+
     def __init__(self, consumer: Any, inbox: LevelInbox, patience: float, topics: Topics, *, returning: bool, moving: bool = False) -> None:
-        super().__init__(consumer, inbox, patience, topics, returning=returning, progress=inbox)
+        super().__init__(consumer, inbox, inbox, patience, topics, returning=returning)
         self.still = _STILL if moving else self.still
-        self.level_inbox = inbox
         self.serving: set[str] = set()
         self.left: set[str] = set()
 
     def finished(self, found: Iterable[Any]) -> None:
         """See readers.Session."""
-        self.level_inbox.finish(found, committed=True)
+        self.inbox.finish(found, committed=True)
 
     @property
     def _holding(self) -> bool:
-        return self.level_inbox.opened
+        return self.inbox.opened
 
     def _poll(self) -> None:
         """Fetch of the partitions of which more is wanted."""
         self._mind_the_join()
-        unwanted, full = self.level_inbox.unwanted(self.consumer.assignment(), wall_clock())
+        unwanted, full = self.inbox.unwanted(self.consumer.assignment(), wall_clock())
         self._pause(unwanted)
         fetched = self.consumer.poll(timeout_ms=_HURRY if full else _POLL, max_records=FULL)
         self._forgotten()
         self._mind_the_session()
-        self._open({each: fetched[each] for each in self.level_inbox.unknown(fetched)})
-        self.level_inbox.put(fetched, self._reached)
+        self._open({each: fetched[each] for each in self.inbox.unknown(fetched)})
+        self.inbox.put(fetched, self._reached)
 
     def _reached(self) -> dict[TopicPartition, int]:
         """How far each of our partitions is read, with markers of transactions and what was aborted."""
@@ -87,14 +88,14 @@ class LevelPoller(Poller):
         if unknown:
             coordinator = self.consumer._coordinator  # noqa: SLF001 - the public way asks for each partition alone
             committed = coordinator.fetch_committed_offsets(set(unknown), timeout_ms=_TIMEOUT)
-            if not self.level_inbox.opened:
+            if not self.inbox.opened:
                 self._member = self.consumer.group_metadata().member_id
             for each, records in unknown.items():
                 position = committed.get(each)
                 if position is not None and records and offset_of(records[0].token) < position.offset:
                     end = self.consumer.end_offsets([each], timeout_ms=_TIMEOUT)[each]
                     position = position if position.offset <= end else None
-                self.level_inbox.open(each, position, self.consumer.assignment)
+                self.inbox.open(each, position, self.consumer.assignment)
 
     def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
         return offsets
@@ -129,9 +130,9 @@ class Hub:
         """The connection. Raises NotConnected. A level that is read anew gets what it did not finish: then all connect anew."""
         with self._lock:
             poller = self._poller
-            if poller is not None and topic in poller.left and poller.level_inbox.held_of(topic):
-                poller.level_inbox.fail(NotConnected(f"level {topic} is read anew"))
-            if poller is not None and poller.level_inbox.failed:
+            if poller is not None and topic in poller.left and poller.inbox.held_of(topic):
+                poller.inbox.fail(NotConnected(f"level {topic} is read anew"))
+            if poller is not None and poller.inbox.failed:
                 self._close(poller)
             if self._poller is None:
                 caught = Caught(renewed=self._options.renewed)
@@ -190,7 +191,7 @@ class LevelSource:
         """See base.Source."""
         if self._poller is None:
             raise NotConnected("the source is closed")
-        inbox = self._poller.level_inbox
+        inbox = self._poller.inbox
         records = inbox.leaving(self._topic, limit, timeout)
         if not records:
             return None
@@ -208,13 +209,13 @@ class LevelSource:
     def first_leaves(self) -> int | None:
         """See levelled.Foreseeing. Of the partitions that are this bridge's."""
         poller = self._poller
-        return None if poller is None else poller.level_inbox.first_leaves(self._topic)
+        return None if poller is None else poller.inbox.first_leaves(self._topic)
 
     @property
     def handed_over(self) -> int:
         """See base.Sharing."""
         poller = self._poller
-        return 0 if poller is None else poller.level_inbox.handed_over
+        return 0 if poller is None else poller.inbox.handed_over
 
     def close(self) -> None:
         """See base.Source."""

@@ -1,7 +1,4 @@
-"""One connection of a consumer group: the thread that polls, what is committed, and how partitions come and go.
-
-The thread polls also while nobody receives: a bridge whose disk is full stays in its group. When a partition goes to another bridge of the group, what is
-being stored of it is waited for and committed first; nothing of it is committed later. Partitions that stay are not touched (cooperative rebalancing).
+"""A source's connection: records of the topics that a route reads, or of a topic that is listened at.
 
 With each offset the id of its topic is committed: a topic that was deleted and created again is read from its beginning, also when an offset of the
 old one was committed after that.
@@ -10,103 +7,48 @@ old one was committed after that.
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kafka import OffsetAndMetadata, TopicPartition
-from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
-from kafka.structs import MemberState
 
-from ...core.uptime import uptime
-from ..base import NotConnected
-from .commits import REBALANCING, Commits, settled
-from .inbox import size_of
-from .link import Pulse, not_connected
+from .connection import POLL, Connection
+from .inbox import Inbox, size_of
+from .link import not_connected
 from .progress import MOST, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..base import Received
     from .topics import Topics
 
-_POLL = 200  # ms; so long, and a pause, may a commit wait
-_HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored: all of the group wait meanwhile
-_CLOSING = 5000  # ms
 _OF = "of topic "  # before its id, in what is committed: anything else is not ours
 _FEW, _SMALL = 500, 256 << 10  # records, bytes: a fetch of less is little; a full one brings more, of the largest records too
 _ASKING = 30_000  # ms, in which the cluster tells what was committed
 
 
-class Handover(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Hears on kafka-python's thread which partitions come and go."""
+class Poller(Connection):
+    """Fetches into an `Inbox` for as long as that has room."""
 
-    def __init__(self, poller: Poller) -> None:
-        self._poller = poller
+    inbox: Inbox
+    progress: Progress
 
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Nothing is known of them yet."""
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """They are ours until this returns: what is stored of them can be committed."""
-        await self._poller.hand_over(set(revoked))
-
-    async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        """They belong to somebody else already. If they come back, what was stored and not committed comes again: a new connection recognises that."""
-        self._poller.drop(set(lost))
-        self._poller.fail(NotConnected("the group has given this bridge's partitions away"))
-
-
-class Poller:
-    """One connection: the consumer, the thread that polls it, what it has fetched, and what may be committed."""
-
-    def __init__(self, consumer: Any, inbox: Any, patience: float, topics: Topics, *, returning: bool, progress: Any = None) -> None:
-        self.consumer = consumer
-        self.inbox = inbox
-        self.progress = progress or Progress()
-        self.still = _HANDOVER  # s, for which nothing of a revoked partition may come to its end before the rest is left to the next owner
+    def __init__(self, consumer: Any, inbox: Inbox, patience: float, topics: Topics, *, returning: bool) -> None:
+        super().__init__(consumer, inbox, Progress(), patience, topics, returning=returning)
         self.pause = 0.0  # s after a fetch of little: the next one brings what comes meanwhile
-        self._topics = topics
-        self._returning = returning
-        self._pulse = Pulse(consumer._client, patience)  # noqa: SLF001 - see Pulse
-        self._commit: Any = None
-        self._beginning = threading.Lock()  # of a commit
-        self._commits = Commits(consumer.config["group_id"])
-        self._met: set[TopicPartition] = set()
-        self._member: str | None = None  # who fetched what is here; None while nothing is
-        self._passed = uptime()  # when this thread last came by
-        self._session = consumer.config["session_timeout_ms"] / 1000
         self._grouped = consumer.config["group_id"] is not None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kafka source", daemon=True)
-
-    def start(self) -> None:
-        """Begin to poll."""
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._commit_some()
-                self._poll()
-                self._join_again()
-                self._pulse.check()
-                self._topics.check()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the connection is of no use any more
-            self.inbox.fail(not_connected(error))
+        self._met: set[TopicPartition] = set()
 
     def _poll(self) -> None:
         """Fetch; or, while nobody receives, keep the place in the group without fetching."""
         self._mind_the_join()
         if self.inbox.wait_for_room(min(1.0, self._session / 6)):
-            fetched = self.consumer.poll(timeout_ms=_POLL, max_records=self.inbox.prefetch)
+            fetched = self.consumer.poll(timeout_ms=POLL, max_records=self.inbox.prefetch)
         else:
             paused = self.consumer.assignment()
             self._each(self.consumer.pause, paused)
-            fetched = self.consumer.poll(timeout_ms=_POLL)
+            fetched = self.consumer.poll(timeout_ms=POLL)
             self._each(self.consumer.resume, paused)
         self._forgotten()
         self._mind_the_session()
@@ -120,12 +62,6 @@ class Poller:
     def _little(self, records: Sequence[Received]) -> bool:
         """Whether something has come, and nothing that looks like a flood."""
         return 0 < len(records) < min(_FEW, self.inbox.prefetch) and sum(map(size_of, records)) < _SMALL
-
-    @staticmethod
-    def _each(change: Callable[[TopicPartition], None], partitions: Iterable[TopicPartition]) -> None:
-        for each in partitions:
-            with contextlib.suppress(KeyError):  # it has gone to another bridge
-                change(each)
 
     def _meet(self, come: set[TopicPartition]) -> set[TopicPartition]:
         """Note partitions that have come. Returns those with a committed offset of an earlier topic of that name: these are read from their beginning."""
@@ -143,47 +79,9 @@ class Poller:
         self._met |= come
         return again
 
-    def _mind_the_join(self) -> None:
-        coordinator = self.consumer._coordinator  # noqa: SLF001 - 3.0.12: nobody picks up the result of a join in whose middle a poll gave up
-        if coordinator._join_task is not None:  # noqa: SLF001 - as above
-            coordinator.rejoin_needed = True
-
     @property
     def _holding(self) -> bool:
         return bool(self._met)
-
-    def _forgotten(self) -> bool:
-        """Whether the group has forgotten this bridge and taken it in anew: others may have had its partitions meanwhile. Then the connection is given up.
-
-        kafka-python tells it where it knows it before it joins. In the middle of a join it keeps the partitions, and where each was read up to.
-        """
-        if not (self._holding and self._member) or self.consumer.group_metadata().member_id in ("", self._member):
-            return False
-        self.fail(NotConnected("the group has forgotten this bridge"))
-        return True
-
-    def _mind_the_session(self) -> None:
-        """Give the connection up where this process stood still for so long that its session may have ended, as one of a machine that was suspended.
-
-        Others may have its partitions, and deliver what it fetches now. kafka-python finds that out with its next
-        heartbeat, seconds later. The last one was sent up to a third of the session before.
-        """
-        now = uptime()
-        gap, self._passed = now - self._passed, now
-        if self._holding and gap > self._session * 2 / 3:
-            self.fail(NotConnected(f"this process stood still for {gap:.0f} s, and the group may have given its partitions away"))
-
-    def _join_again(self) -> None:
-        """Once, where a member with an `instance` may have come back.
-
-        Kafka then gives it the partitions that it had, if only because it was killed before it knew any, and takes it for a mere member: if it was
-        the leader, nobody looks for new partitions any more.
-        """
-        coordinator = self.consumer._coordinator  # noqa: SLF001 - nothing public says who leads
-        if self._returning and coordinator.state == MemberState.STABLE:
-            self._returning = False
-            if not coordinator._is_leader:  # noqa: SLF001
-                coordinator.request_rejoin()
 
     def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is committed for these."""
@@ -199,136 +97,13 @@ class Poller:
                 self._commit_some()
             except Exception as error:  # noqa: BLE001 - kafka-python's thread has died, of whatever it was: the same is raised at every call
                 self.fail(not_connected(error))
-        return int(self.progress.room(timeout))
-
-    def _commit_some(self) -> None:
-        """Commit what was acknowledged, one request at a time: a late answer to an earlier one must not undo it."""
-        with self._beginning:
-            if self._commit is None or self._commit.is_done:
-                self._commit_ready()
-
-    def _commit_ready(self) -> bool:
-        """Begin to commit what was acknowledged; False where that is nothing. What cannot be committed is given back."""
-        offsets = {} if self._forgotten() else self.progress.take()
-        if offsets:
-            try:
-                self._commit = self._committing(offsets)
-            except BaseException:
-                self.progress.give_back(offsets)
-                raise
-            self._commit.add_callback(lambda _: self._committed(offsets))
-            self._commit.add_errback(partial(self._not_committed, offsets))
-        return bool(offsets)
-
-    def _committed(self, offsets: dict[TopicPartition, Any]) -> None:
-        self.progress.committed(offsets)
-        self._commits.made()
-
-    def _not_committed(self, offsets: dict[TopicPartition, Any], error: BaseException) -> None:
-        self.progress.give_back(offsets)
-        self._commits.failed(error)
-
-    def _committing(self, offsets: dict[TopicPartition, int]) -> Any:
-        """The future of one request. It fails where the coordinator is not known; the next poll asks for it."""
-        return self.consumer._coordinator._do_commit_offsets_async(self._positions(offsets))  # noqa: SLF001 - 3.0.12: commit_async gives the future of the search for a coordinator then, and the commit's own error is lost
-
-    # For transactions: see readers.Session.
-
-    def member(self) -> Any:
-        """See readers.Session. None where the group has forgotten the member that fetched what is here.
-
-        Others may have these records by then, and kafka-python does not always tell: so this connection is of no use any more. Kafka fences off a member that
-        is not in its group. But it takes offsets in a transaction from a nobody, which is what kafka-python's member is until it has joined again.
-        """
-        member = self.consumer.group_metadata()
-        if member.member_id and member.member_id == self._member:
-            return member
-        if self._member is not None:
-            self.fail(NotConnected("the group has forgotten this bridge"))
-        return None
-
-    def out(self, token: bytes) -> Any:
-        """See readers.Session."""
-        return self.progress.out(token)
-
-    def positions(self, found: Iterable[Any]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """See readers.Session."""
-        return self._positions(self.progress.positions(found))
+        return self.progress.room(timeout)
 
     def finished(self, found: Iterable[Any]) -> None:
         """See readers.Session."""
         self.progress.commit(found)
 
-    def fail(self, reason: NotConnected) -> None:
-        """See readers.Session."""
-        self.inbox.fail(reason)
-
-    # When partitions go.
-
-    async def hand_over(self, revoked: set[TopicPartition]) -> None:
-        """Wait until what is being stored of these partitions is stored, commit it, and forget them. kafka-python's thread.
-
-        `poll` takes that much longer then, which `_mind_the_session` must not take for a process that stood still.
-        """
-        self.inbox.drop(revoked)
-        began = moved = time.monotonic()
-        held = self.progress.held(revoked)
-        while held and (now := time.monotonic()) - began < _HANDOVER and now - moved < self.still and not self._stopping.is_set():
-            await self.consumer._net.sleep(0.01)  # noqa: SLF001 - its loop is not asyncio's
-            if (left := self.progress.held(revoked)) != held:
-                held, moved = left, now
-        committed = await self._commit_last()
-        self.drop(revoked)
-        self._passed += min(time.monotonic() - began, _HANDOVER)
-        if not committed:
-            self.fail(NotConnected("what was taken of partitions that have gone could not be committed"))
-
-    async def _commit_last(self) -> bool:
-        """Once no other commit is under way. Whether it was made."""
-        while True:
-            await settled(self._commit)
-            with self._beginning:
-                if self._commit is None or self._commit.is_done:
-                    begun = self._commit_ready()
-                    break
-        return not begun or await settled(self._commit)
-
     def drop(self, lost: set[TopicPartition]) -> None:
         """Forget these partitions."""
         self._met -= lost
-        self.inbox.drop(lost)
-        self.progress.forget(lost)
-
-    def close(self) -> None:
-        """Stop polling, commit what was acknowledged, leave the group."""
-        self._stopping.set()
-        self.inbox.fail(NotConnected("the source is closed"))
-        self._thread.join()
-        try:
-            if not self._forgotten():
-                self._commit_rest(time.monotonic() + _CLOSING / 1000)
-        except Exception:  # noqa: BLE001, S110 - the broker gives these again, and their tokens are known
-            pass
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        """Where kafka-python's own thread has died it cannot leave the group, and closes nothing."""
-        try:
-            self.consumer.close(autocommit=False, timeout_ms=_CLOSING)
-        except Exception:  # noqa: BLE001 - the group misses this member soon
-            with contextlib.suppress(Exception):  # it may be what the other thread has died of
-                self.consumer._client.close()  # noqa: SLF001 - as KafkaConsumer.close does
-
-    def _commit_rest(self, deadline: float) -> None:
-        """All that was acknowledged. In the middle of a rebalance Kafka takes no commit: polling brings that to its end first."""
-        while self._commit is not None and not self._commit.is_done and time.monotonic() < deadline:
-            self.consumer.poll(timeout_ms=_POLL)
-        while offsets := self.progress.take():
-            try:
-                self.consumer.commit(self._positions(offsets), timeout_ms=_CLOSING)
-            except Exception as error:
-                self.progress.give_back(offsets)
-                if not isinstance(error, REBALANCING) or time.monotonic() > deadline:
-                    raise
-                self.consumer.poll(timeout_ms=_POLL)
+        super().drop(lost)

@@ -10,11 +10,12 @@ from zlib import crc32
 from kafka import TopicPartition
 
 from ..base import Batch, NotConnected
+from .connection import Handover
 from .consumer import bootstrapped, consuming
 from .fetched import Suspects
 from .inbox import Inbox
 from .link import Caught
-from .poller import Handover, Poller
+from .poller import Poller
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

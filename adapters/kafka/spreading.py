@@ -22,7 +22,7 @@ class Spreading(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pytho
     tell it is the same, so bridges with either share a group.
 
     As KIP-429 has it, what has an owner goes to nobody else before that one has let it go, and joined again. Whoever was away for longer than its session
-    claims what it has no more: that goes to nobody until `Poller.fail` has ended its membership, too.
+    claims what it has no more: that goes to nobody until `Connection.fail` has ended its membership, too.
     """
 
     def assign(self, cluster: Any, members: Iterable[Any]) -> dict[str, Any]:

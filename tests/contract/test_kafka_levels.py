@@ -169,7 +169,7 @@ def test_a_partition_is_read_on_while_another_is_paused_for_long(url: str) -> No
     assert source.receive(1, 3) is None
     levels.put_at(start - 3_600_000, *[f"{number}" for number in range(5000)], partition=1)
     assert bodies(receive(source, 5000)) == [f"{number}" for number in range(5000)]  # type: ignore[arg-type]
-    inbox = source._poller.level_inbox  # type: ignore[attr-defined]
+    inbox = source._poller.inbox  # type: ignore[attr-defined]
     assert sum(len(queue) for queue in inbox._waiting._queues[levels.levels[0].name].values()) <= 2 * 2000, "what waits stays on the broker"
     levels.close()
 

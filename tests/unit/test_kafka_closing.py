@@ -10,7 +10,7 @@ from kafka import TopicPartition, errors
 from kafka.future import Future
 from unit.kafka_poller import client, poller_on
 
-from delaybridge.adapters.kafka import poller as poller_module
+from delaybridge.adapters.kafka import connection
 from delaybridge.adapters.kafka.poller import Poller
 
 PARTITION = TopicPartition("t", 0)
@@ -69,7 +69,7 @@ def test_where_nobody_takes_it_the_source_is_closed_all_the_same(monkeypatch: py
     consumer = Consumer(errors.KafkaTimeoutError())
     poller(consumer).close()
     assert consumer.done == ["commit 7", "close"]
-    monkeypatch.setattr(poller_module, "_CLOSING", 0)
+    monkeypatch.setattr(connection, "_CLOSING", 0)
     consumer = Consumer(errors.RebalanceInProgressError())
     poller(consumer).close()
     assert consumer.done == ["commit 7", "close"]

@@ -11,12 +11,12 @@ from kafka.future import Future
 from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import NotConnected, Received
-from delaybridge.adapters.kafka import Kafka
-from delaybridge.adapters.kafka import poller as poller_module
+from delaybridge.adapters.kafka import Kafka, connection
+from delaybridge.adapters.kafka.connection import Handover
 from delaybridge.adapters.kafka.consumer import consuming
 from delaybridge.adapters.kafka.level_inbox import LevelInbox
 from delaybridge.adapters.kafka.level_source import LevelPoller
-from delaybridge.adapters.kafka.poller import Handover, Poller
+from delaybridge.adapters.kafka.poller import Poller
 from delaybridge.adapters.kafka.records import Origin
 from delaybridge.adapters.kafka.source import KafkaSource, Subscription
 from delaybridge.adapters.levelled import Level
@@ -218,8 +218,8 @@ def test_what_of_a_level_cannot_be_delivered_does_not_hold_up_the_group(monkeypa
     inbox.open(STAYS, None)
     now = [1000.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr(poller_module, "uptime", clock.monotonic)
-    monkeypatch.setattr(poller_module, "time", clock)
+    monkeypatch.setattr(connection, "uptime", clock.monotonic)
+    monkeypatch.setattr(connection, "time", clock)
     poller.still, poller._passed = 5.0, now[0]
 
     async def sleep(seconds: float) -> None:
@@ -292,7 +292,7 @@ class Fetching(Group):
         self.poller._met = {GOES, STAYS}
         self._full = full
 
-    def knows(self, member: str, *, now: str, by: Poller | None = None) -> None:
+    def knows(self, member: str, *, now: str, by: connection.Connection | None = None) -> None:
         """What is here was fetched by that member; the group has another one now."""
         (by or self.poller)._member = member
         self._consumer.group_metadata = lambda: SimpleNamespace(member_id=now)
