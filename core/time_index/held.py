@@ -97,8 +97,6 @@ class HeldBack:
             behind.count += difference
             if not behind.count:
                 del addresses[address]
-            if not addresses:
-                del self._behind[track]
 
     def waiting(self, track: Track, address: str) -> Iterator[tuple[bytes, int, str]]:
         """Due key, attempts and error of what waits behind an address, in order, from the position on."""

@@ -29,7 +29,7 @@ def locate(state: State, record_id: str, change: Change | None = None) -> Found 
     if key is None:
         return known
     if change is not None and key in change.due:
-        record = change.fresh[key] if change.due[key] is not None and key in change.fresh else None
+        record = change.fresh.get(key)
     else:
         record = state.lanes.claimed.get(key)
         if record is None and (read := state.read(key)):

@@ -87,9 +87,8 @@ class Outbox:
 
     def skip(self, change: Change, row: int) -> None:
         """Drop all rows, and number those that come from there on."""
-        self.forget(change, change.numbers.row - 1)
         change.numbers.row = row
-        change.then.append(lambda: self._start_at(row))
+        self.forget(change, row - 1)
 
     def _start_at(self, first: int) -> None:
         self.first = first
