@@ -224,12 +224,13 @@ def test_a_dead_letter_goes_to_the_shelf_and_can_be_retried_or_dropped(open_stor
     first, second = store.dead_letters(10)
     assert (first.reason, first.detail, first.attempts, first.at) == ("no_route", "nobody listens", 2, T0)
     assert store.dead_letters(10, after=first.number) == [second]
+    assert store.counts().shelved == 2
     assert store.retry_dead_letter(first.number, T0 + 5)
     assert store.drop_dead_letter(second.number, T0 + 5)
     assert not store.retry_dead_letter(first.number, T0 + 5)
     assert not store.drop_dead_letter(second.number, T0 + 5)
     assert bodies(take(store, T0 + 5)) == ["bad"]
-    assert store.counts().events["scheduled"] == 3
+    assert (store.counts().events["scheduled"], store.counts().shelved) == (3, 0)
     assert adds_up(store)
 
 

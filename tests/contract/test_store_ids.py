@@ -42,6 +42,7 @@ def test_a_pending_record_can_be_cancelled_by_a_chosen_id_and_by_a_made_one(stor
     give(store, record("b", T0 + 1, chosen_id="b"))
     assert store.cancel("b", T0) == Answer("done")
 
+    assert store.next_due("rabbit") is None
     assert take(store, T0 + 1) == []
     assert store.counts().events["cancelled"] == 2
     assert adds_up(store)
