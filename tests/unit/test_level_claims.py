@@ -276,6 +276,20 @@ def test_while_a_bridge_cannot_read_nothing_that_claims_an_id_is_delivered_and_a
     assert bodies(take(store)) == ["a"]
 
 
+def test_what_claims_an_id_is_not_delivered_before_its_claim_is_read(store: Claiming, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However lately this bridge has looked: a cancel may stand behind the claim."""
+    monkeypatch.setattr(module, "FRESH", 3_600.0)
+    store.worker.stop()
+    assert store.worker.join(10)
+    give(store, record("a", chosen_id="a"))
+    assert take(store) == []
+
+    store.register.connect()
+    store.register.look(lambda: False)
+
+    assert bodies(take(store)) == ["a"]
+
+
 def test_what_was_held_back_and_could_not_be_looked_up_waits_for_its_turn_anew(store: Claiming, monkeypatch: pytest.MonkeyPatch) -> None:
     give(store, record("a", chosen_id="a"))
     store.read()

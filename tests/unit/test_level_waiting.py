@@ -40,6 +40,7 @@ def _take(waiting: Waiting, now: int = T0, limit: int = 100, held: str | None = 
 def test_what_was_due_and_not_handed_out_is_due_no_more_when_the_clock_was_set_back(waiting: Waiting) -> None:
     _add(waiting, "1", due=T0 + 5)
     _add(waiting, "2", due=T0 + 9)
+    _add(waiting, "3", due=T0 + 20)
     assert bodies(_take(waiting, T0 + 9, limit=1)) == ["1"]
 
     assert _take(waiting, T0 + 8) == []
