@@ -142,6 +142,18 @@ def test_what_another_bridge_is_given_can_be_let_go_of_before_its_turn_comes(wai
     assert (waiting.count(), len(origin.passed_on)) == ((1, 0), 1)
 
 
+def test_what_came_over_a_lost_connection_is_no_longer_here_and_what_is_handed_out_is_not_once_it_comes_back(waiting: Waiting) -> None:
+    origin = _add(waiting, "1", "2")
+    (out,) = _take(waiting, limit=1)
+
+    origin.lost = True
+    waiting.forget(origin)
+
+    assert waiting.count() == (1, 0)
+    waiting.put_back([out.key])
+    assert waiting.count() == (0, 0)
+
+
 def test_what_another_bridge_is_given_is_not_withdrawn_here(waiting: Waiting) -> None:
     """That bridge tells what became of it."""
     gone: set[int] = set()
