@@ -75,6 +75,7 @@ def test_a_burst_for_one_address_lets_the_others_go_in_between(store: Store) -> 
 
     found = [bodies(take(store, T0 + 60, limit=20)) for _ in range(4)]
 
+    assert max(len(part) for part in found) == 20
     assert [[body for body in part if body.startswith("quiet")] for part in found] == [["quiet 1", "quiet 2"], [], [], []]
     assert [body for part in found for body in part if body.startswith("burst")] == [f"burst {number}" for number in range(50)]
 
