@@ -74,6 +74,7 @@ class Source:
         self.acks: list[tuple[int, ...] | None] = []
         self.waits: list[float] = []
         self.gone = False
+        self.elsewhere: set[int] = set()
         self._some = some
 
     def connect(self) -> None:
@@ -88,7 +89,7 @@ class Source:
         if not self.batches:
             return None
         received = [Received(each, "", b"") for each in self.batches.pop(0)]
-        return Batch(received, lambda: self.acks.append(None), self._ack_some if self._some else None)
+        return Batch(received, lambda: self.acks.append(None), self._ack_some if self._some else None, self.elsewhere.__contains__)
 
     def _ack_some(self, places: Sequence[int]) -> None:
         self.acks.append(tuple(places))
@@ -218,6 +219,20 @@ def test_what_is_passed_on_of_a_batch_does_not_wait_longer_than_a_moment_for_the
         done()
     bench.steps()
     assert bench.source.acks == [(1, 3), (0,), None], "the rest, in one go"
+    assert bench.passage._taken.unfinished == 0, "its place in the window is free"
+
+
+def test_what_another_bridge_is_given_before_it_leaves_goes_no_further_here_and_holds_up_nothing() -> None:
+    bench = Bench(wait=1_000, timed=False)
+    bench.source.batches.append([message(b"a"), message(b"elsewhere")])
+    bench.steps(1)
+    bench.source.elsewhere.add(1)
+
+    bench.now = 1_000
+    bench.steps()
+
+    assert bench.onward.left == [(b"a", 1_000)]
+    assert bench.source.acks == [None]
 
 
 def test_it_does_not_wait_at_all_where_many_wait_for_others_of_their_batches() -> None:
