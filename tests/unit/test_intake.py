@@ -309,6 +309,25 @@ def test_a_lane_is_told_of_a_refused_message_that_it_takes_to_a_dead_letter_addr
     assert source.acked == 1
 
 
+def test_what_came_and_how_far_ahead_it_is_due_is_told_and_what_was_refused_or_came_again(store: TimeIndex) -> None:
+    source = Script()
+    intake = _intake(source, store)
+    refused = Received(message(b"b", {"x-delay": "soon"}), "/queues/a", b"b")
+    for batch in ([_delayed("a"), refused], [_delayed("a", redelivered=True)]):
+        source.batches = [batch]
+        intake.connect()
+        intake.step(0)
+
+    assert {
+        'delaybridge_messages_received_total{broker="rabbit",route="orders"} 3.0',
+        'delaybridge_dead_letters_total{reason="bad_duration"} 1.0',
+        "delaybridge_duplicates_suppressed_total 1.0",
+        "delaybridge_delay_requested_seconds_count 1.0",
+        "delaybridge_delay_requested_seconds_sum 5.0",
+    } <= set(intake._metrics.expose()[0].decode().splitlines())
+    assert intake.received == 3
+
+
 def test_without_messages_nothing_happens(store: TimeIndex) -> None:
     source = Script()
 
