@@ -208,7 +208,7 @@ class KafkaInterception:
         for group in dict.fromkeys(endpoint.group for endpoint in self._endpoints):
             members = cluster.members(group)
             waiting = sum(cluster.waiting(group, topics[one.name]) for one in read if one.group == group and one.name in topics)
-            text = f"group `{group}` has {members or 'no'} consumer{'' if members == 1 else 's'}, and {waiting} records to take"
+            text = f"group `{group}` has {members or 'no'} consumer{'' if members == 1 else 's'}, and {waiting} record{'' if waiting == 1 else 's'} to take"
             yield Finding(members > 0, text, "start the bridge: `delaybridge run`")
 
 

@@ -98,7 +98,8 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ledger(found: dict[str, Any]) -> str:
-    rows = f"{found.get('backlog', 0)} rows in no file yet"
+    count = found.get("backlog", 0)
+    rows = f"{count} row{'' if count == 1 else 's'} in no file yet"
     return f"NOT WRITTEN, {rows}: {found['error']}" if found.get("error") else rows
 
 

@@ -66,10 +66,11 @@ def test_status_tells_what_is_connected_and_takes_nothing(daemon: Daemon) -> Non
     assert "connected: unroutable: no queue" in told
 
 
-def test_status_tells_that_the_ledger_cannot_be_written_and_how_much_waits(daemon: Daemon) -> None:
-    daemon.on("GET /api/v1/status", STATUS | {"ledger": {"backlog": 12, "error": "Not a directory"}})
+@pytest.mark.parametrize(("backlog", "rows"), [(12, "12 rows"), (1, "1 row")])
+def test_status_tells_that_the_ledger_cannot_be_written_and_how_much_waits(daemon: Daemon, backlog: int, rows: str) -> None:
+    daemon.on("GET /api/v1/status", STATUS | {"ledger": {"backlog": backlog, "error": "Not a directory"}})
 
-    assert "NOT WRITTEN, 12 rows in no file yet: Not a directory" in call("status").stdout
+    assert f"NOT WRITTEN, {rows} in no file yet: Not a directory" in call("status").stdout
 
 
 def test_status_as_json_is_the_daemons_answer(daemon: Daemon) -> None:
