@@ -13,6 +13,7 @@ from ..core.durations import HOUR_MS
 from ..core.recurrence import upcoming
 from ..core.store import Answer, Page, Pending, Query, Record, Refuse
 from . import plugins
+from .config.in_force import InForce
 from .delivery.holds import NEVER
 from .outlet import Outlet
 from .shelf import Shelf
@@ -88,6 +89,7 @@ class Control:
         self._levels = levels
         self._more_checks = more_checks
         self._shelf = Shelf(store, intakes, lanes, clock)
+        self._in_force = InForce()
 
     @property
     def downtimes(self) -> Downtimes:
@@ -97,6 +99,7 @@ class Control:
     def status(self) -> Status:
         """See `views.ControlPort`."""
         counts, now = self._store.counts(), self._clock()
+        since = self._in_force.since(self.config)
         return Status(
             bridge=self.config.bridge,
             version=version("delaybridge"),
@@ -117,6 +120,8 @@ class Control:
             levels=self._levels(),
             config=str(self.config.file.absolute()) if self.config.file else None,
             without_broker=sorted(set(self._store.lanes()) - set(self.config.brokers)),
+            needs_restart=list(since.needs_restart),
+            needs_reload=list(since.reloadable),
         )
 
     def oldest_overdue_ms(self, now: int) -> int:

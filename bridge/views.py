@@ -125,7 +125,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole daemon at one glance. `started` and `now` are epoch milliseconds; `events` are ledger totals since the store was made.
 
     `config` is the configuration's file, absolute; None where there is none. `by_address` and `by_hour` hold the first 1,000 each. `without_broker` are
-    brokers for which messages wait, and which the configuration does not name.
+    brokers for which messages wait, and which the configuration does not name. `needs_restart` and `needs_reload` are keys that the file says otherwise by now
+    than what is in force; where the first has any, a reload is refused.
     """
 
     bridge: str
@@ -147,6 +148,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     levels: list[LevelStatus] = []
     config: str | None = None
     without_broker: list[str] = []
+    needs_restart: list[str] = []
+    needs_reload: list[str] = []
 
 
 class Check(msgspec.Struct, frozen=True):

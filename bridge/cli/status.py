@@ -83,7 +83,7 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
     free = f"{ByteSize(store['free_bytes']).human_readable(separator=' ')} free"
     return {
         "bridge": f"{found['bridge']} ({found['version']})",
-        "configuration": found.get("config") or "none: the in-process broker, or the environment's variables",
+        "configuration": _configuration(found),
         "ready": "yes" if found["ready"] else "no",
         "running for": duration(found["now"] - found["started"]),
         "pending": found["pending"],
@@ -95,6 +95,13 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
         "ledger": _ledger(found.get("ledger", {})),
         "since the store was made": ", ".join(f"{count} {event}" for event, count in found["events"].items()),
     }
+
+
+def _configuration(found: dict[str, Any]) -> str:
+    file = found.get("config") or "none: the in-process broker, or the environment's variables"
+    keys = [*found.get("needs_restart", ()), *found.get("needs_reload", ())]
+    how = "restart" if found.get("needs_restart") else "reload"
+    return f"{file}; changed since, and not in force until a {how}: {', '.join(keys)}" if keys else file
 
 
 def _ledger(found: dict[str, Any]) -> str:

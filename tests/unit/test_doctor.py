@@ -332,6 +332,28 @@ def test_a_daemon_that_cannot_write_its_ledger_is_not_well(tmp_path: Path, monke
 
 
 @pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("keys", "named", "fix"),
+    [
+        ({"needs_restart": ["routes.r.from.gate"], "needs_reload": ["logs.level"]}, "routes.r.from.gate, logs.level", "restart it"),
+        ({"needs_reload": ["logs.level"]}, "logs.level", "let it read the file again (SIGHUP)"),
+    ],
+)
+def test_a_daemon_that_does_not_know_yet_what_its_file_says_is_not_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, list[str]], named: str, fix: str
+) -> None:
+    """An exchange that is gated before the bridge knows of it sends its delayed messages round, until they are on the shelf."""
+    status = Somebody().status() | {"config": "/etc/bridge.yaml"} | keys
+    monkeypatch.setattr(Somebody, "status", lambda _: status)
+
+    found = list(doctor.findings(config(tmp_path), Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
+
+    assert found[-1] == Finding(
+        False, f"the daemon does not run with what /etc/bridge.yaml says now: {named} changed since it read that", fix
+    )
+
+
+@pytest.mark.usefixtures("asked")
 def test_a_route_to_another_broker_is_named_as_one_that_no_probe_went_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KafkaAdapter, "standstills", lambda *_: [])
     given = config(tmp_path, back="two")

@@ -1,0 +1,51 @@
+"""Whether the configuration's file still says what is in force: somebody may have changed it, and not restarted the bridge."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from .changes import Changes, changes
+
+if TYPE_CHECKING:
+    from . import Config
+
+NOTHING = Changes((), ())
+
+
+class _Compared(NamedTuple):
+    config: Config
+    mark: tuple[int, ...]
+    found: Changes
+
+
+class InForce:
+    """Compares a configuration with its file, which is read only after it, or the configuration, has changed. For any thread: at worst two read it at once."""
+
+    def __init__(self) -> None:
+        self._last: _Compared | None = None
+
+    def since(self, config: Config) -> Changes:
+        """What the file says by now that `config`, which was read from it, does not. Nothing where it cannot be used: `check-config` says why."""
+        mark = _mark(config)
+        last = self._last
+        if last is None or last.config is not config or last.mark != mark:
+            last = self._last = _Compared(config, mark, _compared(config) if mark else NOTHING)
+        return last.found
+
+
+def _mark(config: Config) -> tuple[int, ...]:
+    """By what a change of the file is noticed; empty where there is none."""
+    if config.file is not None:
+        with suppress(OSError):
+            found = config.file.stat()
+            return found.st_mtime_ns, found.st_size, found.st_ino
+    return ()
+
+
+def _compared(config: Config) -> Changes:
+    from .file import load  # noqa: PLC0415 - needed for a file that was changed only
+
+    with suppress(Exception):  # a file that nobody thought of must not end what asks, as little as a reload
+        return changes(config, load(config.file))
+    return NOTHING
