@@ -212,7 +212,7 @@ class Gate:
                 calls.exchange(self.gate, "headers", {ALTERNATE: self.real}),
                 self.gate in known,
             ),
-            self._make(self._catch(), f"messages with a delay header go to queue `{self.queue}`"),
+            self._make(self._catch(), f"`{self.gate}` leads messages with a delay header to queue `{self.queue}`"),
         ]
 
     def _catch(self) -> Binding:

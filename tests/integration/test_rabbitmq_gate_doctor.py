@@ -65,7 +65,7 @@ def test_an_older_gate_that_misses_a_header_is_found_and_brought_up_to_date(stag
     names = {name.decode(): None for name in DELAY_NAMES}
     stage.channel.queue_unbind(stage.ingress, gate, "", {"x-match": "any-with-x", **names})
     stage.channel.queue_bind(stage.ingress, gate, "", {"x-match": "any-with-x", "x-delay": None})
-    assert any("missing: messages with a delay header" in problem for problem in problems(stage.gate().check()))
+    assert any(f"missing: `{gate}` leads messages with a delay header" in problem for problem in problems(stage.gate().check()))
     assert all(step.done for step in stage.gate().apply())
     assert stage.bindings(gate) == {(stage.ingress, "")}
     assert problems(stage.gate().check()) == [f"queue `{stage.ingress}` has no consumers"]
