@@ -11,6 +11,8 @@ import pika.exceptions
 
 from brokers import activemq, kafka, rabbitmq
 from brokers.common import Unavailable, usual_port
+from delaybridge.adapters.activemq.interception import ActiveInterception
+from delaybridge.adapters.activemq.options import ActiveMQ, Endpoint
 from delaybridge.adapters.kafka.interception import SETTINGS
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 BROKERS: dict[str, Any] = {"RabbitMQ": rabbitmq, "Kafka": kafka, "ActiveMQ": activemq}
 PARTITIONS = 3
+DIVERTED = Endpoint(queue="DELAYBRIDGE.IN", gate=("/queue/orders.>",))
+"""Where the README's route on ActiveMQ reads."""
 
 
 def run(stack: ExitStack) -> str:
@@ -54,6 +58,10 @@ def _there(module: Any) -> bool:
 def _start(module: Any, stack: ExitStack) -> Any:
     broker = module.choose(usual_port)
     stack.callback(broker.stop)
+    if isinstance(broker, activemq.Native):
+        broker.configure(
+            xml=ActiveInterception(ActiveMQ.model_validate({"url": broker.url}), [DIVERTED]).xml()
+        )  # no client can do this later
     broker.start()
     if module is kafka:
         kafka.create_topic(broker.url, "orders", PARTITIONS)
@@ -86,7 +94,8 @@ def configuration(running: dict[str, Any]) -> str:
         routes.append('{name: kafka, from: {broker: kafka, topic: orders.delayed}, to: {broker: kafka}, allow_to: ["*"]}')
     if broker := running.get("ActiveMQ"):
         brokers.append(_line("amq", type="activemq", url=broker.url))
-        routes.append('{name: activemq, from: {broker: amq, queue: DELAYBRIDGE.IN}, to: {broker: amq}, allow_to: ["*"]}')
+        place = f"queue: {DIVERTED.queue}, gate: {json.dumps(DIVERTED.gate if isinstance(broker, activemq.Native) else [])}"
+        routes.append(f'{{name: activemq, from: {{broker: amq, {place}}}, to: {{broker: amq}}, allow_to: ["*"]}}')
     return "\n".join(["brokers:", *(f"  {each}" for each in brokers), "routes:", *(f"  - {each}" for each in routes), ""])
 
 
