@@ -4,8 +4,8 @@ In Spark 4.0.0, what keeps a session's artifacts (jars and files that were added
 no session that was cloned is ever collected: some 0.4 MB of Java's heap each (SPARK-54753, mended in later versions). A query runs in a clone; closing its
 artifacts takes the reference back. A frame that is kept may have another one, to which there is no way: it is kept so that Spark needs none.
 
-In Spark 4.2.0 and 4.3.0, threads of Spark's pools inherit the session of the thread that made them, and hold it until they end: there are no more than these threads
-(30 after 60 rounds, where 4.0.0 has 2).
+In Spark 4.2.0 and 4.3.0, threads of Spark's pools inherit the session of the thread that made them, and hold it until they end: there are no more than these
+threads (30 after 60 rounds, where 4.0.0 has 2).
 """
 
 from __future__ import annotations
