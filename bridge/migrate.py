@@ -296,7 +296,7 @@ class _Keeper:
             self._orders[_digest(envelope.record)] = envelope.order
 
     def _is_scheduled_again(self, envelope: Envelope, found: Record) -> bool:
-        """Whether it was scheduled for itself, and not together with what was here already (see `LevelQueues._first_of`): the ledger is told of it once.
+        """Whether it was scheduled for itself, and not together with what was here already (see `copies.Copies`): the ledger is told of it once.
 
         Of a series whose other copy came before this move was interrupted, nobody can say.
         """

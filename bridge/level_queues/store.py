@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
 
 import structlog
 from msgspec.structs import replace
@@ -23,6 +22,7 @@ from ...core.schedule import Schedule
 from ...core.store import MEMORY_MS, Answer, Counts, Put, Record, Refuse, StoreFull, Told, Withdraw
 from ..clock import Clock, wall_clock
 from .claims import Claims, named
+from .copies import Copies
 from .countdown import Countdown
 from .doors import Doors
 from .ids import ENDED
@@ -56,6 +56,8 @@ ENDING = 5.0
 
 class LevelQueues(Unindexed):
     """`core.store.Store` on the level queues of one broker.
+
+    It is two more things: `passage.Onward`, which takes what leaves a level; and `moving.Departures`, which tells what is finished with its delivery.
 
     journal   keeps the ledger's rows until they are in files, and what sources gave last; closed with this
     lanes     the brokers to which this bridge can deliver
@@ -101,7 +103,7 @@ class LevelQueues(Unindexed):
         self._told_of: set[str] = set()
         self._lock = threading.Lock()
         self._untold: builtins.list[Told] = []
-        self._series: WeakValueDictionary[Record, Finish] = WeakValueDictionary()
+        self._copies = Copies()
         self.doors = Doors(publisher, journal, exact)
 
     @property
@@ -155,31 +157,13 @@ class LevelQueues(Unindexed):
         elif record.lane not in self._lanes:
             self._unknown(record.lane)
             self._insist([self.places.round(envelope, now)], taken, done)
-        elif (first := self._first_of(envelope, done)) is not None:
+        elif not self.cancels and (first := self._copies.first(envelope, done)) is not None:
             if first.order != envelope.order:  # else both were scheduled as one
                 self.journal.tell([Told("replaced", now, record)], now)
             self._insist((), taken, done)
         else:
             self._waiting.add(envelope, taken, done)
             self._wake(record.lane, record.schedule.due)
-
-    def _first_of(self, envelope: Envelope, done: Finish) -> Finish | None:
-        """Of a copy of what is here already, the same occurrence of a series, that one.
-
-        A bridge was killed after the next was confirmed and before this one was acknowledged, or a move from another store before this one was forgotten there;
-        or a hop, or its publication, was repeated. Else the series would be delivered twice for ever. A copy cannot be told from the same series sent twice
-        within a millisecond. What the broker gives again is no copy; one with a log does not say so.
-        """
-        record = envelope.record
-        if record.schedule.recurrence is None or self.cancels:
-            return None
-        done.order = envelope.order
-        with self._lock:
-            first = self._series.get(record)
-            if first is not None and first.open and not done.again:
-                return first
-            self._series[record] = done
-            return None
 
     def _unknown(self, lane: str) -> None:
         """Another bridge put it here, and may know this destination broker: it goes round the first level until a bridge that does gets it."""
