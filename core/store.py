@@ -117,7 +117,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The outcome of one `Due`. `next` is the following occurrence, kept in the same write.
+    """The outcome of one `Due`. `next` is the following occurrence, under the same id, kept in the same write.
 
     `dead_lettered` puts the record on the shelf, unless `forward` carries it to a dead-letter destination.
     """

@@ -247,9 +247,7 @@ class LevelQueues(Unindexed):
         return self._mover is not None and outcome.event == "delivered" and entry.record.lane == self._moving
 
     def _upcoming(self, entry: Entry, outcome: Settled) -> Record | None:
-        if self._is_moved(entry, outcome):
-            return entry.next
-        return None if outcome.next is None else replace(outcome.next, id=outcome.next.id or entry.record.id)
+        return entry.next if self._is_moved(entry, outcome) else outcome.next
 
     def _rows(self, entry: Entry, outcome: Settled, now: int) -> Iterator[Told]:
         record, upcoming = entry.record, self._upcoming(entry, outcome)

@@ -265,8 +265,7 @@ class Delivery:
             if known is not None and known.key == key:
                 state.ids.ended(change, record.id, outcome.event, at)
         elif outcome.next is not None:
-            following = replace(outcome.next, id=outcome.next.id or record.id)
-            state.schedule(change, following, encode(following), now, index=ours)
+            state.schedule(change, outcome.next, encode(outcome.next), now, index=ours)
         elif named and ours:
             state.ids.ended(change, record.id, outcome.event, at)
 
