@@ -137,7 +137,7 @@ def test_the_next_due_time_is_that_of_the_first_record_that_waits(store: Store) 
     assert store.next_due("rabbit") is None
     give(store, record("b", T0 + 20))
     assert store.next_due("rabbit") == T0 + 20
-    give(store, record("a", T0 + 10))
+    give(store, record("a", T0 + 10, address="other"))
     assert store.next_due("rabbit") == T0 + 10
     take(store, T0 + 10)
     assert store.next_due("rabbit") == T0 + 20

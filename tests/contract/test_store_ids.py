@@ -40,6 +40,7 @@ def test_a_pending_record_can_be_cancelled_by_a_chosen_id_and_by_a_made_one(stor
     give(store, record("a", T0 + 1))
     assert store.cancel(made_id(store), T0) == Answer("done")
     give(store, record("b", T0 + 1, chosen_id="b"))
+    assert store.next_due("rabbit") == T0 + 1
     assert store.cancel("b", T0) == Answer("done")
 
     assert store.next_due("rabbit") is None

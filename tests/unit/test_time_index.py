@@ -173,6 +173,17 @@ def test_a_record_is_handed_out_only_after_it_is_safe_from_a_loss_of_power(index
     assert synced == [2]
 
 
+def test_a_ledger_row_is_told_only_after_what_it_tells_is_safe_from_a_loss_of_power(index: TimeIndex) -> None:
+    """Else a ledger file could tell of a delivery that the machine forgot, and that happens again."""
+    give(index, record("a"))
+    delivered(index, take(index))
+    assert index._state.unsynced_row(2)
+
+    assert [row.event for row in index.outbox(10)] == ["scheduled", "delivered"]
+
+    assert not index._state.unsynced_row(2)
+
+
 def test_a_failed_sync_is_healed_by_opening_again_and_nothing_acknowledged_is_lost(
     index: TimeIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:

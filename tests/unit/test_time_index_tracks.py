@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.stores import T0, bodies, give, record, take
 
-from delaybridge.core.store import Held, StoreError, StoreFull
+from delaybridge.core.store import Held, Query, StoreError, StoreFull
 from delaybridge.core.time_index import TimeIndex, delivery, keys, lanes
 from delaybridge.core.time_index.database import Database
 from delaybridge.core.time_index.held_address import HeldAddress
@@ -46,8 +46,11 @@ def test_an_address_that_shares_its_track_is_held_back_alone(open_index: Callabl
     index.hold([Held(take(index)[0].key, 1, "refused")], T0)
     give(index, record("3", T0 + 2, address="down"), record("4", T0 + 3, address="up"))
 
-    assert bodies(take(index, T0 + 5)) == ["2", "4"]
-    assert bodies(take(index, T0 + 5, held="down")) == ["1", "3"]
+    up, down = take(index, T0 + 5), take(index, T0 + 5, held="down")
+    assert (bodies(up), bodies(down)) == (["2", "4"], ["1", "3"])
+
+    index.hold([Held(due.key, 1, "refused") for due in [*down, *up]], T0 + 5)
+    assert [one.record.message.body for one in index.list(Query(), 10).items] == [b"1", b"2", b"3", b"4"]
 
 
 def test_a_track_keeps_its_address_across_restarts_whatever_the_addresses_are_called(open_index: Callable[[], TimeIndex]) -> None:
