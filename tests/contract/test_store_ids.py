@@ -124,7 +124,7 @@ def test_an_early_withdrawal_and_an_ending_are_forgotten_in_time(store: Store) -
     assert store.cancel("done", later) == Answer("unknown")
 
 
-def test_a_withdrawal_that_comes_too_late_does_not_cancel_what_comes_later(store: Store) -> None:
+def test_an_id_may_be_used_again_after_its_end_also_where_a_withdrawal_came_too_late(store: Store) -> None:
     give(store, record("1", chosen_id="a"))
     delivered(store, take(store))
     assert withdraw(store, "a") == Answer("too_late", "delivered", T0)
@@ -132,6 +132,7 @@ def test_a_withdrawal_that_comes_too_late_does_not_cancel_what_comes_later(store
     give(store, record("2", chosen_id="a"))
 
     assert bodies(take(store)) == ["2"]
+    assert store.counts().events["replaced"] == 0
 
 
 def test_an_id_that_is_used_again_is_not_forgotten_with_its_earlier_end(store: Store) -> None:
@@ -174,15 +175,6 @@ def test_what_is_replaced_while_it_waits_is_gone_at_once(store: Store) -> None:
 
     assert (store.counts().pending, store.counts().events["replaced"]) == (1, 1)
     assert [pending.record.message.body for pending in store.list(Query(), 10).items] == [b"new"]
-
-
-def test_an_id_may_be_used_again_after_its_end(store: Store) -> None:
-    give(store, record("1", chosen_id="a"))
-    delivered(store, take(store))
-    give(store, record("2", chosen_id="a"))
-
-    assert bodies(take(store)) == ["2"]
-    assert store.counts().events["replaced"] == 0
 
 
 def test_what_is_in_flight_cannot_be_cancelled_or_moved_and_the_answer_says_so(store: Store) -> None:
@@ -325,14 +317,16 @@ def test_a_record_can_be_released_at_once_by_an_instant_that_has_passed(store: S
     assert bodies(take(store, T0)) == ["a"]
 
 
-def test_a_held_record_can_be_cancelled_and_rescheduled(store: Store) -> None:
-    give(store, record("a", chosen_id="a"), record("b", chosen_id="b"))
+def test_a_held_record_can_be_cancelled_and_rescheduled_until_it_was_delivered(store: Store) -> None:
+    give(store, record("a", chosen_id="a"), record("b", chosen_id="b"), record("c", chosen_id="c"))
     store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
     found = store.find("a")
     assert found == Pending(record("a", chosen_id="a"), "held", 1, "refused")
 
     assert store.cancel("a", T0) == Answer("done")
     assert store.reschedule("b", T0 + 5, T0) == Answer("done")
+    delivered(store, take(store, held="orders"))
+    assert store.cancel("c", T0 + 1) == Answer("too_late", "delivered", T0)
 
     assert store.held("rabbit") == {}
     assert store.counts().held == 0

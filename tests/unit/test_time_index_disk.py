@@ -88,8 +88,9 @@ def test_damage_within_the_log_is_an_error_and_not_a_silent_loss(crashed: Path) 
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    """Before it looks into what the first one is writing."""
     index = opened(tmp_path)
-    with pytest.raises(StoreLocked):
+    with pytest.raises(StoreLocked, match="is open in another process"):
         opened(tmp_path)
     second = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], capture_output=True, text=True, check=False)
     index.close()

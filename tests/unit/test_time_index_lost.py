@@ -264,6 +264,21 @@ def test_only_what_is_durable_is_noted(tmp_path: Path) -> None:
     mark.close()
 
 
+def test_a_manifest_that_grew_is_durable_before_its_size_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = opened(tmp_path)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+
+    give(index, record("a"))
+    assert synced == []
+    index._state.db.flush()
+    give(index, record("b"))
+
+    assert synced == [manifest(tmp_path).stat().st_ino]
+    assert index._state._watermark.noted.size == manifest(tmp_path).stat().st_size
+    index.close()
+
+
 def test_a_watermark_that_cannot_be_written_keeps_nobody_from_putting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = opened(tmp_path)
 
