@@ -1,12 +1,14 @@
-"""Where a record goes in the level queues."""
+"""Where a record goes in the level queues, and as what."""
 
 from __future__ import annotations
 
 import pytest
 from contract.stores import T0, record
+from msgspec.structs import replace
 
-from delaybridge.bridge.level_queues.envelope import Envelope, pack, unpack
+from delaybridge.bridge.level_queues.envelope import LONGEST_LINE, Envelope, pack, unpack
 from delaybridge.bridge.level_queues.places import Places
+from delaybridge.core.fields import plain
 from delaybridge.core.levels import Levels
 from delaybridge.core.message import Message
 
@@ -54,3 +56,11 @@ def test_a_dead_letter_whose_body_is_that_of_a_message_in_a_level_goes_to_the_sh
     """Anybody can write such a body, and would choose its destination."""
     written = pack(Envelope(record("a", T0 + 5_000), T0))
     assert places.anew(("shelf", written), T0) == ("shelf", written)
+
+
+def test_whoever_looks_into_a_level_sees_in_one_line_what_waits_there() -> None:
+    one = record("a", T0 + MINUTE, chosen_id="a", address="orders", lane="rabbit")
+    headers = plain(pack(Envelope(one, T0, hops=2)).headers)
+    assert headers == {"delaybridge-since": T0, "delaybridge-record": f"id=a due={T0 + MINUTE} hops=2 to=rabbit orders"}
+    headers = plain(pack(Envelope(replace(one, address="x" * 20_000), T0)).headers)
+    assert len(str(headers["delaybridge-record"])) == LONGEST_LINE
