@@ -57,11 +57,22 @@ def wrapped(send: Callable[..., Any], place: int, partition_place: int) -> Calla
     @functools.wraps(send)
     def divert(producer: Any, *args: Any, **kwargs: Any) -> Any:
         headers = kwargs.get("headers") or (args[place] if len(args) > place else None)
-        if headers and delayed(headers):
-            args, kwargs = _diverted(args, kwargs, headers, place, partition_place)
-        return send(producer, *args, **kwargs)
+        if not headers or not delayed(headers):
+            return send(producer, *args, **kwargs)
+        args, kwargs = _diverted(args, kwargs, headers, place, partition_place)
+        try:
+            return send(producer, *args, **kwargs)
+        except Exception as error:
+            _explain(error, args[0] if args else kwargs.get("topic"))
+            raise
 
     return divert
+
+
+def _explain(error: Exception, topic: Any) -> None:
+    """Names the topic, which is nowhere in the application: of one that is missing kafka-python says after a minute that it has no metadata."""
+    if isinstance(topic, Topic):
+        error.add_note(f"delaybridge diverts this message, which carries a delay header, to {str(topic)!r}: `delaybridge apply` makes it")
 
 
 def _diverted(args: Any, kwargs: Any, headers: Any, place: int, partition_place: int) -> tuple[Any, Any]:

@@ -122,6 +122,31 @@ def test_an_undelayed_message_is_sent_as_it_was() -> None:
     assert sent(SHARED, "orders", b"v", headers=None) == ("orders", (b"v",), {"headers": None})
 
 
+@pytest.mark.parametrize(
+    ("topic", "headers", "notes"),
+    [
+        (
+            "orders",
+            LATE,
+            ["delaybridge diverts this message, which carries a delay header, to 'orders.delayed': `delaybridge apply` makes it"],
+        ),
+        ("orders", [], []),
+        ("orders.delayed", LATE, []),
+    ],
+)
+def test_an_error_of_a_diverted_message_names_the_topic_that_the_application_does_not_know(
+    topic: str, headers: Any, notes: list[str]
+) -> None:
+    def send(*_: Any, **__: Any) -> None:
+        raise TimeoutError("Failed to update metadata after 60.0 secs.")
+
+    divert.use(SUFFIX)
+    with pytest.raises(TimeoutError, match="Failed to update metadata") as error:
+        divert.wrapped(send, 3, 4)(Producer(), topic, b"v", headers=headers)
+
+    assert getattr(error.value, "__notes__", []) == notes
+
+
 def test_a_topic_that_is_an_ingress_topic_is_left_alone() -> None:
     assert sent(SUFFIX, "orders.delayed", headers=LATE)[0] == "orders.delayed"
     assert sent(SHARED, "delaybridge.in", headers=LATE) == ("delaybridge.in", (), {"headers": LATE})
