@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..config import Config
 
 commands = typer.Typer()
-BrokerOption = Annotated[list[str] | None, typer.Option("--broker", help="Only this one; may be repeated.")]
+BrokerOption = Annotated[list[str] | None, typer.Option("--broker", metavar="NAME", help="Only this one; may be repeated.")]
 
 
 class Part(StrEnum):

@@ -37,18 +37,23 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         "-c",
+        metavar="FILE",
         envvar="DELAYBRIDGE_CONFIG",
         readable=False,  # typer would call it wrong usage where it is not
         help="Configuration file [default: ./delaybridge.yaml, where there is one]",
     ),
 ]
 UrlOption = Annotated[
-    str | None, typer.Option("--url", envvar="DELAYBRIDGE_URL", help="The daemon's address [default: from the configuration]")
+    str | None,
+    typer.Option("--url", metavar="URL", envvar="DELAYBRIDGE_URL", help="The daemon's address [default: from the configuration]"),
 ]
 TokenOption = Annotated[
     Path | None,
     typer.Option(
-        "--token-file", readable=False, help="File that holds the daemon's token [default: DELAYBRIDGE_TOKEN, else from the configuration]"
+        "--token-file",
+        metavar="FILE",
+        readable=False,
+        help="File that holds the daemon's token [default: DELAYBRIDGE_TOKEN, else from the configuration]",
     ),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show it.")]

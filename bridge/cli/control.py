@@ -28,7 +28,7 @@ RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", callback=utf8, he
 def cancel(
     ids: Annotated[
         list[str],
-        typer.Argument(metavar="ID...", callback=utf8, help="As `list` shows them; `-` reads them from standard input, one a line."),
+        typer.Argument(metavar="ID", callback=utf8, help="As `list` shows them; `-` reads them from standard input, one a line."),
     ],
     config: ConfigOption = None,
     url: UrlOption = None,

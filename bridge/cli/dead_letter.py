@@ -23,7 +23,7 @@ NumbersArgument = Annotated[
 
 @commands.command("list", epilog="Example: delaybridge dead-letter list --output ndjson")
 def list_dead_letters(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="At most so many.")] = 100,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,

@@ -52,12 +52,16 @@ def top(
 
 @commands.command("list", epilog="Example: delaybridge list --address /queues/orders --due-to 1h --limit 20")
 def list_messages(
-    broker: Annotated[str | None, typer.Option(help="Only those for this broker.")] = None,
-    address: Annotated[str | None, typer.Option(help="Only those for this destination address.")] = None,
-    id_prefix: Annotated[str | None, typer.Option(help="Only ids that begin so, of producers or of series; in order of id.")] = None,
-    due_from: Annotated[str | None, typer.Option(help="Due then or later: RFC 3339, epoch ms, or a duration from now.")] = None,
-    due_to: Annotated[str | None, typer.Option(help="Due before then, written likewise.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    broker: Annotated[str | None, typer.Option(metavar="NAME", help="Only those for this broker.")] = None,
+    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only those for this destination address.")] = None,
+    id_prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only ids that begin so, of producers or of series; in order of id.")
+    ] = None,
+    due_from: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Due then or later: RFC 3339, epoch ms, or a duration from now.")
+    ] = None,
+    due_to: Annotated[str | None, typer.Option(metavar="TIME", help="Due before then, written likewise.")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="At most so many.")] = 100,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,

@@ -41,11 +41,14 @@ class Kind(StrEnum):
 def migrate_store(
     to: Annotated[Kind, typer.Option("--to", help="The kind of store that the configuration names now.")],
     broker: Annotated[
-        str | None, typer.Option("--broker", help="With --to time_index: the broker that holds the level queues.", show_default=False)
+        str | None,
+        typer.Option("--broker", metavar="NAME", help="With --to time_index: the broker that holds the level queues.", show_default=False),
     ] = None,
     prefix: Annotated[
         str | None,
-        typer.Option("--prefix", help="With --to time_index: what their names begin with.", show_default="delaybridge.level"),
+        typer.Option(
+            "--prefix", metavar="TEXT", help="With --to time_index: what their names begin with.", show_default="delaybridge.level"
+        ),
     ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,

@@ -38,11 +38,12 @@ _BYTES = 4 << 20
 @commands.command(epilog="Example: delaybridge observe /exchanges/orders.real/eu --to ./observed")
 def observe(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The destination, written as `x-delay-to` would.")],
-    broker: Annotated[str | None, typer.Option(help="On which broker; may be left out where there is one only.")] = None,
+    broker: Annotated[str | None, typer.Option(metavar="NAME", help="On which broker; may be left out where there is one only.")] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="Write Parquet files for the audit below this directory, instead of printing.")
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help="Write Parquet files for the audit below this directory, instead of printing."),
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages [default: at Ctrl-C]")] = None,
+    count: Annotated[int | None, typer.Option(min=1, metavar="NUMBER", help="Stop after so many messages [default: at Ctrl-C]")] = None,
     take: Annotated[bool, typer.Option("--take", help="At a queue: take its messages away, without being asked.")] = False,
     config: ConfigOption = None,
     url: UrlOption = None,
@@ -294,7 +295,7 @@ def _write(arrivals: Iterable[Look], files: ObservedFiles) -> int:
 
 @commands.command(epilog="Example: delaybridge export --to pending.parquet")
 def export(
-    to: Annotated[Path, typer.Option("--to", help="The Parquet file to write; replaced when the new one is whole.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The Parquet file to write; replaced when the new one is whole.")],
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,

@@ -54,9 +54,11 @@ def _header(text: str) -> tuple[str, Value]:
 
 @commands.command(epilog="Example: delaybridge explain x-delay-period=10m x-delay-repeat=5")
 def explain(
-    headers: Annotated[list[str], typer.Argument(metavar="HEADER...", help=_HEADER_HELP)],
-    at: Annotated[str | None, typer.Option("--at", help="As if the message came then: RFC 3339 or epoch ms [default: now]")] = None,
-    count: Annotated[int, typer.Option(min=1, max=1000, help="How many deliveries to show.")] = 5,
+    headers: Annotated[list[str], typer.Argument(metavar="HEADER", help=_HEADER_HELP)],
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="As if the message came then: RFC 3339 or epoch ms [default: now]")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=1000, metavar="NUMBER", help="How many deliveries to show.")] = 5,
     levels: Annotated[
         bool, typer.Option("--levels", help="Show the way through level queues [default: where they are configured]")
     ] = False,
@@ -166,9 +168,11 @@ def _from(now: int, due: int) -> str:
 @commands.command(epilog="Example: delaybridge send --address orders --header x-delay=5000 hello")
 def send(
     body: Annotated[str, typer.Argument(metavar="BODY|-", help="The body; `-` reads it from standard input.")],
-    route: Annotated[str | None, typer.Option(help="By which route; may be left out where there is one only.")] = None,
+    route: Annotated[str | None, typer.Option(metavar="NAME", help="By which route; may be left out where there is one only.")] = None,
     header: Annotated[list[str] | None, typer.Option("--header", "-H", metavar="HEADER", help=_HEADER_HELP)] = None,
-    address: Annotated[str, typer.Option(help="Where a producer would send it [default: the route's source itself]")] = "",
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where a producer would send it [default: the route's source itself]")
+    ] = "",
     message_property: Annotated[
         list[str] | None,
         typer.Option("--property", metavar="HEADER", help="An AMQP property likewise: content_type=text/plain, priority:=3."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -38,6 +39,13 @@ def test_an_example_stands_on_one_line_of_eighty_columns_so_that_it_can_be_copie
     last = call(*command.split(), "--help").stdout.rstrip().splitlines()[-1]
 
     assert last.strip().startswith(f"Example: delaybridge {command}")
+
+
+@pytest.mark.parametrize("command", [each for each in every_command() if not each.startswith("audit")])
+def test_an_option_says_what_it_takes_and_not_of_which_type_python_has_it(command: str) -> None:
+    options = call(*command.split(), "--help").stdout.partition("Options:")[2]
+
+    assert re.findall(r"<(?!\w+\|).+>", options) == []
 
 
 @pytest.mark.parametrize("command", [[], ["status"], ["run"]])
