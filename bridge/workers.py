@@ -24,6 +24,9 @@ log = structlog.get_logger()
 LASTING = 10.0
 """Seconds that a connection should last. After two in a row that lasted less, the next one waits, to spare a broker that takes connections and drops them."""
 
+TOLD_AGAIN = 60.0
+"""Seconds after which the same reason is told again: with level queues some twenty threads try every few seconds, for hours if need be."""
+
 RECEIVE_TIMEOUT = 0.5
 """Seconds that a receive waits for a first message before it looks whether the daemon is stopping."""
 
@@ -96,11 +99,23 @@ class ClientWorker(Worker):
 
     def _connect(self, connect: Callable[[], None]) -> bool:
         """Connect, again and again, until it works (True) or the worker is stopping (False)."""
+        told_at = float("-inf")
 
         def tell(state: RetryCallState) -> None:
+            nonlocal told_at
             assert state.outcome is not None
-            self.error = str(state.outcome.exception())
-            log.warning("broker_unreachable", worker=self.name, broker=self._broker, error=self.error, attempt=state.attempt_number)
+            before, self.error, now = self.error, str(state.outcome.exception()), time.monotonic()
+            if self.error == before and now - told_at < TOLD_AGAIN:
+                return
+            told_at = now
+            log.warning(
+                "broker_unreachable",
+                worker=self.name,
+                broker=self._broker,
+                error=self.error,
+                attempt=state.attempt_number,
+                action="tried again every few seconds; told again in a minute, or if the reason is another one",
+            )
 
         def connect_unless_stopping() -> bool:
             if self.stopping.is_set():

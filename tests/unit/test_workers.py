@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
+from structlog.testing import capture_logs
 from unit.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import NotConnected, Outgoing
+from delaybridge.bridge import workers
 from delaybridge.bridge.delivery import worker as lane_worker
 from delaybridge.bridge.delivery.backoff import Backoff
 from delaybridge.bridge.delivery.worker import LaneWorker
@@ -116,6 +119,28 @@ def test_a_broker_that_was_never_reached_is_seen_as_not_connected(bench: Bench) 
     worker.stop()
     assert worker.join(PATIENCE)
     assert f'delaybridge_broker_connected{{broker="{bench.lane.name}"}} 0.0' in metrics.expose()[0].decode()
+
+
+def test_a_broker_that_stays_away_is_told_once_a_minute_and_where_the_reason_is_another_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With level queues twenty threads try every few seconds: an hour's outage wrote thirty thousand lines."""
+    now, reasons = 0.0, ["refused", "refused", "refused", "refused", "no route", "refused"]
+    worker = _worker(bench, Flaky(connections=0), [])
+    monkeypatch.setattr(workers, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(worker.stopping, "wait", lambda **_: None)
+
+    def connect() -> None:
+        nonlocal now
+        now += workers.TOLD_AGAIN / 3
+        if reasons:
+            raise NotConnected(reasons.pop(0))
+
+    with capture_logs() as logs:
+        assert worker._connect(connect)
+
+    told = [(line["attempt"], line["error"]) for line in logs if line["event"] == "broker_unreachable"]
+    assert told == [(1, "refused"), (4, "refused"), (5, "no route"), (6, "refused")]
 
 
 def test_a_lane_stops_in_time_though_the_wall_clock_stands_still(bench: Bench) -> None:
