@@ -205,6 +205,31 @@ def test_a_message_that_the_broker_rejected_is_tried_again_while_no_other_is_und
     assert (publisher.refused, publisher._rejections) == ({}, {})
 
 
+def test_the_others_wait_for_the_answer_to_a_message_that_is_tried_by_itself(
+    publisher: Publisher, sink: Flaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher._retry, "seconds", lambda _: 0.0)
+    monkeypatch.setattr(module, "ALONE", 60.0)
+    answers, large = Answers(), "x" * 2_000
+
+    def publish(messages: Sequence[Outgoing]) -> None:
+        Flaky.publish(sink, messages)
+        if len(sink.unanswered) == 1:
+            publisher.submit([answers.item("5s", "other")])
+
+    monkeypatch.setattr(sink, "publish", publish)
+    publisher.submit([answers.item("1s", large)])
+    wait_until(lambda: bool(sink.beside), "the first try")
+    sink.silent, sink.largest = True, 10_000
+    wait_until(lambda: bool(publisher._items), "another message, while the try has no answer")
+
+    (alone,) = sink.unanswered
+    sink.unanswered.clear()
+    sink.silent = False
+    sink.answer(alone, None)
+    assert answers.wait(2) == [large, "other"]
+
+
 def test_a_rejected_message_that_nobody_wants_any_more_is_forgotten(publisher: Publisher) -> None:
     answers, wanted = Answers(), threading.Event()
     wanted.set()
