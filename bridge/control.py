@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .config import Config, Route
     from .delivery.pauses import Pauses
     from .delivery.worker import LaneWorker
-    from .downtimes import Noted
+    from .downtimes import DowntimeFile
     from .intake.worker import IntakeWorker
     from .workers import Worker
 
@@ -68,7 +68,7 @@ class Control:
         pauses: Pauses,
         clock: Clock,
         started: int,
-        down: Noted,
+        down: DowntimeFile,
         stopping: Callable[[], bool],
         workers: Callable[[], Sequence[Worker]],
         ledger: Callable[[], LedgerStatus] = LedgerStatus,

@@ -26,7 +26,7 @@ class _Note(msgspec.Struct, frozen=True):
     row: int
 
 
-class Noted:
+class DowntimeFile:
     """The downtimes that are `known`, and their file. All parts of a bridge share one.
 
     Any thread may look at `known`, which is changed as a whole, and call anything.
@@ -56,7 +56,7 @@ class Noted:
             self._written = True
 
 
-def at_the_start(store: Path, started: int, row: int) -> Noted:
+def at_the_start(store: Path, started: int, row: int) -> DowntimeFile:
     """What is known of the store in this directory, whose ledger goes on with row `row`; notes the beginning of this run for later ones.
 
     If nothing is known of earlier runs, as with a new store, all that is due before this beginning counts as missed. The same if the store is older than the
@@ -67,7 +67,7 @@ def at_the_start(store: Path, started: int, row: int) -> Noted:
     note = _read(file)
     begin = 0 if note is None or note.row > row else note.alive
     before = NONE if note is None else Downtimes(note.downtimes)
-    noted = Noted(file, before.then(begin, started))
+    noted = DowntimeFile(file, before.then(begin, started))
     noted.alive(started, row)
     return noted
 

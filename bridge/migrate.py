@@ -22,7 +22,7 @@ from ..adapters.levelled import Trimmable
 from ..core.levels import Levels
 from ..core.reasons import Reason
 from ..core.schedule import Schedule
-from ..core.store import Record, Refuse, Told
+from ..core.store import LedgerEvent, Record, Refuse
 from ..core.time_index.keys import arrival_of
 from ..core.time_index.made import is_made
 from .level_queues.build import ids, levelled, places, queues
@@ -250,7 +250,7 @@ class _Keeper:
         now, came = self._clock(), self.came
         going: list[Envelope] = []
         strange: list[Refuse] = []
-        told: list[Told] = []
+        told: list[LedgerEvent] = []
         for received in batch.messages:
             try:
                 self._sort(unpack(received.message), now, going, told)
@@ -271,13 +271,13 @@ class _Keeper:
             else:
                 came.again += 1
                 if self._is_scheduled_again(envelope, found):
-                    told.append(Told("replaced", now, envelope.record))
+                    told.append(LedgerEvent("replaced", now, envelope.record))
         if told:
             self._index.tell(told, now)
             self._index.sync()
         self._tell(came.records)
 
-    def _sort(self, envelope: Envelope, now: int, going: list[Envelope], told: list[Told]) -> None:
+    def _sort(self, envelope: Envelope, now: int, going: list[Envelope], told: list[LedgerEvent]) -> None:
         record, claim = envelope.record, envelope.claim
         fate = None if claim is None else self._ids.fate(record.id, claim)
         event = None if fate is None else fate[0]
@@ -286,7 +286,7 @@ class _Keeper:
         if event is None:
             going.append(envelope)
         else:
-            told.append(Told(event, now, record))
+            told.append(LedgerEvent(event, now, record))
         if claim is not None:
             self._endings += self._ids.ending(record.id, claim, event, now)
 

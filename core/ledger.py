@@ -53,7 +53,7 @@ NAMES = 16
 """How many names of one store are remembered in one place. Earlier ones are found by the marks of these."""
 
 
-class Named(msgspec.Struct, array_like=True, frozen=True):
+class BridgeNames(msgspec.Struct, array_like=True, frozen=True):
     """Which bridge the rows of one store belong to: from number `since` on to `bridge`, and before that to `before`, where the bridge had another name.
 
     Only the latest `NAMES` are kept: a bridge that is named after its host may get another name with every start.
@@ -61,21 +61,21 @@ class Named(msgspec.Struct, array_like=True, frozen=True):
 
     bridge: str
     since: int = 1
-    before: Named | None = None
+    before: BridgeNames | None = None
 
-    def renamed(self, bridge: str, row: int) -> Named:
+    def renamed(self, bridge: str, row: int) -> BridgeNames:
         """The same under the name that the bridge has now; `row` is the number of the next row. A name under which no row was written leaves no trace."""
         if bridge == self.bridge:
             return self
         if self.since < row:
-            return Named(bridge, row, self._latest(NAMES - 1))
-        return self.before.renamed(bridge, row) if self.before else Named(bridge, row)
+            return BridgeNames(bridge, row, self._latest(NAMES - 1))
+        return self.before.renamed(bridge, row) if self.before else BridgeNames(bridge, row)
 
-    def _latest(self, names: int) -> Named:
+    def _latest(self, names: int) -> BridgeNames:
         """The same, with at most so many names."""
         return replace(self, before=self.before._latest(names - 1) if self.before and names > 1 else None)  # noqa: SLF001 - its own kind
 
-    def earlier(self) -> Iterator[Named]:
+    def earlier(self) -> Iterator[BridgeNames]:
         """The names before this one, the latest first."""
         if self.before:
             yield self.before

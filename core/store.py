@@ -140,7 +140,7 @@ class Held(msgspec.Struct, frozen=True):
     error: str
 
 
-class Told(msgspec.Struct, frozen=True):
+class LedgerEvent(msgspec.Struct, frozen=True):
     """An event in the life of a record, as its ledger row tells it. `lateness` is in milliseconds, for a delivery."""
 
     event: Event
@@ -151,7 +151,7 @@ class Told(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Came(msgspec.Struct, frozen=True):
+class SourceProgress(msgspec.Struct, frozen=True):
     """Which messages came from a source, by their tokens (`adapters.base.Received`), so that redeliveries after a crash are recognised.
 
     Where all messages of a batch come from logs, `reached` has the last token of each log, and `tokens` need not be remembered.
@@ -238,14 +238,14 @@ class Store(Protocol):
         """Whether what waits can be looked for; where not, `reschedule`, `find`, `list` and those of dead letters raise Unsupported."""
         ...
 
-    def put(self, changes: Sequence[Change], now: int, came: Came | None = None) -> list[Answer]:
+    def put(self, changes: Sequence[Change], now: int, came: SourceProgress | None = None) -> list[Answer]:
         """Apply one intake batch, whole and in order, in one fsynced write; returns the answers to its Withdraws, in order.
 
         What `came` says of the batch is remembered by the same write.
         """
         ...
 
-    def came(self, source: str) -> Came:
+    def came(self, source: str) -> SourceProgress:
         """What is remembered of a source: the tokens of its latest batches, oldest first, and the last token of each of its logs.
 
         At least as many tokens are remembered as the bridge leaves messages unacknowledged.

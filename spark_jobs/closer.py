@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .buckets import Hours
     from .completeness import Complete
-    from .disagreements import Found, Place
+    from .disagreements import Disagreement, Place
     from .inputs import Input
     from .question import Question
 
@@ -80,7 +80,7 @@ class _Suspects:
 
 
 def look(
-    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete: Complete, question: Question
+    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Disagreement], complete: Complete, question: Question
 ) -> Closer:
     """Find the ids, then read once all that is known of these, then say what it means. `found` says where; where it is nowhere nothing is read."""
     suspects = _suspects(ledgers, seen, watched, found, complete, question)
@@ -115,7 +115,7 @@ def _taken_since(begin: int, found: DataFrame, known: DataFrame) -> tuple[DataFr
 
 
 def _suspects(
-    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Found], complete: Complete, question: Question
+    ledgers: Side, seen: Side | None, watched: frozenset[Place], found: Sequence[Disagreement], complete: Complete, question: Question
 ) -> _Suspects:
     """Early and late are told of every hour, all else of those that can be judged."""
     when = {what: hours(found, what) for what in LOOKED}
@@ -136,7 +136,7 @@ def _unsettled(ledgers: Side, when: Hours | None, number: int, complete: Complet
 
 
 def _differing(
-    ledgers: Side, seen: Side, watched: frozenset[Place], found: Sequence[Found], complete: Complete, question: Question
+    ledgers: Side, seen: Side, watched: frozenset[Place], found: Sequence[Disagreement], complete: Complete, question: Question
 ) -> DataFrame:
     when, number = hours(found, "unlike"), disagreements.number(found, "unlike")
     at_watched = sightings.at(watched)

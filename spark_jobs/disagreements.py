@@ -25,7 +25,7 @@ SOUND = ("due", "elsewhen", "unrelated")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Disagreement:
     """What was found at one destination, and how often.
 
     what    `unsettled`, `unlike`: so many buckets. `untimely`, `seen_untimely`: so many rows. What else was observed, see `counts.of_observed`.
@@ -39,7 +39,7 @@ class Found:
 
 
 def table(counted: DataFrame, arrived: DataFrame | None) -> DataFrame:
-    """The contract of `Found`: one row for each destination and `what`. `arrived` is None where nobody observed."""
+    """The contract of `Disagreement`: one row for each destination and `what`. `arrived` is None where nobody observed."""
     parts = [
         _told(unsettled_buckets(counted), F.lit("unsettled"), F.lit(1)),
         _told(untimely(counted), F.lit("untimely"), F.col("n")),
@@ -59,22 +59,24 @@ def _told(counts: DataFrame, what: Column, n: Column) -> DataFrame:
     return counts.select(*PLACE, "due_hour", what.alias("what"), n.cast("bigint").alias("n"))
 
 
-def look(counted: DataFrame, arrived: DataFrame | None) -> list[Found]:
+def look(counted: DataFrame, arrived: DataFrame | None) -> list[Disagreement]:
     """The table, here."""
-    return [Found((broker, address), what, first, last, n) for broker, address, what, first, last, n in table(counted, arrived).collect()]
+    return [
+        Disagreement((broker, address), what, first, last, n) for broker, address, what, first, last, n in table(counted, arrived).collect()
+    ]
 
 
-def named(found: Iterable[Found]) -> frozenset[Place]:
+def named(found: Iterable[Disagreement]) -> frozenset[Place]:
     """The destinations of which there is a sound observation."""
     return frozenset(one.place for one in found if one.what in SOUND)
 
 
-def number(found: Iterable[Found], what: str) -> int:
+def number(found: Iterable[Disagreement], what: str) -> int:
     """How often, at all destinations."""
     return sum(one.n for one in found if one.what == what)
 
 
-def hours(found: Iterable[Found], what: str) -> Hours | None:
+def hours(found: Iterable[Disagreement], what: str) -> Hours | None:
     """Between which hours; None where it is nowhere."""
     there = [one for one in found if one.what == what]
     if not there:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...core.store import Due, Record, Store
-    from ..downtimes import Noted
+    from ..downtimes import DowntimeFile
     from ..metrics import Metrics
 
 log = structlog.get_logger()
@@ -36,7 +36,7 @@ class Closing:
         self,
         store: Store,
         dead_letters: Mapping[str, str],
-        down: Noted,
+        down: DowntimeFile,
         metrics: Metrics,
         on_settle: Callable[[], None],
         *,

@@ -23,7 +23,7 @@ from .flights import Flight, Flights
 from .holds import NEVER, Hold, Holds
 
 if TYPE_CHECKING:
-    from ..downtimes import Noted
+    from ..downtimes import DowntimeFile
     from ..metrics import Metrics, Published
 
 log = structlog.get_logger()
@@ -63,7 +63,7 @@ class Lane:
         dead_letters: Mapping[str, str],
         paused: AbstractSet[str],
         started: int,
-        down: Noted,
+        down: DowntimeFile,
         settings: LaneSettings,
         metrics: Metrics,
         on_settle: Callable[[], None],

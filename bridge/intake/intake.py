@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ...adapters.base import Gathering
-from ...core.store import Came, Change, Put, Refuse, Store
+from ...core.store import Change, Put, Refuse, SourceProgress, Store
 from .redeliveries import Redeliveries
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ class Intake:
         if self._gathering is not None:
             self._gather(self._gathering, changes, now)
 
-    def _came(self, fresh: Sequence[Received]) -> Came:
+    def _came(self, fresh: Sequence[Received]) -> SourceProgress:
         """What is to be remembered of these messages."""
         reached = {received.log: received.token for received in fresh}
-        return Came(self.name, [received.token for received in fresh], {} if b"" in reached else reached)
+        return SourceProgress(self.name, [received.token for received in fresh], {} if b"" in reached else reached)
 
     def _tell(self, changes: Sequence[Change], received: int, now: int) -> None:
         """Count what came, and wake the lanes that have something to do earlier than they knew."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...adapters.base import Received
-    from ...core.store import Came
+    from ...core.store import SourceProgress
 
 SEARCH = 10_000
 """For how many messages after connecting redeliveries are recognised by their tokens: more than any prefetch window, because new ones may come between them.
@@ -30,7 +30,7 @@ class Redeliveries:
         self._reached: dict[bytes, bytes] = {}
         self._left = 0  # of SEARCH
 
-    def begin(self, came: Came) -> None:
+    def begin(self, came: SourceProgress) -> None:
         """The source connects anew: from here on what is stored already may come again.
 
         A token that stands twice among the latest is not relied on. If tokens are not exact, none is then: producers send messages here that cannot be told
@@ -43,7 +43,7 @@ class Redeliveries:
         self._left = SEARCH
 
     def stored(self, reached: Mapping[bytes, bytes]) -> None:
-        """Up to these places the source's logs are stored now: see `Came.reached`."""
+        """Up to these places the source's logs are stored now: see `SourceProgress.reached`."""
         self._reached |= reached
 
     def fresh(self, messages: Sequence[Received]) -> Sequence[Received]:

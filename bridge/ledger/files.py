@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ...core.durations import HOUR_MS
-from ...core.ledger import COLUMNS, Named, Row
+from ...core.ledger import COLUMNS, BridgeNames, Row
 from . import marks, parquet
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ ROWS_AT_ONCE = 250
 class Outbox(Protocol):
     """The store's ledger rows that are in no file yet."""
 
-    named: Named
+    named: BridgeNames
     """Whose the rows are that come now."""
 
     def flush_intent(self) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ from . import parquet
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ...core.ledger import Named
+    from ...core.ledger import BridgeNames
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ def read(root: Path, bridge: str) -> Mark | None:
         return None
 
 
-def of(named: Named, there: Mark | None, sequence: int, at: int) -> Mark:
+def of(named: BridgeNames, there: Mark | None, sequence: int, at: int) -> Mark:
     """The mark of a ledger that goes up to row `sequence`, under this name.
 
     Where the store is a new one, or was put back from a backup, the mark that is `there` knows more of what was before.
@@ -60,7 +60,7 @@ def of(named: Named, there: Mark | None, sequence: int, at: int) -> Mark:
     return mark
 
 
-def lineage(root: Path, named: Named) -> dict[tuple[str, int], int]:
+def lineage(root: Path, named: BridgeNames) -> dict[tuple[str, int], int]:
     """Where the former names of a ledger end: by each name and its first row, the first row of the name after it. By `named`, and by the marks."""
     return _followed(root, tuple((one.bridge, one.since) for one in (named, *named.earlier())))
 

@@ -14,13 +14,13 @@ from .files import highest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ...core.ledger import Named
+    from ...core.ledger import BridgeNames
     from ..config import Config
 
 log = structlog.get_logger()
 
 
-def next_row(config: Config, row: int, before: Named) -> int:
+def next_row(config: Config, row: int, before: BridgeNames) -> int:
     """The number for the store's next ledger row: `row`, or a higher one where files hold rows up to there.
 
     `before` says which bridge wrote the store's latest rows. ConfigError where the ledger has rows of another bridge under this one's name. The names of all
@@ -47,7 +47,7 @@ def next_row(config: Config, row: int, before: Named) -> int:
     return last + 1
 
 
-def _is_ours(root: Path, name: str, last: int, row: int, before: Named) -> bool:
+def _is_ours(root: Path, name: str, last: int, row: int, before: BridgeNames) -> bool:
     """Whether the rows under a name, up to number `last`, are of this store, whose next one is `row`: it had that name once, or it is from before it got it."""
     had = [end for (one, _), end in marks.lineage(root, before).items() if one == name]
     return last < max(had, default=0) or row <= marks.known(root, name).get((before.bridge, before.since), 0)

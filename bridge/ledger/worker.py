@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config
-    from ..downtimes import Noted
+    from ..downtimes import DowntimeFile
 
 log = structlog.get_logger()
 
@@ -35,7 +35,9 @@ class LedgerWorker(Worker):
     If the files cannot be written, that is logged and tried again: the rows wait in the store.
     """
 
-    def __init__(self, store: TimeIndex, config: Config, clock: Clock, down: Noted, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(
+        self, store: TimeIndex, config: Config, clock: Clock, down: DowntimeFile, failed: Callable[[str, BaseException], None]
+    ) -> None:
         super().__init__("ledger", failed)
         self.files = LedgerFiles(config.ledger_path, store, config.bridge, rest=lambda: self.stopping.wait(REST))
         self._store = store

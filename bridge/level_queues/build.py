@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config
-    from ..downtimes import Noted
+    from ..downtimes import DowntimeFile
     from ..metrics import Metrics
     from ..workers import ClientWorker, Worker
     from .places import Addressed
@@ -174,7 +174,7 @@ def assembled(
     config: Config,
     journal: TimeIndex,
     clock: Clock,
-    down: Noted,
+    down: DowntimeFile,
     metrics: Metrics,
     wake: Callable[[str, int], None],
     failed: Callable[[str, BaseException], None],

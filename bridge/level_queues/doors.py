@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from ...adapters.moves import Joined
-    from ...core.store import Came, Told
+    from ...core.store import LedgerEvent, SourceProgress
     from .journal import Rows
     from .places import Addressed
 
@@ -58,7 +58,7 @@ class Doors:
         """The bridge is stopping: what still waits for its confirmation waits only moments longer. Any thread."""
         self._shut = time.monotonic()
 
-    def enter(self, items: Sequence[Addressed], told: Sequence[Told], now: int, came: Came | None) -> None:
+    def enter(self, items: Sequence[Addressed], told: Sequence[LedgerEvent], now: int, came: SourceProgress | None) -> None:
         """Durable on return. Raises NotConnected if the bridge stops before the broker has confirmed all; some messages may have entered then.
 
         Nothing else ends the wait: if a batch were given up for one message, the source would give all of it again.

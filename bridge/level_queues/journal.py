@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...core.store import Came, Counts, Told
+    from ...core.store import Counts, LedgerEvent, SourceProgress
 
 
 class Rows(Protocol):
     """Takes rows of the ledger."""
 
-    def tell(self, told: Sequence[Told], now: int, came: Came | None = None) -> None:
+    def tell(self, told: Sequence[LedgerEvent], now: int, came: SourceProgress | None = None) -> None:
         """Write these rows, and remember what came in, in one write.
 
         On return it survives a killed process; it survives the machine after `Journal.sync`. Raises StoreFull. Any thread.
@@ -24,7 +24,7 @@ class Rows(Protocol):
 class Journal(Rows, Protocol):
     """Of a store this much: `TimeIndex` is one, in which then no message waits. All else is as `core.store.Store` says."""
 
-    def came(self, source: str) -> Came:
+    def came(self, source: str) -> SourceProgress:
         """See `core.store.Store.came`."""
         ...
 

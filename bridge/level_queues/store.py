@@ -19,7 +19,7 @@ from ...core.downtimes import Downtimes
 from ...core.reasons import Reason
 from ...core.recurrence import following
 from ...core.schedule import Schedule
-from ...core.store import MEMORY_MS, Answer, Counts, Put, Record, Refuse, StoreFull, Told, Withdraw
+from ...core.store import MEMORY_MS, Answer, Counts, LedgerEvent, Put, Record, Refuse, StoreFull, Withdraw
 from ..clock import Clock, wall_clock
 from .claims import Claims, named
 from .copies import Copies
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ...adapters.id_log import IdLog
     from ...core.ledger import Event
     from ...core.message import Message
-    from ...core.store import Came, Change, Due, Held, Settled
+    from ...core.store import Change, Due, Held, Settled, SourceProgress
     from .doors import Publishing
     from .envelope import Envelope
     from .ids import Claim, Fate
@@ -102,7 +102,7 @@ class LevelQueues(Unindexed):
         self.claims = Claims(log, self._waiting, self._end, wake, clock, memory)
         self._told_of: set[str] = set()
         self._lock = threading.Lock()
-        self._untold: builtins.list[Told] = []
+        self._untold: builtins.list[LedgerEvent] = []
         self._copies = Copies()
         self.doors = Doors(publisher, journal, exact)
 
@@ -113,13 +113,13 @@ class LevelQueues(Unindexed):
 
     # What comes in.
 
-    def put(self, changes: Sequence[Change], now: int, came: Came | None = None) -> list[Answer]:
+    def put(self, changes: Sequence[Change], now: int, came: SourceProgress | None = None) -> list[Answer]:
         """See `core.store.Store.put`. Durable is what the broker confirmed; raises NotConnected where it did not, and some of it may be there then.
 
         What comes again is recognised as `Doors` says; what is not is delivered again, under the same id where tokens are exact.
         """
         items: list[Addressed] = []
-        told: list[Told] = []
+        told: list[LedgerEvent] = []
         source = came.source if came else ""
         exact = came.tokens if came and self.doors.exact(source) else [b""] * len(changes)
         bearing = [named(change, source, token) for change, token in zip(changes, exact, strict=True)]
@@ -135,13 +135,13 @@ class LevelQueues(Unindexed):
             raise
         return answers
 
-    def _change(self, change: Put | Refuse, claim: Claim | None, now: int, items: list[Addressed], told: list[Told]) -> None:
+    def _change(self, change: Put | Refuse, claim: Claim | None, now: int, items: list[Addressed], told: list[LedgerEvent]) -> None:
         record = change.record
-        told.append(Told("scheduled", now, record))
+        told.append(LedgerEvent("scheduled", now, record))
         if isinstance(change, Put):
             items.append(self.places.enter(record, claim, now))
             return
-        told.append(Told("dead_lettered", now, record, reason=change.reason))
+        told.append(LedgerEvent("dead_lettered", now, record, reason=change.reason))
         items.append(self.places.dead(record, change.forward, now, change.reason, change.detail))
 
     # From level to level: `passage.Onward`.
@@ -159,7 +159,7 @@ class LevelQueues(Unindexed):
             self._insist([self.places.round(envelope, now)], taken, done)
         elif not self.cancels and (first := self._copies.first(envelope, done)) is not None:
             if first.order != envelope.order:  # else both were scheduled as one
-                self.journal.tell([Told("replaced", now, record)], now)
+                self.journal.tell([LedgerEvent("replaced", now, record)], now)
             self._insist((), taken, done)
         else:
             self._waiting.add(envelope, taken, done)
@@ -249,13 +249,13 @@ class LevelQueues(Unindexed):
     def _upcoming(self, entry: Entry, outcome: Settled) -> Record | None:
         return entry.next if self._is_moved(entry, outcome) else outcome.next
 
-    def _rows(self, entry: Entry, outcome: Settled, now: int) -> Iterator[Told]:
+    def _rows(self, entry: Entry, outcome: Settled, now: int) -> Iterator[LedgerEvent]:
         record, upcoming = entry.record, self._upcoming(entry, outcome)
         if not record.is_carrier:
             lateness = outcome.at - record.schedule.due if outcome.event == "delivered" else None
-            yield Told(outcome.event, outcome.at, record, lateness, outcome.attempts, str(outcome.reason))
+            yield LedgerEvent(outcome.event, outcome.at, record, lateness, outcome.attempts, str(outcome.reason))
         if upcoming is not None:
-            yield Told("scheduled", now, upcoming)
+            yield LedgerEvent("scheduled", now, upcoming)
 
     def _follow_up(self, entry: Entry, outcome: Settled, now: int) -> list[Addressed]:
         """What is to be confirmed before this record may be forgotten."""
@@ -309,7 +309,7 @@ class LevelQueues(Unindexed):
     def _tell_end(self, record: Record, claim: Claim, event: Event) -> None:
         now = self._clock()
         with self._lock:
-            self._untold.append(Told(event, now, record))
+            self._untold.append(LedgerEvent(event, now, record))
         self._tell_rest()
         self.claims.ended(record, claim, event, now)
 
@@ -349,7 +349,7 @@ class LevelQueues(Unindexed):
         """When the first of what is in memory is due."""
         return self._waiting.first_due()
 
-    def came(self, source: str) -> Came:
+    def came(self, source: str) -> SourceProgress:
         """See `core.store.Store.came`: of what this bridge took in itself, where its tokens are exact."""
         return self.journal.came(source)
 

@@ -10,7 +10,7 @@ from ..recurrence import moved
 from ..schedule import Schedule
 from ..store import Answer, Pending
 from . import keys
-from .locate import Found, became, locate
+from .locate import Located, became, locate
 from .state import State, encode
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ class Control:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def _idle(self, record_id: str) -> Found | Answer:
+    def _idle(self, record_id: str) -> Located | Answer:
         """The record if it can be moved or removed now, otherwise the answer to give."""
         found = locate(self._state, record_id)
-        if not isinstance(found, Found):
+        if not isinstance(found, Located):
             return became(self._state, record_id, found)
         return Answer("in_flight") if found.key in self._state.lanes.claimed else found
 
@@ -68,7 +68,7 @@ class Control:
     def find(self, record_id: str) -> Pending | Answer:
         """See `Store.find`."""
         found = locate(self._state, record_id)
-        if isinstance(found, Found):
+        if isinstance(found, Located):
             return pending(self._state, found)
         return became(self._state, record_id, found)
 
@@ -83,7 +83,7 @@ class Control:
         old = letter.record
         kind: Kind = "once" if old.is_carrier else old.kind
         record = replace(old, kind=kind, address=address or old.address, schedule=Schedule(due=now, occurrence=old.schedule.occurrence))
-        if isinstance(locate(state, old.id), Found):
+        if isinstance(locate(state, old.id), Located):
             made = state.made.of(state.next_key(change, record, now))
             record = replace(record, id=made)
         state.schedule(change, record, encode(record), now)
@@ -102,7 +102,7 @@ class Control:
         return True
 
 
-def pending(state: State, found: Found) -> Pending:
+def pending(state: State, found: Located) -> Pending:
     """A record with its state."""
     entry = state.held.entry(found.record.address, found.key)
     attempts, error = entry or (0, "")

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..store import MEMORY_MS, Answer, Came, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, StoreFull
+from ..store import MEMORY_MS, Answer, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, SourceProgress, StoreFull
 from .access import Access
 from .control import Control
 from .database import ROOM_TO_OPEN, translated
@@ -61,7 +61,7 @@ class TimeIndex:
         max_bytes: int | None = None,
         reserve_bytes: int = 64 * _MIB,
         free_bytes: Callable[[], int] | None = None,
-        next_row: Callable[[int, ledger.Named], int] = lambda row, _: row,
+        next_row: Callable[[int, ledger.BridgeNames], int] = lambda row, _: row,
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class TimeIndex:
         self._migration = Migration(self._state, self._listing)
         self._space = Space(self._state)
 
-    def put(self, changes: Sequence[store.Change], now: int, came: Came | None = None) -> list[Answer]:
+    def put(self, changes: Sequence[store.Change], now: int, came: SourceProgress | None = None) -> list[Answer]:
         """See `Store.put`. StoreFull is raised before the disk is full: at `min_free_disk`."""
         items = encoded(changes)
         if self._quota:
@@ -103,7 +103,7 @@ class TimeIndex:
         self._access.sync()
         return answers
 
-    def came(self, source: str) -> Came:
+    def came(self, source: str) -> SourceProgress:
         """See `Store.came`."""
         with self._access.reading() as state:
             return state.recent.came(source)
@@ -165,7 +165,7 @@ class TimeIndex:
             first = next(self._listing.by_time(Query(), ""), None)
         return first[1].record.schedule.due if first else None
 
-    def tell(self, told: Sequence[store.Told], now: int, came: Came | None = None) -> None:
+    def tell(self, told: Sequence[store.LedgerEvent], now: int, came: SourceProgress | None = None) -> None:
         """Write ledger rows and what came in, for a store that keeps its messages elsewhere.
 
         They survive a killed process at once, the machine after `sync`.

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from .. import store
 from ..durations import HOUR_MS
 from ..schedule import Schedule
-from ..store import Answer, Came, Put, Record, Refuse, Withdraw
+from ..store import Answer, Put, Record, Refuse, SourceProgress, Withdraw
 from . import keys
 from .change import Change, ledger_row
 from .ids import Known
-from .locate import Found, became, locate
+from .locate import Located, became, locate
 from .state import State, encode
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _unnamed(item: Encoded) -> bool:
     return type(change) is Put and not change.record.id
 
 
-def _waits(found: Found | Known | None) -> bool:
+def _waits(found: Located | Known | None) -> bool:
     """Whether a cancellation that came first waits for the schedule of that id."""
     return isinstance(found, Known) and found.event is None
 
@@ -45,7 +45,7 @@ class Intake:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def put(self, items: list[Encoded], now: int, came: Came | None) -> list[Answer]:
+    def put(self, items: list[Encoded], now: int, came: SourceProgress | None) -> list[Answer]:
         """See `Store.put`."""
         change = self._state.change()
         self._state.ids.read_ahead(change, [one.record.id for one, _ in items if type(one) is Put and one.record.id])
@@ -95,12 +95,12 @@ class Intake:
             change.event("cancelled", now, record, record.id)
             state.ids.ended(change, record.id, "cancelled", now)
             return
-        if isinstance(found, Found):
+        if isinstance(found, Located):
             self._replace(change, found, now)
         key = state.schedule(change, record, raw, now)
         change.fresh[key] = record
 
-    def _replace(self, change: Change, found: Found, now: int) -> None:
+    def _replace(self, change: Change, found: Located, now: int) -> None:
         state = self._state
         if found.key in state.lanes.claimed:
             state.doom(change, found.key, "replaced")
@@ -113,7 +113,7 @@ class Intake:
     def _withdraw(self, change: Change, record_id: str, now: int) -> Answer:
         state = self._state
         found = locate(state, record_id, change)
-        if isinstance(found, Found):
+        if isinstance(found, Located):
             if found.key in state.lanes.claimed:
                 state.doom(change, found.key, "cancelled")
                 return Answer("in_flight")
@@ -133,7 +133,7 @@ class Intake:
         change.event("dead_lettered", now, record, record_id, reason=refuse.reason)
         if refuse.record.id:
             found = locate(state, record_id, change)
-            if not isinstance(found, Found) and not _waits(found):
+            if not isinstance(found, Located) and not _waits(found):
                 state.ids.ended(change, record_id, "dead_lettered", now)
         if refuse.forward is None:
             state.shelf.add(change, record, refuse.reason, refuse.detail, now, 0)

@@ -9,7 +9,7 @@ from ..store import Page, Pending, Query
 from . import keys
 from .control import pending
 from .database import scan
-from .locate import Found
+from .locate import Located
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Listing:
 
         Dead letters on their way to a destination are nobody's schedule any more, and not listed.
         """
-        found: Iterator[tuple[str, Found | None]] = self._by_id(query, cursor) if query.id_prefix else self.by_time(query, cursor)
+        found: Iterator[tuple[str, Located | None]] = self._by_id(query, cursor) if query.id_prefix else self.by_time(query, cursor)
         items: list[Pending] = []
         size = 0
         for examined, (place, one) in enumerate(found):
@@ -46,7 +46,7 @@ class Listing:
                 items.append(pending(self._state, one))
         return Page(tuple(items))
 
-    def by_time(self, query: Query, cursor: str) -> Iterator[tuple[str, Found]]:
+    def by_time(self, query: Query, cursor: str) -> Iterator[tuple[str, Located]]:
         """Records of the wanted lanes from the cursor on, each with the cursor that begins with it."""
         lanes = self._state.lanes.by_name
         wanted = [lanes[query.lane]] if query.lane in lanes else [] if query.lane else list(lanes.values())
@@ -57,7 +57,7 @@ class Listing:
         tracks = (track for lane in wanted for track in lane.tracks)
         for place, key, raw in heapq.merge(*(self._track(track, floors[track], start, end) for track in tracks)):
             record, _ = self._state.decoded(key, raw)
-            yield place.hex(), Found(key, record)
+            yield place.hex(), Located(key, record)
 
     def _track(self, track: Track, floor: bytes, start: bytes, end: bytes | None) -> Iterator[Place]:
         state = self._state
@@ -65,13 +65,13 @@ class Listing:
         for key, raw in scan(state.db.due, first, track.start + end if end is not None else track.end):
             yield key[2:], key, raw
 
-    def _by_id(self, query: Query, cursor: str) -> Iterator[tuple[str, Found | None]]:
+    def _by_id(self, query: Query, cursor: str) -> Iterator[tuple[str, Located | None]]:
         state = self._state
         prefix = keys.id_key(query.id_prefix)
         for key, value in scan(state.db.ids, max(prefix, _begins(cursor)), keys.after(prefix)):
             due_key = state.ids.pending_key(value)
             found = state.read(due_key) if due_key else None
-            yield key.hex(), Found(due_key, found[0]) if due_key and found else None
+            yield key.hex(), Located(due_key, found[0]) if due_key and found else None
 
 
 def _begins(cursor: str) -> bytes:
@@ -85,7 +85,7 @@ def _instant(at: int) -> bytes:
     return keys.pack64(min(max(at, 0), keys.INSTANT_LIMIT - 1))[2:]
 
 
-def _fits(query: Query, found: Found) -> bool:
+def _fits(query: Query, found: Located) -> bool:
     record, instant = found.record, keys.instant_of(found.key)
     return (
         (not query.lane or record.lane == query.lane)

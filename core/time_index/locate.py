@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from .state import State
 
 
-class Found(Struct, frozen=True):
+class Located(Struct, frozen=True):
     """A pending record and where it is."""
 
     key: bytes
     record: Record
 
 
-def locate(state: State, record_id: str, change: Change | None = None) -> Found | Known | None:
+def locate(state: State, record_id: str, change: Change | None = None) -> Located | Known | None:
     """The pending record with this id, as the change under way leaves it; or what is remembered of the id; or None."""
     known = state.ids.get(change, record_id)
     key = known.key if known else state.made.key(record_id)
@@ -36,7 +36,7 @@ def locate(state: State, record_id: str, change: Change | None = None) -> Found 
             record = read[0]
     if record is None or record.id != record_id or record.is_carrier:
         return None
-    return Found(key, record)
+    return Located(key, record)
 
 
 def became(state: State, record_id: str, known: Known | None) -> Answer:

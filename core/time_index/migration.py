@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..store import Due, Query
 from . import keys
 from .database import scan_prefix
-from .locate import Found, locate
+from .locate import Located, locate
 from .state import State, encode
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Migration:
             state.carry(change, record, now)
             return None
         found = locate(state, record.id, change)
-        if isinstance(found, Found) and _same(found.record, record):
+        if isinstance(found, Located) and _same(found.record, record):
             return found.record
         key = state.put(change, record, encode(record), now)
         change.count(record, 1)

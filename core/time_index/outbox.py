@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, list[ledger.Row]]).decode
-_decode_named = msgspec.msgpack.Decoder(ledger.Named).decode
+_decode_named = msgspec.msgpack.Decoder(ledger.BridgeNames).decode
 _decode_range = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
-def named(db: Database) -> ledger.Named | None:
+def named(db: Database) -> ledger.BridgeNames | None:
     """Which bridge wrote the latest rows; None where that is not known."""
     raw = db.meta.get(keys.NAME_KEY)
     return _decode_named(raw) if raw else None
@@ -38,11 +38,11 @@ class Outbox:
     first    the number of the oldest row that is still here
     """
 
-    def __init__(self, db: Database, bridge: str, numbers: Numbers, before: ledger.Named | None) -> None:
+    def __init__(self, db: Database, bridge: str, numbers: Numbers, before: ledger.BridgeNames | None) -> None:
         self._db = db
         self._bridge = bridge
         self.first = next((row for row, _ in self._values(0)), numbers.row)
-        self.named = before.renamed(bridge, numbers.row) if before else ledger.Named(bridge, numbers.row)
+        self.named = before.renamed(bridge, numbers.row) if before else ledger.BridgeNames(bridge, numbers.row)
         self.is_named = self.named == before
 
     def name(self, change: Change) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..store import Came
+from ..store import SourceProgress
 from . import keys
 from .database import Database, scan_prefix
 
@@ -36,7 +36,7 @@ class Recent:
         prefix = keys.tokens_prefix(source)
         return [(int.from_bytes(key[-8:], "big"), _decode(value)) for key, value in scan_prefix(self._db.meta, prefix)]
 
-    def stage(self, change: Change, came: Came) -> None:
+    def stage(self, change: Change, came: SourceProgress) -> None:
         """Keep what is to be remembered of one batch."""
         if came.reached:
             prefix = keys.reached_prefix(came.source)
@@ -69,8 +69,8 @@ class Recent:
             sizes.popleft()
         self._totals[source] = total
 
-    def came(self, source: str) -> Came:
+    def came(self, source: str) -> SourceProgress:
         """See `Store.came`."""
         prefix = keys.reached_prefix(source)
         tokens = [token for _, tokens in self._stored(source) for token in tokens]
-        return Came(source, tokens, {key[len(prefix) :]: token for key, token in scan_prefix(self._db.meta, prefix)})
+        return SourceProgress(source, tokens, {key[len(prefix) :]: token for key, token in scan_prefix(self._db.meta, prefix)})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import force_setattr
 
-from ..ledger import CLOSING, Event, Named
+from ..ledger import CLOSING, BridgeNames, Event
 from ..store import Due, Record, StoreError, StoreFull
 from . import keys
 from .change import OVERHEAD, SIZE, Change
@@ -53,7 +53,7 @@ class State:
         bridge: str,
         memory_ms: int,
         recent_tokens: int,
-        next_row: Callable[[int, Named], int],
+        next_row: Callable[[int, BridgeNames], int],
     ) -> None:
         self.db = db
         self.disk = disk
@@ -62,7 +62,7 @@ class State:
         written = db.meta.get(keys.NUMBERS_KEY)
         self.numbers = Numbers.unpacked(written)
         before = named(db)
-        row = next_row(self.numbers.row, before or Named(bridge))
+        row = next_row(self.numbers.row, before or BridgeNames(bridge))
         if written is None:
             self.numbers.row = row
         self.lanes = Lanes(db)

@@ -31,7 +31,7 @@ _TABLES = (".sst", ".blob")
 _WAY_OUT = "Nothing was changed or deleted: bring the directory back from a backup or snapshot"
 
 
-class Noted(NamedTuple):
+class Durable(NamedTuple):
     """What was durable: everything up to this write, and so many bytes of this manifest."""
 
     write: int = 0
@@ -44,7 +44,7 @@ class Noted(NamedTuple):
         return f"{text} {crc32(text.encode()):08x}".ljust(_WIDTH - 1).encode() + b"\n"
 
     @classmethod
-    def of(cls, line: bytes) -> Noted:
+    def of(cls, line: bytes) -> Durable:
         """What a line says; nothing if it is not a valid line: in a new file, or one that lost its contents in a power failure."""
         with suppress(ValueError):
             write, manifest, size, _ = line.decode().split()
@@ -78,7 +78,7 @@ class Watermark:
             raise StoreLocked(f"{folder} is open in another process") from error
         except OSError:
             pass  # a file system without such locks: RocksDB's own decides
-        self.noted = Noted.of(os.pread(self._file, _WIDTH, 0))
+        self.noted = Durable.of(os.pread(self._file, _WIDTH, 0))
 
     def note(self, write: int) -> None:
         """Note that everything up to this write is durable. If the manifest grew, as with each new table, it is synced first.
@@ -86,7 +86,7 @@ class Watermark:
         The line itself is not synced: if a loss of power takes it back, the one before it is still true. Nor need this succeed.
         """
         with suppress(OSError):
-            noted = Noted(write, *self._synced_manifest())
+            noted = Durable(write, *self._synced_manifest())
             os.pwrite(self._file, noted.line(), 0)
             self.noted = noted
 

@@ -45,24 +45,24 @@ Topics = dict[str, Topic]
 """By place, see `inputs.address_of`."""
 
 
-class Found(NamedTuple):
+class FoundTopic(NamedTuple):
     """A topic as it is now."""
 
     ends: Ends
     id: str
 
 
-def find(spark: SparkSession, arguments: Arguments, before: Topics) -> dict[str, Found]:
+def find(spark: SparkSession, arguments: Arguments, before: Topics) -> dict[str, FoundTopic]:
     """By place, what is to be read now. Raises UnusableInput for a topic that is not the one that was read `before`, and Spark's errors."""
     found = {}
     for place in arguments.observed:
         where = (*inputs.address_of(place), arguments.kafka_options)
-        found[place] = Found(retention.ends(spark, *where), retention.id_of(spark, *where))
+        found[place] = FoundTopic(retention.ends(spark, *where), retention.id_of(spark, *where))
         require_same(place, before.get(place, Topic({})), found[place])
     return found
 
 
-def require_same(place: str, before: Topic, found: Found) -> None:
+def require_same(place: str, before: Topic, found: FoundTopic) -> None:
     """Raises UnusableInput for a topic that was made anew since it was read."""
     _, name = inputs.address_of(place)
     if before.id and found.id and before.id != found.id:
@@ -71,12 +71,12 @@ def require_same(place: str, before: Topic, found: Found) -> None:
         raise UnusableInput(f"topic {name} is shorter than what was read of it: if it was made anew, give another --checkpoint")
 
 
-def read(spark: SparkSession, arguments: Arguments, before: Topics, found: Mapping[str, Found], now: int) -> Topics:
+def read(spark: SparkSession, arguments: Arguments, before: Topics, found: Mapping[str, FoundTopic], now: int) -> Topics:
     """What is known once all was read that was `found`, and `before` that. Raises Spark's errors."""
     return {place: _read(spark, arguments, place, before.get(place, Topic({})), found[place], now) for place in arguments.observed}
 
 
-def _read(spark: SparkSession, arguments: Arguments, place: str, before: Topic, found: Found, now: int) -> Topic:
+def _read(spark: SparkSession, arguments: Arguments, place: str, before: Topic, found: FoundTopic, now: int) -> Topic:
     first = retention.beginnings(spark, *inputs.address_of(place), arguments.kafka_options, now, before.read)
     begins = min(max(first), now) + arguments.grace + arguments.skew if first else -1  # a producer's clock may be ahead
     ends = found.ends

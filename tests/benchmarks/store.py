@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from delaybridge.core.store import Came, Settled
+from delaybridge.core.store import Settled, SourceProgress
 from delaybridge.core.time_index import TimeIndex
 
 from .backlog import far_off, now_ms, opened
@@ -52,7 +52,7 @@ def rates(path: Path, batch: int, count: int) -> list[Figure]:
     records = puts(far_off(now), now, LANE, "/queues/bench.out")
     for _ in range(count // batch):
         given = list(itertools.islice(records, batch))
-        put.time(lambda: index.put(given, now, Came("bench", [b"%016d" % number for number in range(batch)])))  # noqa: B023 - called at once
+        put.time(lambda: index.put(given, now, SourceProgress("bench", [b"%016d" % number for number in range(batch)])))  # noqa: B023 - called at once
     later = 2 * now
     while dues := due.time(lambda: index.due(LANE, later, batch, 1 << 30)):
         outcomes = [Settled(one.key, "delivered", later) for one in dues]

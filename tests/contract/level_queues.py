@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from delaybridge.adapters.base import Outcome
     from delaybridge.adapters.id_log import IdLog
     from delaybridge.bridge.level_queues.publisher import Item
-    from delaybridge.core.store import Came, Change, Due, Settled
+    from delaybridge.core.store import Change, Due, Settled, SourceProgress
 
 TABLE = Levels(parse_levels(DEFAULT_LEVELS))
 
@@ -90,7 +90,7 @@ class Stepped(LevelQueues):
             self.now = max(self.now, min(leaving))
         self.now = now
 
-    def put(self, changes: Sequence[Change], now: int, came: Came | None = None) -> list:  # type: ignore[type-arg]
+    def put(self, changes: Sequence[Change], now: int, came: SourceProgress | None = None) -> list:  # type: ignore[type-arg]
         self.now = now
         return super().put(changes, now, came)
 

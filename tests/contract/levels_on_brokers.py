@@ -20,7 +20,7 @@ from contract.stores import T0
 from delaybridge.adapters.base import AdapterError, Outgoing
 from delaybridge.bridge.clock import wall_clock
 from delaybridge.bridge.config import Config
-from delaybridge.bridge.downtimes import Noted
+from delaybridge.bridge.downtimes import DowntimeFile
 from delaybridge.bridge.level_queues.build import assembled, levelled, prepared, queues
 from delaybridge.bridge.level_queues.envelope import Envelope, pack
 from delaybridge.bridge.level_queues.publisher import Item
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from delaybridge.core.store import Answer, Came, Change, Counts, DeadLetter, Due, Held, Page, Pending, Query
+    from delaybridge.core.store import Answer, Change, Counts, DeadLetter, Due, Held, Page, Pending, Query, SourceProgress
 
 PACE = 50
 LEVELS = "50ms 200ms"
@@ -114,7 +114,7 @@ class OnBroker:
         self._delivered: dict[bytes, object] = {}
         journal = TimeIndex(config.store.path, bridge=config.bridge, min_free_disk=0, reserve_bytes=0)
         self._parts = assembled(
-            config, journal, wall_clock, Noted(config.store.path / "downtimes.json", NONE), Metrics("test"), self._wake, self._failed
+            config, journal, wall_clock, DowntimeFile(config.store.path / "downtimes.json", NONE), Metrics("test"), self._wake, self._failed
         )
         self._store = self._parts.store
         self._start()
@@ -136,7 +136,7 @@ class OnBroker:
 
     # What comes in.
 
-    def put(self, changes: Sequence[Change], now: int, came: Came | None = None) -> builtins.list[Answer]:
+    def put(self, changes: Sequence[Change], now: int, came: SourceProgress | None = None) -> builtins.list[Answer]:
         records = [self._setting.into(each.record) for each in changes if isinstance(each, Put)]
         assert len(records) == len(changes), "nothing else is said of level queues"
         self._added(*records)
@@ -147,7 +147,7 @@ class OnBroker:
             self._setting.open[_place(each)] += 1
             self._expected[_place(each)] += 1
 
-    def came(self, source: str) -> Came:
+    def came(self, source: str) -> SourceProgress:
         return self._store.came(source)
 
     # What goes out.

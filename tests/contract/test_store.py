@@ -9,7 +9,7 @@ import pytest
 from contract.stores import HOUR, LATER, MINUTE, T0, adds_up, bodies, delivered, give, only_an_index, record, take, without_an_index
 from delaybridge.core.fields import table
 from delaybridge.core.message import Message, Properties
-from delaybridge.core.store import Came, Put, Query, Record, Refuse, Settled, Store, Unsupported
+from delaybridge.core.store import Put, Query, Record, Refuse, Settled, SourceProgress, Store, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -289,8 +289,8 @@ def test_a_refused_message_counts_as_scheduled_and_dead_lettered(store: Store) -
 def test_the_latest_tokens_of_each_source_survive_a_restart(open_store: OpenStore) -> None:
     store = open_store()
     for batch in range(10):
-        store.put([Put(record())], T0, Came("a", [b"%d-%d" % (batch, number) for number in range(4)]))
-    store.put([Put(record())], T0, Came("b", [b"other"]))
+        store.put([Put(record())], T0, SourceProgress("a", [b"%d-%d" % (batch, number) for number in range(4)]))
+    store.put([Put(record())], T0, SourceProgress("b", [b"other"]))
 
     store = open_store()
 
@@ -298,19 +298,19 @@ def test_the_latest_tokens_of_each_source_survive_a_restart(open_store: OpenStor
     assert kept == [b"%d-%d" % (batch, number) for batch in range(10) for number in range(4)][-len(kept) :]
     assert 10 <= len(kept) < 20
     assert store.came("b").tokens == [b"other"]
-    assert store.came("never") == Came("never", [])
+    assert store.came("never") == SourceProgress("never", [])
 
 
 @only_an_index
 def test_of_logs_it_is_remembered_how_far_they_came_and_not_how(open_store: OpenStore) -> None:
     store = open_store()
-    store.put([Put(record()), Put(record())], T0, Came("a", [b"log-1", b"other-1"], {b"log-": b"log-1", b"other-": b"other-1"}))
-    store.put([Put(record())], T0, Came("a", [b"log-2"], {b"log-": b"log-2"}))
+    store.put([Put(record()), Put(record())], T0, SourceProgress("a", [b"log-1", b"other-1"], {b"log-": b"log-1", b"other-": b"other-1"}))
+    store.put([Put(record())], T0, SourceProgress("a", [b"log-2"], {b"log-": b"log-2"}))
 
     store = open_store()
 
-    assert store.came("a") == Came("a", [], {b"log-": b"log-2", b"other-": b"other-1"})
-    assert store.came("b") == Came("b", [])
+    assert store.came("a") == SourceProgress("a", [], {b"log-": b"log-2", b"other-": b"other-1"})
+    assert store.came("b") == SourceProgress("b", [])
 
 
 @only_an_index

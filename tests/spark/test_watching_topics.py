@@ -17,7 +17,7 @@ from delaybridge.spark_jobs.watching import alerts, steps, topics
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.occurrences import UNLIKE
 from delaybridge.spark_jobs.watching.state import State
-from delaybridge.spark_jobs.watching.topics import Found, Topic
+from delaybridge.spark_jobs.watching.topics import FoundTopic, Topic
 from spark.ledgers import T0
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def _delivered(spark: SparkSession, **at: int) -> DataFrame:
     return _table(spark, UNLIKE, *({"id": id_, "delivered": 1, "seen": 0, "latest_ms": when} for id_, when in at.items()))
 
 
-def _found(end: int, open_ms: int | None = None, id_: str = "one") -> Found:
-    return Found(retention.Ends({0: end}, {} if open_ms is None else {0: open_ms}), id_)
+def _found(end: int, open_ms: int | None = None, id_: str = "one") -> FoundTopic:
+    return FoundTopic(retention.Ends({0: end}, {} if open_ms is None else {0: open_ms}), id_)
 
 
 def _read(monkeypatch: pytest.MonkeyPatch, folder: Path, before: Topic, end: int, first: list[int], open_ms: int | None = None) -> Topic:

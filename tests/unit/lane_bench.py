@@ -8,7 +8,7 @@ from delaybridge.adapters.base import AdapterError, Outgoing
 from delaybridge.bridge.delivery.backoff import Backoff
 from delaybridge.bridge.delivery.holds import Holds
 from delaybridge.bridge.delivery.lane import Lane, LaneSettings
-from delaybridge.bridge.downtimes import Noted
+from delaybridge.bridge.downtimes import DowntimeFile
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.downtimes import Downtimes
 from delaybridge.core.message import message
@@ -49,7 +49,7 @@ class Bench:
             {"orders": self.dead_letter},
             self.paused,
             started,
-            Noted(self.store.path / "downtimes.json", Downtimes(((0, started),))),
+            DowntimeFile(self.store.path / "downtimes.json", Downtimes(((0, started),))),
             self.settings,
             Metrics("test"),
             lambda: None,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from delaybridge.bridge.downtimes import Noted, at_the_start
+from delaybridge.bridge.downtimes import DowntimeFile, at_the_start
 from delaybridge.core.downtimes import MOST, NONE, Downtimes
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Home:
         self.file = path / "downtimes.json"
         self.row = 1
 
-    def start(self, at: int) -> Noted:
+    def start(self, at: int) -> DowntimeFile:
         return at_the_start(self.path, at, self.row)
 
 

@@ -19,7 +19,7 @@ from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import LedgerStatus
 from delaybridge.bridge.workers import Worker
 from delaybridge.core.message import message
-from delaybridge.core.store import Put, Refuse, Told
+from delaybridge.core.store import LedgerEvent, Put, Refuse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,7 +139,7 @@ def test_ledger_rows_are_numbered_on_when_the_kind_of_store_changes(config: Conf
     store.put([Put(record("a"))], T0)
     store.close()
     again = open_journal(_on_level_queues(config))
-    again.tell([Told("delivered", T0, record("a", chosen_id="a"))], T0)
+    again.tell([LedgerEvent("delivered", T0, record("a", chosen_id="a"))], T0)
     assert [row.sequence for row in again.outbox(10)] == [1, 2]
     again.close()
 

@@ -12,7 +12,7 @@ from delaybridge.bridge.intake.planner import Planner, Route
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import message
 from delaybridge.core.schedule import Limits
-from delaybridge.core.store import Came, StoreFull
+from delaybridge.core.store import SourceProgress, StoreFull
 from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def test_of_a_log_nothing_is_taken_twice_however_much_came_of_another_one_meanwh
     _intake(source, store, exact=True).step(0)
 
     assert (before, _bodies(store, T0 + 5000)) == (22, [b"b020", b"a003"])
-    assert store.came("orders") == Came("orders", [], {b"a": b"a003", b"b": b"b020"})
+    assert store.came("orders") == SourceProgress("orders", [], {b"a": b"a003", b"b": b"b020"})
 
 
 def test_what_comes_again_of_a_log_is_recognised_without_a_new_connection(store: TimeIndex) -> None:

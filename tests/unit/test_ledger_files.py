@@ -16,7 +16,7 @@ from delaybridge.bridge.ledger import marks
 from delaybridge.bridge.ledger.files import LedgerFiles, arrow_schema
 from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.bridge.ledger.parquet import write_mark
-from delaybridge.core.ledger import COLUMNS, NAMES, Named, Row
+from delaybridge.core.ledger import COLUMNS, NAMES, BridgeNames, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ class Outbox:
         self.intent: tuple[int, int] | None = None
         self.crash_before_forgetting = False
         self.written = 0
-        self.named = Named("b")
+        self.named = BridgeNames("b")
 
     def flush_intent(self) -> tuple[int, int] | None:
         return self.intent
@@ -311,7 +311,7 @@ def test_a_bridge_of_another_name_is_told_by_the_old_one_until_its_first_row_and
 @pytest.mark.parametrize("taken", [None, {"bridge": "b", "first": 1, "earlier": [], "sequence": 9, "at_ms": T0}])
 def test_a_bridge_of_another_name_does_not_touch_an_old_mark_that_is_gone_or_anothers(tmp_path: Path, taken: dict[str, Any] | None) -> None:
     outbox = Outbox([])
-    outbox.written, outbox.named = 3, Named("c", 4, Named("b"))
+    outbox.written, outbox.named = 3, BridgeNames("c", 4, BridgeNames("b"))
     if taken:
         write_mark(tmp_path, "b", taken)
     LedgerFiles(tmp_path, outbox, "c").mark(T0 + 1)
@@ -325,12 +325,12 @@ def test_the_names_of_a_ledger_are_told_by_its_mark_and_by_theirs(tmp_path: Path
 
     told = {("b", 12): 20, ("a", 9): 12, ("z", 1): 5}
     assert marks.known(tmp_path, "c") == told
-    assert marks.lineage(tmp_path, Named("d", 40, Named("c", 20))) == told | {("c", 20): 40}
+    assert marks.lineage(tmp_path, BridgeNames("d", 40, BridgeNames("c", 20))) == told | {("c", 20): 40}
     assert marks.known(tmp_path, "nobody") == {}
 
 
 def test_so_many_names_are_remembered_in_one_place() -> None:
-    named = Named("host-0")
+    named = BridgeNames("host-0")
     for number in range(1, 3 * NAMES):
         named = named.renamed(f"host-{number}", named.since + 2)
     assert [one.bridge for one in (named, *named.earlier())] == [f"host-{number}" for number in range(3 * NAMES - 1, 2 * NAMES - 1, -1)]

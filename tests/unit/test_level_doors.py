@@ -16,14 +16,14 @@ from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import Message
 from delaybridge.core.reasons import Reason
-from delaybridge.core.store import Came
+from delaybridge.core.store import SourceProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from delaybridge.bridge.level_queues.publisher import Item
 
-CAME = Came("exact", [b"t"])
+CAME = SourceProgress("exact", [b"t"])
 ITEMS = [("level.1s", Message(b"a")), ("level.5s", Message(b"b"))]
 
 
@@ -31,7 +31,7 @@ class Journal:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
 
-    def tell(self, told: Sequence[Any], now: int, came: Came | None = None) -> None:
+    def tell(self, told: Sequence[Any], now: int, came: SourceProgress | None = None) -> None:
         self.told.append((list(told), now, came))
 
 
@@ -85,7 +85,7 @@ def doors(journal: Journal, topic: Topic | None = None) -> tuple[Doors, Levels]:
 @pytest.mark.parametrize(("route", "remembered"), [("exact", True), ("alike", False)])
 def test_rows_are_told_and_exact_tokens_remembered_once_the_levels_have_confirmed(journal: Journal, route: str, remembered: bool) -> None:
     made, levels = doors(journal)
-    came = Came(route, [b"1", b"2"])
+    came = SourceProgress(route, [b"1", b"2"])
     made.enter(ITEMS, ["row"], 7, came)  # type: ignore[list-item]
     assert levels.taken == ["level.1s", "level.5s"]
     assert journal.told == [(["row"], 7, came if remembered else None)]
@@ -94,7 +94,7 @@ def test_rows_are_told_and_exact_tokens_remembered_once_the_levels_have_confirme
 def test_a_joined_batch_enters_through_its_source_and_its_tokens_are_not_needed(journal: Journal) -> None:
     topic = Topic()
     made, levels = doors(journal, topic)
-    made.enter(ITEMS, ["row"], 7, Came("joined", [b"1", b"2"]))  # type: ignore[list-item]
+    made.enter(ITEMS, ["row"], 7, SourceProgress("joined", [b"1", b"2"]))  # type: ignore[list-item]
     assert (topic.published, levels.taken) == (["level.1s", "level.5s"], [])
     assert journal.told == [(["row"], 7, None)]
 
@@ -103,7 +103,7 @@ def test_of_a_joined_batch_nothing_is_told_while_it_is_in_doubt(journal: Journal
     topic = Topic(works=False)
     made, _ = doors(journal, topic)
     with pytest.raises(NotConnected):
-        made.enter(ITEMS, ["row"], 7, Came("joined", [b"1", b"2"]))  # type: ignore[list-item]
+        made.enter(ITEMS, ["row"], 7, SourceProgress("joined", [b"1", b"2"]))  # type: ignore[list-item]
     assert journal.told == []
     assert topic.in_doubt is not None
     topic.in_doubt()  # as the next connection finds
@@ -113,7 +113,7 @@ def test_of_a_joined_batch_nothing_is_told_while_it_is_in_doubt(journal: Journal
 def test_of_a_joined_batch_that_becomes_nothing_rows_are_told_at_once(journal: Journal) -> None:
     topic = Topic()
     made, _ = doors(journal, topic)
-    made.enter([], ["row"], 7, Came("joined", [b"1"]))  # type: ignore[list-item]
+    made.enter([], ["row"], 7, SourceProgress("joined", [b"1"]))  # type: ignore[list-item]
     assert (topic.published, journal.told) == ([], [(["row"], 7, None)])
 
 
@@ -127,7 +127,7 @@ def test_a_level_that_a_joined_batch_finds_missing_is_made_again(journal: Journa
 
     monkeypatch.setattr(topic, "publish", refused)
     with pytest.raises(NotConnected):
-        made.enter(ITEMS, ["row"], 7, Came("joined", [b"1"]))  # type: ignore[list-item]
+        made.enter(ITEMS, ["row"], 7, SourceProgress("joined", [b"1"]))  # type: ignore[list-item]
 
     assert levels.sought == (reason == Reason.UNROUTABLE)
 

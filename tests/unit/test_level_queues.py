@@ -20,7 +20,7 @@ from delaybridge.core.downtimes import NONE
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.recurrence import following
-from delaybridge.core.store import Came, Held, Put, Query, Refuse, Settled, StoreFull, Told, Unsupported
+from delaybridge.core.store import Held, LedgerEvent, Put, Query, Refuse, Settled, SourceProgress, StoreFull, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,7 +164,7 @@ def test_what_was_held_and_is_delivered_or_waits_at_the_broker_again_counts_as_h
 
 def test_what_was_taken_in_is_remembered_where_its_tokens_name_one_message_each(store: Stepped, place: Path) -> None:
     for source in ("exact", "other"):
-        store.put([Put(record()), Put(record())], T0, Came(source, [b"1", b"2"]))
+        store.put([Put(record()), Put(record())], T0, SourceProgress(source, [b"1", b"2"]))
 
     store.die()
     again = Stepped(place)
@@ -179,7 +179,7 @@ def test_what_the_broker_did_not_take_is_not_remembered(store: Stepped, monkeypa
 
     monkeypatch.setattr(store.doors, "_published", away)
     with pytest.raises(NotConnected):
-        store.put([Put(record())], T0, Came("exact", [b"1"]))
+        store.put([Put(record())], T0, SourceProgress("exact", [b"1"]))
     assert store.came("exact").tokens == []
 
 
@@ -324,7 +324,7 @@ def test_a_series_that_a_killed_bridge_left_twice_is_one_again_with_its_next_occ
 
 def test_a_series_that_a_killed_move_left_twice_is_one_and_the_ledger_hears_of_one(store: Stepped) -> None:
     tick = record("tick", T0 + MINUTE, every=MINUTE, chosen_id="1")
-    store.journal.tell([Told("scheduled", T0, tick)], T0)  # by the time index that it came from
+    store.journal.tell([LedgerEvent("scheduled", T0, tick)], T0)  # by the time index that it came from
     publish(store, *(store.places.enter(tick, None, T0, 7) for _ in range(2)))
 
     seen = []
@@ -359,7 +359,7 @@ def test_a_series_that_came_to_its_level_twice_is_one_and_the_ledger_hears_of_on
 
 def test_an_orderly_end_does_not_make_the_ledger_hear_of_both_that_a_killed_move_left(store: Stepped, place: Path) -> None:
     tick = record("tick", T0 + 500, every=MINUTE, chosen_id="1")
-    store.journal.tell([Told("scheduled", T0, tick)], T0)
+    store.journal.tell([LedgerEvent("scheduled", T0, tick)], T0)
     publish(store, store.places.enter(tick, None, T0, 7))
     store.move_on(T0)
     store.close()

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import BackOff
 from delaybridge.bridge.config import Config
-from delaybridge.bridge.downtimes import Noted
+from delaybridge.bridge.downtimes import DowntimeFile
 from delaybridge.bridge.engine import open_journal
 from delaybridge.bridge.level_queues.build import Assembled, assembled
 from delaybridge.bridge.level_queues.publisher import Item
@@ -44,7 +44,13 @@ def on(broker: dict[str, str], path: Path) -> Iterator[Assembled]:
     })  # fmt: skip
     journal = open_journal(config)
     yield assembled(
-        config, journal, lambda: T0, Noted(config.store.path / "downtimes.json", NONE), Metrics("0"), lambda *_: None, lambda *_: None
+        config,
+        journal,
+        lambda: T0,
+        DowntimeFile(config.store.path / "downtimes.json", NONE),
+        Metrics("0"),
+        lambda *_: None,
+        lambda *_: None,
     )
     journal.close()
 

@@ -19,7 +19,7 @@ from delaybridge.bridge.migrate import Place, place, to_level_queues
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.reasons import Reason
-from delaybridge.core.store import Held, Put, Refuse, Settled, StoreFull, Told, Withdraw
+from delaybridge.core.store import Held, LedgerEvent, Put, Refuse, Settled, StoreFull, Withdraw
 from delaybridge.core.time_index import TimeIndex, keys
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def test_of_a_message_that_was_scheduled_twice_the_ledger_hears_what_became_of_b
     series = replace(record("tick", T0 + HOUR, every=MINUTE), id="tick", taken=T0)
     _leave(there, *(replace(message, taken=T0 + order) for order in orders), orders=orders)
     _leave(there, *[series] * len(orders), orders=orders)
-    index.tell([Told("scheduled", T0, one) for one in (message, series) for _ in set(orders)], T0)
+    index.tell([LedgerEvent("scheduled", T0, one) for one in (message, series) for _ in set(orders)], T0)
 
     back(index, there)
 

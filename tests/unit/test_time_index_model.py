@@ -18,7 +18,7 @@ from unit.store_model import Change, Item, Model
 from delaybridge.core.ledger import CLOSING
 from delaybridge.core.message import Message
 from delaybridge.core.schedule import Recurrence, Schedule
-from delaybridge.core.store import Came, Due, Held, Pending, Put, Query, Record, Refuse, Settled, Withdraw
+from delaybridge.core.store import Due, Held, Pending, Put, Query, Record, Refuse, Settled, SourceProgress, Withdraw
 from delaybridge.core.time_index import TimeIndex, counters, delivery, gaps, ids
 from delaybridge.core.time_index import lanes as index_lanes
 from delaybridge.core.time_index.database import scan
@@ -128,7 +128,7 @@ class TimeIndexMachine(RuleBasedStateMachine):
                 given.append(replace(one, record=self.absolute(one.record, now), forward=forward))
             else:
                 given.append(one)
-        answers = self.store.put(given, now, Came("in", [b"token"] * len(given)))
+        answers = self.store.put(given, now, SourceProgress("in", [b"token"] * len(given)))
         made = [row.id for row in self.new_rows() if row.event == "scheduled" and row.id not in CHOSEN]
         self.model.made.update(made)
         assert answers == self.model.put(given, made, now)

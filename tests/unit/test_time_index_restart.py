@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from contract.stores import HOUR, T0, bodies, delivered, give, record, take
 
-from delaybridge.core.ledger import Named
+from delaybridge.core.ledger import BridgeNames
 from delaybridge.core.store import Held, Withdraw
 from delaybridge.core.time_index import TimeIndex, database, delivery
 
@@ -120,26 +120,26 @@ def test_what_was_withdrawn_in_flight_and_delivered_leaves_nothing_behind(open_i
 
 
 def test_rows_of_a_bridge_that_gets_another_name_begin_where_those_of_the_old_one_end(tmp_path: Path) -> None:
-    def opened(bridge: str, rows: int = 1) -> tuple[Named, list[tuple[str, int]]]:
+    def opened(bridge: str, rows: int = 1) -> tuple[BridgeNames, list[tuple[str, int]]]:
         index = TimeIndex(tmp_path, bridge=bridge, min_free_disk=0, reserve_bytes=0)
         give(index, *(record() for _ in range(rows)))
         told = index.named, [(row.bridge, row.sequence) for row in index.outbox(10)]
         index.close()
         return told
 
-    old, new = Named("old"), Named("new", 3, Named("old"))
+    old, new = BridgeNames("old"), BridgeNames("new", 3, BridgeNames("old"))
     assert opened("old") == (old, [("old", 1)])
     assert opened("old") == (old, [("old", 1), ("old", 2)])
-    assert opened("wrong", rows=0)[0] == Named("wrong", 3, old)
+    assert opened("wrong", rows=0)[0] == BridgeNames("wrong", 3, old)
     assert opened("new", rows=0)[0] == new, "a name that no row bears leaves no trace"
     assert opened("old", rows=0)[0] == old
     assert opened("new") == (new, [("old", 1), ("old", 2), ("new", 3)])
     assert opened("new")[0] == new
-    assert opened("newer")[0] == Named("newer", 5, new)
+    assert opened("newer")[0] == BridgeNames("newer", 5, new)
 
 
 def test_rows_begin_with_the_name_that_a_bridge_has_when_it_writes_the_first(tmp_path: Path) -> None:
     for bridge in ("wrong", "right"):
         index = TimeIndex(tmp_path, bridge=bridge, min_free_disk=0, reserve_bytes=0)
-        assert index.named == Named(bridge)
+        assert index.named == BridgeNames(bridge)
         index.close()
