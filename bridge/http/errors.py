@@ -65,6 +65,7 @@ def asked_badly() -> Iterator[None]:
 
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+_HTTP_MESSAGES = {404: "There is nothing at this path: /api/v1/openapi.json names all that are."}
 
 
 def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one table from foreign to own errors, in order of precedence
@@ -72,7 +73,8 @@ def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one t
         case Problem():
             return error
         case HTTPException():
-            return problem(error.status_code, _HTTP_CODES.get(error.status_code, "bad_request"), error.detail, error.headers)
+            code, message = _HTTP_CODES.get(error.status_code, "bad_request"), _HTTP_MESSAGES.get(error.status_code, error.detail)
+            return problem(error.status_code, code, message, error.headers)
         case NotKnownError():
             return problem(404, "unknown", str(error))
         case NotPossibleError():

@@ -331,6 +331,7 @@ def test_a_store_that_fails_fails_the_export(client: httpx.Client, control: Fake
 
 def test_unknown_paths_and_methods_have_the_one_error_shape(client: httpx.Client) -> None:
     assert error_of(client.get("/api/v1/nothing"), 404)["code"] == "not_found"
+    assert "/api/v1/openapi.json" in error_of(client.get("/"), 404)["message"]
     assert error_of(client.post("/api/v1/status"), 405)["code"] == "method_not_allowed"
 
 
