@@ -5,6 +5,10 @@ Kafka keeps an id busy until the end of its transaction is written in all partit
 transaction ends, and that is written in all other partitions. So the movers go on under another id, without the partitions where it is not.
 
 Once the end is written everywhere, the bridge's own id is used again: only a producer of the same id can write an end that was lost (see markers.py).
+
+    <group>-<bridge>             the bridge's own, for moves from level to level and to destinations
+    <group>-<bridge>:<route>     for what a route takes in
+    <group>-<bridge>::<number>   in place of its own. No bridge's name has a colon, and no route's begins with one
 """
 
 from __future__ import annotations
@@ -25,8 +29,28 @@ if TYPE_CHECKING:
     from .options import Kafka
 
 _MOST = 8
-SECOND = "::"
-"""Stands between a bridge's own id and the number of one in its place. No bridge's name has it, and no route's begins with a colon."""
+_ROUTE, _NUMBER = ":", "::"
+
+
+def own(group: str, bridge: str) -> str:
+    """A bridge's own id, at the levels of this consumer group."""
+    return f"{group}-{bridge}"
+
+
+def of_route(bridges_own: str, route: str) -> str:
+    """The id with which a bridge takes in from this route."""
+    return f"{bridges_own}{_ROUTE}{route}"
+
+
+def bridge_of(transactional_id: str, group: str) -> str:
+    """The name of the bridge that uses this id; empty where none does at the levels of this consumer group."""
+    prefix = own(group, "")
+    return transactional_id.removeprefix(prefix).partition(_ROUTE)[0] if transactional_id.startswith(prefix) else ""
+
+
+def is_in_place(transactional_id: str) -> bool:
+    """Whether it is one in place of a bridge's own: a bridge that starts again does not use it."""
+    return _NUMBER in transactional_id
 
 
 class Identities:
@@ -55,7 +79,7 @@ class Identities:
         while _busy(self.last):
             if len(self._all) == _MOST:
                 raise NotConnected(f"transactions of {_MOST} producers wait for topics with too few replicas in sync, or none")
-            self._all.append(self._made(f"{self._name}{SECOND}{len(self._all)}", busy=tuple(self._all)))
+            self._all.append(self._made(f"{self._name}{_NUMBER}{len(self._all)}", busy=tuple(self._all)))
         return self.last
 
 

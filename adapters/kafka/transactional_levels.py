@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..base import NotConnected
 from .cluster import opened
 from .finished import Finished
-from .identities import Identities
+from .identities import Identities, of_route, own
 from .joined import JoinedSource
 from .level_source import Hub, LevelSource
 from .link import translated
@@ -40,7 +40,7 @@ class KafkaTransactionalLevels:
     def __init__(self, options: Kafka, levels: Sequence[Level], bridge: str = "") -> None:
         self._options = options
         self._hub = Hub(options, levels, moving=options.exactly_once)
-        self._name = f"{self._hub.group}-{options.level_instance or bridge or secrets.token_hex(8)}"
+        self._name = own(self._hub.group, options.level_instance or bridge or secrets.token_hex(8))
         self._identities = Identities(options, self._name, self._hub.topics)
         self._lock = threading.Lock()
         self._transactor: Transactor | None = None
@@ -60,7 +60,7 @@ class KafkaTransactionalLevels:
         """See moves.TransactionalLevels. Each of a bridge's routes has a producer of its own."""
         if not self._options.exactly_once or not isinstance(source, KafkaSource) or not isinstance(source.subscription, Subscription):
             return None
-        markers = Markers(self._options, f"{self._name}:{route}", self._hub.topics)
+        markers = Markers(self._options, of_route(self._name, route), self._hub.topics)
         return JoinedSource(source, source.subscription.group, markers, partial(self._opened, markers))
 
     def join(self) -> Transactor:
