@@ -301,8 +301,7 @@ def opened(options: Kafka) -> Iterator[Cluster]:
     caught = Caught()
     try:
         with caught.opening():
-            configs = options.client("doctor") | {"bootstrap_timeout_ms": int(options.connection_timeout * 1000)}
-            admin = _Admin(**configs, kafka_client=caught)
+            admin = _Admin(**options.waiting_client("doctor"), kafka_client=caught)
         with translated():
             yield Cluster(admin)
     finally:

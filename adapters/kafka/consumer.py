@@ -27,8 +27,7 @@ _HEARTBEAT = 0.5
 
 def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
     """What every consumer is given. Raises as `Kafka.client` does."""
-    return options.client(purpose) | {
-        "bootstrap_timeout_ms": options.connection_timeout * 1000,
+    return options.waiting_client(purpose) | {
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
         "isolation_level": "read_committed",

@@ -139,7 +139,7 @@ class _Writer:
         caught = Caught(renewed=options.renewed)
         with caught.opening():
             self._producer = KafkaProducer(
-                **options.client("ids"), kafka_client=caught, bootstrap_timeout_ms=int(options.connection_timeout * 1000),
+                **options.waiting_client("ids"), kafka_client=caught,
                 acks="all", enable_idempotence=True, batch_size=_BATCH, max_block_ms=int(options.connection_timeout * 1000),
                 delivery_timeout_ms=int(options.delivery_timeout * 1000),
             )  # fmt: skip

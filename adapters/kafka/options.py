@@ -89,6 +89,10 @@ class Kafka(BaseModel):
             configs |= sasl(self.sasl, self.username, password_of(self) or "", self.oauth)
         return configs
 
+    def waiting_client(self, purpose: str) -> dict[str, Any]:
+        """As `client`, for one that looks for the cluster when it is made, and waits for `connection_timeout` at most."""
+        return self.client(purpose) | {"bootstrap_timeout_ms": self._milliseconds(self.connection_timeout)}
+
     def renewed(self) -> dict[str, Any]:
         """What of `client` stands in files, read anew: for each connection that a client makes later. Raises OSError where one cannot be read."""
         found: dict[str, Any] = {}

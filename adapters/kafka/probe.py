@@ -42,9 +42,7 @@ def probe(options: Kafka, cluster: Cluster, topics: Sequence[str]) -> list[Findi
 def _consumer(options: Kafka, topic: str) -> Iterator[Any]:
     caught = Caught()
     try:
-        consumer = KafkaConsumer(
-            **options.client("doctor"), kafka_client=caught, bootstrap_timeout_ms=int(options.connection_timeout * 1000)
-        )
+        consumer = KafkaConsumer(**options.waiting_client("doctor"), kafka_client=caught)
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek(TopicPartition(topic, 0), 0)
         yield consumer
@@ -57,9 +55,7 @@ def _sent(options: Kafka, to: str, topics: Sequence[str]) -> dict[str, float]:
     """Send one through each; the key says which. The monotonic time of each."""
     caught = Caught()
     try:
-        producer = KafkaProducer(
-            **options.client("doctor"), kafka_client=caught, bootstrap_timeout_ms=int(options.connection_timeout * 1000), acks="all"
-        )
+        producer = KafkaProducer(**options.waiting_client("doctor"), kafka_client=caught, acks="all")
         headers = [("x-delay", b"%d" % DELAY), ("x-delay-to", to.encode()), ("x-delay-ends", b"%d" % ends())]
         sent = {}
         for topic in topics:
