@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row
 
+    from .disagreements import Place
     from .inputs import Input
     from .question import Question
 
@@ -50,7 +51,7 @@ class Audit:
     malformed: DataFrame
     bridges: list[Reach]
     complete: Complete
-    watched: frozenset[tuple[str, str]]
+    watched: frozenset[Place]
     unrelated: int = 0
     unjudged: int = 0
     undecided: int = 0
@@ -82,26 +83,24 @@ def audit(
     bridges = _reaches(renames.by_present_name(ledger.rows, names), numbers, marks, question)
     observers = list(observers)
     furthest, gaps = completeness.furthest(observers, question), completeness.gaps(observers, question, _lacking(cut, counted, question))
-    spoilt = [ledger.rows] if malformed else []
     sound, aside = _split(ledger, malformed, "ledger")
     ledgers = Side(sound, occurrences(sound.rows, question), counted.where("what = 'due'"))
     say("Counting what arrived")
     arrived = None if observed is None else keep(counts.of_observed(observed.rows, question))
     say("Where they differ")
     found = disagreements.look(ledgers.counted, arrived)
-    watched: frozenset[tuple[str, str]] = frozenset()
-    seen = None
+    seen: Side | None = None
+    watched: frozenset[Place] = frozenset()
+    malformed_rows = [ledger.rows] if malformed else []
     if observed is not None and arrived is not None:
         watched = question.watched | disagreements.named(found) | {(one.broker, one.address) for one in furthest}
         found = [one for one in found if one.what != "unlike" or one.place in watched]
-        also_malformed = disagreements.number(found, "malformed")
-        sound, also_aside = _split(observed, also_malformed, "observed")
-        # Nobody knows whether a bridge sent one without a due time: a stranger's would hide all that is wrong.
-        spoilt += [observed.rows.where("id is not null").where(inputs.believable("due_time").isNotNull())] if also_malformed else []
-        seen = Side(sound, arrivals(sound.rows.where("id is not null"), question), arrived)
-        aside = aside.unionByName(also_aside)
+        number = disagreements.number(found, "malformed")
+        seen, seen_aside = _seen(observed, arrived, number, question)
+        aside = aside.unionByName(seen_aside)
+        malformed_rows += [_of_bridges(observed.rows)] if number else []
     until = completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest)
-    complete = Complete(completeness.begins(bridges), until, _spoilt(spoilt, question), gaps)
+    complete = Complete(completeness.begins(bridges), until, _spoilt(malformed_rows, question), gaps)
     closely = closer.look(ledgers, seen, watched, found, complete, question)
     say("What is wrong")
     return Audit(
@@ -120,6 +119,17 @@ def audit(
         observers=furthest,
         gaps=[gap for gap in gaps if completeness.unseen(gap, question)],
     )
+
+
+def _seen(observed: Input, arrived: DataFrame, malformed: int, question: Question) -> tuple[Side, DataFrame]:
+    """The observations that can be judged, and the table of those that were set aside."""
+    sound, aside = _split(observed, malformed, "observed")
+    return Side(sound, arrivals(sound.rows.where("id is not null"), question), arrived), aside
+
+
+def _of_bridges(observed: DataFrame) -> DataFrame:
+    """What certainly came from a bridge. Nobody knows that of a row without a due time, and a stranger's would hide all that is wrong."""
+    return observed.where("id is not null").where(inputs.believable("due_time").isNotNull())
 
 
 def _lacking(cut: Iterable[Gap], counted: DataFrame, question: Question) -> list[Gap]:
