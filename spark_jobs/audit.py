@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from . import closer, completeness, counts, disagreements, inputs, renames, summary
+from . import beginnings, closer, completeness, counts, disagreements, gaps, inputs, reach, renames, summary
 from .buckets import PLACE, arrivals, due_hour, occurrences, within
 from .closer import Side
-from .completeness import FOREVER, Block, Complete, Gap, Mark, Reach, Seen
+from .completeness import Complete
 from .frames import keep, none_of
+from .question import FOREVER
+from .reach import Block, Mark, Reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from .disagreements import Place
+    from .gaps import Gap, Seen
     from .inputs import Input
     from .question import Question
 
@@ -82,7 +85,8 @@ def audit(
     malformed = sum(row["rows"] for row in numbers if row["malformed"])
     bridges = _reaches(renames.by_present_name(ledger.rows, names), numbers, marks, question)
     observers = list(observers)
-    furthest, gaps = completeness.furthest(observers, question), completeness.gaps(observers, question, _lacking(cut, counted, question))
+    furthest = gaps.furthest(observers, question)
+    unheard = gaps.of(observers, question, _lacking(cut, counted, question))
     sound, aside = _split(ledger, malformed, "ledger")
     ledgers = Side(sound, occurrences(sound.rows, question), counted.where("what = 'due'"))
     say("Counting what arrived")
@@ -100,7 +104,7 @@ def audit(
         aside = aside.unionByName(seen_aside)
         malformed_rows += [_of_bridges(observed.rows)] if number else []
     until = completeness.complete_until(bridges, question, observing=observed is not None, observers=furthest)
-    complete = Complete(completeness.begins(bridges), until, _spoilt(malformed_rows, question), gaps)
+    complete = Complete(completeness.begins(bridges), until, _spoilt(malformed_rows, question), unheard)
     closely = closer.look(ledgers, seen, watched, found, complete, question)
     say("What is wrong")
     return Audit(
@@ -117,7 +121,7 @@ def audit(
         unjudged=closely.unjudged,
         undecided=closely.undecided,
         observers=furthest,
-        gaps=[gap for gap in gaps if completeness.unseen(gap, question)],
+        gaps=[gap for gap in unheard if gaps.unseen(gap, question)],
     )
 
 
@@ -151,18 +155,18 @@ def _reaches(ledger: DataFrame, numbers: Sequence[Row], marks: Mapping[str, Mark
         for row in sound
         if row["bridge"] in whole
     ]
-    begun = {row["bridge"] for row in numbers if row["first"] == 1}
-    cut = [row["bridge"] for row in sound if row["bridge"] not in begun]
+    with_first = {row["bridge"] for row in numbers if row["first"] == 1}
+    cut = [row["bridge"] for row in sound if row["bridge"] not in with_first]
     timed = inputs.sound(ledger) if spoilt else ledger
-    beginnings = completeness.beginnings(timed, cut, question) if cut else {}
+    begun = beginnings.of(timed, cut, question) if cut else {}
     if broken := spoilt | {row["bridge"]: row["last"] for row in sound if row["bridge"] not in whole}:
-        seams = {bridge: one for bridge, one in beginnings.items() if one.seam < broken.get(bridge, -1)}
-        there, beyond = inputs.numbered(ledger).where(F.col("bridge").isin(*broken)), completeness.after(seams)
-        blocks += completeness.counted(completeness.by_now(there, question).where(beyond))
+        seams = {bridge: one for bridge, one in begun.items() if one.seam < broken.get(bridge, -1)}
+        there, beyond = inputs.numbered(ledger).where(F.col("bridge").isin(*broken)), beginnings.after(seams)
+        blocks += reach.counted(reach.by_now(there, question).where(beyond))
         if seams:  # what is missing there is no hole, but what stands twice is counted twice
-            completeness.require_once(Block(*row) for row in completeness.blocks(there.where(~beyond)).collect())
-    found = completeness.reaches(blocks, marks, question, beginnings)
-    return sorted(found + completeness.vanished(found, marks, question), key=lambda one: one.bridge)
+            reach.require_once(Block(*row) for row in reach.blocks(there.where(~beyond)).collect())
+    found = reach.reaches(blocks, marks, question, begun)
+    return sorted(found + reach.vanished(found, marks, question), key=lambda one: one.bridge)
 
 
 def _spoilt(frames: Sequence[DataFrame], question: Question) -> frozenset[int] | None:

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 from ..core.durations import LATEST_INSTANT
 from .columns import UnusableInput
-from .completeness import Mark
 from .hadoop import Folder
 from .overlaps import Listener
+from .reach import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

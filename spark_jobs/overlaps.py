@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .buckets import OCCURRENCE_AT
-from .completeness import Seen
+from .gaps import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+FOREVER = 1 << 62
+"""An instant (epoch ms) after all others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -29,4 +32,4 @@ class Question:
     ended: frozenset[str] = frozenset()
     watched: frozenset[tuple[str, str]] = frozenset()
     aliases: dict[str, str] = field(default_factory=dict)
-    now: int = 1 << 62
+    now: int = FOREVER

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from .completeness import Mark
+    from .reach import Mark
 
 
 def joined(marks: Mapping[str, Mark]) -> tuple[dict[str, str], dict[str, Mark]]:

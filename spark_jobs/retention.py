@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError
 
-from .completeness import Gap, Seen
+from .gaps import Gap, Seen
 from .inputs import address_of, broker_of
 from .marks import renamed
 

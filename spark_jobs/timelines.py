@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ..core.durations import HOUR_MS
 from ..core.ledger import CLOSING
 from .charts import Column, Part, legend, timeline
-from .completeness import FOREVER
 from .findings import FINDINGS
 from .markup import number, text, words
+from .question import FOREVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

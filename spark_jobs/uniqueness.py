@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from .completeness import Seen
+    from .gaps import Seen
 
 
 def once(frame: DataFrame, key: Sequence[str], what: str) -> DataFrame:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from .audit import Audit
-    from .completeness import Gap, Reach, Seen
+    from .gaps import Gap, Seen
+    from .reach import Reach
 
 Word = Literal["clean", "discrepancies", "cannot_say"]
 EXIT_CODES: dict[Word, int] = {"clean": 0, "discrepancies": 1, "cannot_say": 2}

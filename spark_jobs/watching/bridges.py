@@ -17,9 +17,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .. import renames
+from ..beginnings import Beginning
 from ..columns import UnusableInput
-from ..completeness import FOREVER, Beginning, Block, Mark, Reach, reaches, vanished
-from ..question import Question
+from ..question import FOREVER, Question
+from ..reach import Block, Mark, Reach, reaches, vanished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

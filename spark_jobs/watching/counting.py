@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from ..completeness import Reach
+    from ..reach import Reach
     from .arguments import Arguments
     from .state import State
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..completeness import Reach
+    from ..reach import Reach
     from .arguments import Arguments
     from .steps import Step
 

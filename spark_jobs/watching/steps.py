@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .. import completeness, inputs
-from ..completeness import FOREVER
+from .. import beginnings, inputs
 from ..frames import keep
-from ..question import Question
+from ..question import FOREVER, Question
 from . import alerts, bridges, counting, occurrences, topics
 from .bridges import Island
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from ..completeness import Mark, Reach
+    from ..reach import Mark, Reach
     from .arguments import Arguments
     from .state import Holds, State
     from .topics import Topics
@@ -85,7 +84,7 @@ def _numbers(holds: Holds, batch: DataFrame, latest: int) -> Holds:
     question = Question(since=0, until=FOREVER, as_of=FOREVER)  # with the grace of `reconcile`
     begin = bridges.begin(holds.bridges, holds.beginnings, earliest, question.grace)
     cut = {bridge: at for bridge, at in begin.items() if islands[bridge][0].first > 1}
-    found = completeness.begun(numbered, cut, question) if cut else {}
+    found = beginnings.begun(numbered, cut, question) if cut else {}
     return replace(holds, bridges=islands, beginnings=bridges.begun(islands, holds.beginnings, found, question.grace))
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from delaybridge.spark_jobs import inputs, verdict
 from delaybridge.spark_jobs.audit import audit
-from delaybridge.spark_jobs.completeness import Seen
+from delaybridge.spark_jobs.gaps import Seen
 from spark.ledgers import QUESTION, T0, Bridge, Observer
 
 if TYPE_CHECKING:

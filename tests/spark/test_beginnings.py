@@ -14,7 +14,7 @@ from delaybridge.spark_jobs import inputs, reconcile, verdict
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.completeness import Mark
+from delaybridge.spark_jobs.reach import Mark
 from spark.ledgers import QUESTION, QUIET, T0, Bridge, write_ledger
 
 if TYPE_CHECKING:

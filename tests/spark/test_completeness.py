@@ -13,28 +13,14 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import inputs, marks
+from delaybridge.spark_jobs import gaps, inputs, marks
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.completeness import (
-    FOREVER,
-    Block,
-    Complete,
-    Gap,
-    Mark,
-    Reach,
-    Seen,
-    blocks,
-    complete_until,
-    counted,
-    furthest,
-    gaps,
-    reaches,
-    require_once,
-    unseen,
-    vanished,
-)
+from delaybridge.spark_jobs.completeness import Complete, complete_until
 from delaybridge.spark_jobs.counts import of_ledger, of_numbers
+from delaybridge.spark_jobs.gaps import Gap, Seen, furthest, unseen
+from delaybridge.spark_jobs.question import FOREVER
+from delaybridge.spark_jobs.reach import Block, Mark, Reach, blocks, counted, reaches, require_once, vanished
 from delaybridge.spark_jobs.session import readable_errors
 from delaybridge.spark_jobs.uniqueness import destinations_once, files_once, once
 from spark.ledgers import QUESTION, T0, Bridge
@@ -200,7 +186,7 @@ HOUR = T0 // HOUR_MS * HOUR_MS
 def _hours(*marks: Seen, **changed: Any) -> list[int]:
     """The hours, counted from the window's begin, in which nobody listened for some of the time."""
     question = replace(QUESTION, since=HOUR, until=HOUR + 4 * HOUR_MS, **changed)
-    return sorted({(hour - HOUR) // HOUR_MS for gap in gaps(marks, question) for hour in unseen(gap, question)})
+    return sorted({(hour - HOUR) // HOUR_MS for gap in gaps.of(marks, question) for hour in unseen(gap, question)})
 
 
 def test_hours_in_which_nobody_listened_for_some_of_the_time_are_incomplete() -> None:
@@ -232,7 +218,7 @@ def test_what_nobody_observed_for_years_is_told_apart_by_two_instants_and_not_by
 def test_what_is_due_in_the_window_may_have_arrived_while_nobody_listened_after_it_but_not_before_it() -> None:
     def until(instant: int) -> list[Gap]:
         begun = replace(SEEN, since_ms=HOUR - 9_000, at_ms=instant - 1_000)
-        return gaps([begun, replace(SEEN, observer="b2", since_ms=instant, at_ms=HOUR + 90 * HOUR_MS)], replace(QUESTION, since=HOUR))
+        return gaps.of([begun, replace(SEEN, observer="b2", since_ms=instant, at_ms=HOUR + 90 * HOUR_MS)], replace(QUESTION, since=HOUR))
 
     assert until(HOUR - QUESTION.skew) == []
     assert [gap.until_ms for gap in until(HOUR - QUESTION.skew + 1)] == [HOUR - QUESTION.skew + 1]

@@ -19,7 +19,7 @@ from delaybridge.spark_jobs import inputs, marks, reconcile, verdict
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.completeness import Seen
+from delaybridge.spark_jobs.gaps import Seen
 from spark.ledgers import QUESTION, QUIET, T0, Bridge, Observer, write_ledger
 
 if TYPE_CHECKING:

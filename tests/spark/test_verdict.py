@@ -13,7 +13,7 @@ from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import inputs, sightings, verdict
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.audit import audit
-from delaybridge.spark_jobs.completeness import Seen
+from delaybridge.spark_jobs.gaps import Seen
 from spark.ledgers import QUESTION, T0, Bridge, Observer
 
 if TYPE_CHECKING:

@@ -1,0 +1,81 @@
+"""When somebody listened at a destination, and when nobody did. The rule is in `completeness`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..core.durations import HOUR_MS
+from .question import FOREVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .question import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an observer says: it has seen what arrived at its destination from `since_ms` (-1: from the beginning) to `at_ms`, and that is in files.
+
+    Without an `observer`: the destination is a topic, and is read so far.
+    """
+
+    observer: str | None
+    broker: str
+    address: str
+    at_ms: int
+    since_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Nobody listened at a destination until `observer` began, at `until_ms`: since `before` had ended, at `since_ms`; or ever, where these two say nothing.
+
+    Without an `observer`: the destination is a topic, which holds what arrived from then on.
+    """
+
+    broker: str
+    address: str
+    observer: str | None
+    until_ms: int
+    before: str | None = None
+    since_ms: int = -1
+
+
+def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
+    """One mark for each destination: observers of one destination follow each other, so that the latest counts; one that has ended reaches to the end."""
+    by_place: dict[tuple[str, str], Seen] = {}
+    for mark in marks:
+        over = mark.observer is not None and (mark.observer in question.ended or "*" in question.ended)
+        reached = replace(mark, at_ms=FOREVER) if over else mark
+        place = mark.broker, mark.address
+        by_place[place] = max(reached, by_place.get(place, reached), key=lambda one: one.at_ms)
+    return [by_place[place] for place in sorted(by_place)]
+
+
+def of(marks: Iterable[Seen], question: Question, cut: Iterable[Gap] = ()) -> list[Gap]:
+    """When nobody listened, as far as something that is due in the window may have arrived then, however late. With those of topics that were `cut`.
+
+    After an observer that is named as `ended` nothing arrived until the next one.
+    """
+    runs: dict[tuple[str, str], list[Seen]] = {}
+    for mark in marks:
+        runs.setdefault((mark.broker, mark.address), []).append(mark)
+    found = list(cut)
+    for (broker, address), those in sorted(runs.items()):
+        reached, before = -1, None
+        for run in sorted(those, key=lambda one: one.since_ms):
+            if run.since_ms > reached:
+                found.append(Gap(broker, address, run.observer, run.since_ms, before, reached))
+            end = FOREVER if run.observer in question.ended else run.at_ms
+            if end > reached:
+                reached, before = end, run.observer
+    return [gap for gap in found if gap.until_ms + question.skew > question.since]
+
+
+def unseen(gap: Gap, question: Question) -> range:
+    """The hours of the window, by their begin, in which something is due that may have arrived in the gap."""
+    since = max(question.since, gap.since_ms - question.sla - question.grace)
+    until = min(question.until, gap.until_ms + question.skew)
+    return range(since // HOUR_MS * HOUR_MS, until if since < until else 0, HOUR_MS)
