@@ -24,7 +24,7 @@ Occurrence = tuple[str, int]
 """Id and number."""
 
 
-class SourceProgress:
+class Arrivals:
     """Reads a destination queue on its own thread.
 
     taken, taken_by_group    what the bridge put into the queue

@@ -16,7 +16,7 @@ from ..config import Config
 from ..engine import Engine
 from ..metrics import Metrics
 from . import books, tables
-from .arrivals import SourceProgress
+from .arrivals import Arrivals
 from .workload import SECONDS, Sample, plain, special
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class Demo:
         self.expected: Counter[str] = Counter()
         self.engine = Engine(self.config, wall_clock, Metrics(version("delaybridge")), self._failed)
         self.faults = faults
-        self.arrivals = SourceProgress("demo.out", folder / "observed", faults)
-        self.dead = SourceProgress("demo.dead", folder / "observed")
+        self.arrivals = Arrivals("demo.out", folder / "observed", faults)
+        self.dead = Arrivals("demo.dead", folder / "observed")
         self.ended = False
         self._began = wall_clock()
 

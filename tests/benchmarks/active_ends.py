@@ -45,7 +45,7 @@ def produce(url: str, address: str, traffic: Traffic, stop: Path) -> tuple[int, 
         return paced(traffic, stop, lambda body, delay: connection.send(address, body, headers=delayed(delay)))
 
 
-class SourceProgress(stomp.ConnectionListener):  # type: ignore[misc]  # as above
+class Arrivals(stomp.ConnectionListener):  # type: ignore[misc]  # as above
     """Notes when each message came."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class SourceProgress(stomp.ConnectionListener):  # type: ignore[misc]  # as abov
 def consume(url: str, address: str, traffic: Traffic) -> list[Arrival]:
     gc.disable()  # see `paced`
     arrivals: list[Arrival] = []
-    listener = SourceProgress()
+    listener = Arrivals()
     with connected(url, listener) as connection:
         connection.subscribe(address, id="1", ack="auto")
         while len(arrivals) < traffic.count:

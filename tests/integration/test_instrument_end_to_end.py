@@ -28,7 +28,7 @@ COUNT = 20
 PARTITIONS = 4
 
 
-class SourceProgress:
+class Arrivals:
     """An ordinary consumer of one topic, from its beginning; it notes when it saw each record."""
 
     def __init__(self, url: str, topic: str, partitions: int = PARTITIONS) -> None:
@@ -96,9 +96,9 @@ def test_what_is_delayed_arrives_when_due_and_nothing_else_meets_the_bridge(
     kafka: Any, waiting: Waiting, topic: str, client: str, tmp_path: Path
 ) -> None:
     settings = waiting(config(kafka.url, f"{topic}.delayed"))
-    with prepared(tmp_path, settings) as daemon, contextlib.closing(SourceProgress(kafka.url, topic)) as arrivals:
+    with prepared(tmp_path, settings) as daemon, contextlib.closing(Arrivals(kafka.url, topic)) as arrivals:
         produce(tmp_path, client, kafka.url, topic, str(COUNT))
-        with contextlib.closing(SourceProgress(kafka.url, f"{topic}.delayed")) as ingress:
+        with contextlib.closing(Arrivals(kafka.url, f"{topic}.delayed")) as ingress:
             ingress.wait(COUNT // 2)
         arrivals.wait(COUNT)
         daemon.wait_for(lambda: daemon.pending() == 0, "everything to be settled")
@@ -124,8 +124,8 @@ def test_a_key_goes_to_the_partition_that_its_client_would_have_chosen(kafka: An
         create_topic(kafka.url, plain, PARTITIONS)
         subprocess.run([sys.executable, tmp_path / "app.py", kafka.url, plain, "20"], check=True, timeout=60)
         with (
-            contextlib.closing(SourceProgress(kafka.url, topic)) as delayed,
-            contextlib.closing(SourceProgress(kafka.url, plain)) as undiverted,
+            contextlib.closing(Arrivals(kafka.url, topic)) as delayed,
+            contextlib.closing(Arrivals(kafka.url, plain)) as undiverted,
         ):
             delayed.wait(20)
             undiverted.wait(20)
@@ -138,7 +138,7 @@ def test_a_key_goes_to_the_partition_that_its_client_would_have_chosen(kafka: An
 def test_one_ingress_topic_serves_all(kafka: Any, waiting: Waiting, topic: str, tmp_path: Path) -> None:
     ingress = f"in-{secrets.token_hex(4)}"
     settings = waiting(config(kafka.url, ingress, allow_to=["orders-*"]))
-    with prepared(tmp_path, settings), contextlib.closing(SourceProgress(kafka.url, topic)) as arrivals:
+    with prepared(tmp_path, settings), contextlib.closing(Arrivals(kafka.url, topic)) as arrivals:
         produce(tmp_path, "confluent-kafka", kafka.url, topic, "4", options=("--ingress", ingress))
         arrivals.wait(4)
         for n in range(4):
