@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -98,7 +99,7 @@ class Handover(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-p
         self._connection.fail(NotConnected("the group has given this bridge's partitions away"))
 
 
-class Connection:
+class Connection(ABC):
     """The consumer, the thread that polls it, what it has fetched, and what may be committed.
 
     A subclass says how to `_poll`, what is `_holding`, what is committed (`_positions`), and what it means that a transaction has `finished` something.
@@ -136,18 +137,18 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection is of no use any more
             self.inbox.fail(not_connected(error))
 
+    @abstractmethod
     def _poll(self) -> None:
         """Fetch, and note what has come. Calls `_mind_the_join` before, `_forgotten` and `_mind_the_session` after the consumer's own poll."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def _holding(self) -> bool:
         """Whether anything is here of partitions that are ours."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is committed for these positions."""
-        raise NotImplementedError
 
     @staticmethod
     def _each(change: Callable[[TopicPartition], None], partitions: Iterable[TopicPartition]) -> None:
@@ -247,9 +248,9 @@ class Connection:
         """See readers.Session."""
         return self._positions(self.progress.positions(found))
 
+    @abstractmethod
     def finished(self, found: Iterable[Any]) -> None:
         """See readers.Session."""
-        raise NotImplementedError
 
     def fail(self, reason: NotConnected) -> None:
         """See readers.Session."""

@@ -53,18 +53,18 @@ class Look(NamedTuple):
 
 def findings(options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
     """See base.Examinable. In topics that do not exist nothing hangs."""
-    members = group(levels[0].name) if levels else None
+    group_id = group(levels[0].name) if levels else None
     with opened(options) as cluster:
         there = cluster.names()
         read = {name for one in KafkaInterception(options, routes).read(there) for name in (one.name, one.destination)}
         topics = there & (read | set(addresses) | {level.name for level in levels})
         seen = look(cluster, topics | ({OFFSETS} if levels else set()))
-    found = [each for each in seen.hanging if each.open.partition.topic != OFFSETS or _bridge(each, members)]
+    found = [each for each in seen.hanging if each.open.partition.topic != OFFSETS or _bridge(each, group_id)]
     missing = [
         Finding(False, f"a route leads to topic `{name}`, which is not there", "create it, or correct the route")
         for name in sorted(set(addresses) - there)
     ]
-    return missing + list(_told(seen._replace(hanging=found), members, options))
+    return missing + list(_told(seen._replace(hanging=found), group_id, options))
 
 
 def look(cluster: Cluster, topics: AbstractSet[str]) -> Look:
@@ -87,14 +87,14 @@ def _hangs(one: Hanging, oldest: float) -> bool:
     return one.open.partition not in one.owner.partitions
 
 
-def _bridge(one: Hanging, members: str | None) -> str:
-    """The name of the bridge whose it is; empty where it is no bridge's of these levels, whose group is `members`."""
-    return "" if members is None or one.owner is None else bridge_of(one.owner.transactional_id, members)
+def _bridge(one: Hanging, group_id: str | None) -> str:
+    """The name of the bridge whose it is; empty where it is no bridge's of these levels, whose group is `group_id`."""
+    return "" if group_id is None or one.owner is None else bridge_of(one.owner.transactional_id, group_id)
 
 
-def _told(seen: Look, members: str | None, options: Kafka) -> Iterator[Finding]:
+def _told(seen: Look, group_id: str | None, options: Kafka) -> Iterator[Finding]:
     for _, some in groupby(sorted(seen.hanging, key=attrgetter("producer", "open")), key=attrgetter("producer")):
-        yield _standstill(list(some), members, options)
+        yield _standstill(list(some), group_id, options)
     if seen.leaderless:
         yield Finding(
             False, f"{_names(seen.leaderless)}: without a leader, nobody reads or writes there", "see that the brokers run that have it"
@@ -107,7 +107,7 @@ def _told(seen: Look, members: str | None, options: Kafka) -> Iterator[Finding]:
         yield Finding(True, f"no transaction hangs in the {len(told)} topic{'' if len(told) == 1 else 's'} that were looked at")
 
 
-def _standstill(some: Sequence[Hanging], members: str | None, options: Kafka) -> Finding:
+def _standstill(some: Sequence[Hanging], group_id: str | None, options: Kafka) -> Finding:
     first = some[0]
     committed = first.owner is not None and first.owner.state in COMMITTED
     whose = f"`{first.owner.transactional_id}`" if first.owner else f"producer {first.open.producer_id}, of which no more is known"
@@ -115,7 +115,7 @@ def _standstill(some: Sequence[Hanging], members: str | None, options: Kafka) ->
     what = f"readers of what is committed get no further in {where}: nobody ends the transaction of {whose} there"
     abort = " && ".join(commands.abort(options, each.open.partition, each.open.start) for each in some)
     drops = f"this drops what it wrote there{', though its last transaction was committed' if committed else ''}: {abort}"
-    bridge = _bridge(first, members)
+    bridge = _bridge(first, group_id)
     if not bridge or is_in_place(first.producer[0]):  # a bridge that comes back uses its own id
         return Finding(False, what, drops)
     again = f"start the bridge `{bridge}` again, which ends it as it ended elsewhere, at a destination when it delivers there next"

@@ -100,24 +100,24 @@ class PendingMoves:
                     heapq.heappush(self._ready, each)
         self.tell((each for each in moves if each.abandoned), NotConnected(CLOSED))
 
-    def leave(self, moves: Iterable[Pending]) -> set[Pending]:
+    def leave(self, moves: Iterable[Pending]) -> list[Pending]:
         """Forget these; returns those of them whose outcome was not told. Somebody else tells it."""
         with self.changed:
-            return {each for each in moves if self._moves.pop(each.number, None) is not None}
+            return [each for each in moves if self._moves.pop(each.number, None) is not None]
 
     def tell(self, moves: Iterable[Pending], error: AdapterError | None) -> None:
         """Tell the outcome of these, where it was not told, and forget them."""
         outcomes: dict[Confirm, list[Outcome]] = defaultdict(list)
-        with self.changed:
-            for each in moves:
-                if self._moves.pop(each.number, None) is not None:
-                    outcomes[each.confirm].append((each.move.tag, error))
+        for each in self.leave(moves):
+            outcomes[each.confirm].append((each.move.tag, error))
         for confirm, found in outcomes.items():
             confirm(found)
 
     def tell_all(self, error: AdapterError) -> None:
         """Tell of all that are left that they have failed."""
-        self.tell(list(self._moves.values()), error)
+        with self.changed:
+            left = list(self._moves.values())
+        self.tell(left, error)
 
     def abandon(self, confirm: Confirm) -> None:
         """Give up those whose outcomes go to `confirm`. One that `next` gave has its outcome when it is known, and is not tried once more."""

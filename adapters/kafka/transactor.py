@@ -252,7 +252,7 @@ class Transactor(Publisher):
     def _doubt_of(self, moves: Sequence[Pending], finished: Sequence[Any]) -> None:
         """Nobody knows whether these have happened."""
         if self._leaves_doubt:
-            untold = self._pending.leave(moves)
+            untold = set(self._pending.leave(moves))
             self.doubtful += [(each, held) for each, held in zip(moves, finished, strict=True) if each in untold]
 
     # The ends of earlier transactions: see markers.py.
