@@ -56,6 +56,7 @@ TokenOption = Annotated[
         help="File that holds the daemon's token [default: DELAYBRIDGE_TOKEN, else from the configuration]",
     ),
 ]
+LimitOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="At most so many.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show it.")]
 
 

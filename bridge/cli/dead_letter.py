@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
+from .common import FAILED, ConfigOption, LimitOption, Output, OutputOption, TokenOption, UrlOption, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ NumbersArgument = Annotated[
 
 @commands.command("list", epilog="Example: delaybridge dead-letter list --output ndjson")
 def list_dead_letters(
-    limit: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="At most so many.")] = 100,
+    limit: LimitOption = 100,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,

@@ -20,6 +20,7 @@ from .. import plugins
 from ..config.file import BROKERLESS, origin
 from ..level_queues.build import kept, prepared
 from .client import ApiError, UnreachableError
+from .status import not_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -276,9 +277,10 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     if config.file and read and read != str(config.file.absolute()):
         text += f"; it reads {read}, which may be another one than this"
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")
-    if keys := [*status.get("needs_restart", ()), *status.get("needs_reload", ())]:
+    keys, restart = not_in_force(status)
+    if keys:
         what = f"the daemon does not run with what {read} says now: {', '.join(keys)} changed since it read that"
-        yield Finding(False, what, "restart it" if status.get("needs_restart") else "let it read the file again (SIGHUP)")
+        yield Finding(False, what, "restart it" if restart else "let it read the file again (SIGHUP)")
     if reason := status.get("ledger", {}).get("error"):
         yield Finding(False, f"the daemon cannot write its ledger: {reason}", "mend that: the rows wait in its store, and are written then")
     lanes = status.get("lanes", ())

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import FAILED, USAGE, ConfigOption, IdArgument, Output, OutputOption, TokenOption, UrlOption, connect
+from .common import FAILED, USAGE, ConfigOption, IdArgument, LimitOption, Output, OutputOption, TokenOption, UrlOption, connect
 
 commands = typer.Typer()
 
@@ -61,7 +61,7 @@ def list_messages(
         str | None, typer.Option(metavar="TIME", help="Due then or later: RFC 3339, epoch ms, or a duration from now.")
     ] = None,
     due_to: Annotated[str | None, typer.Option(metavar="TIME", help="Due before then, written likewise.")] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="At most so many.")] = 100,
+    limit: LimitOption = 100,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,

@@ -99,9 +99,15 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
 
 def _configuration(found: dict[str, Any]) -> str:
     file = found.get("config") or "none: the in-process broker, or the environment's variables"
-    keys = [*found.get("needs_restart", ()), *found.get("needs_reload", ())]
-    how = "restart" if found.get("needs_restart") else "reload"
+    keys, restart = not_in_force(found)
+    how = "restart" if restart else "reload"
     return f"{file}; changed since, and not in force until a {how}: {', '.join(keys)}" if keys else file
+
+
+def not_in_force(found: dict[str, Any]) -> tuple[list[str], bool]:
+    """By a daemon's status: the keys that its configuration file says otherwise by now, and whether it takes a restart to bring them into force."""
+    restart = found.get("needs_restart", ())
+    return [*restart, *found.get("needs_reload", ())], bool(restart)
 
 
 def _ledger(found: dict[str, Any]) -> str:
