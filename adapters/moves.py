@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -54,7 +54,29 @@ class Mover(Protocol):
         ...
 
 
-class Joined(Source, Protocol):
+class Holding(Protocol):
+    """A source that can tell whether it still has what it gave: messages that it loses are given to another bridge, which may be at work on them already.
+
+    Both are called by the thread that receives.
+    """
+
+    def tenure(self) -> Hashable:
+        """For how long it has had what it gave last, and has it still: equal to itself only, and another one as soon as it may have been given more to read.
+
+        Does not block. Raises NotConnected where it knows that it has lost it.
+        """
+        ...
+
+    def affirm(self, tenure: Hashable) -> bool:
+        """Whether the broker says, asked now, that this tenure has not ended: then whoever else gets any of these messages gets them later.
+
+        False where another tenure has begun. Blocks for one round trip, as a rule, and twice the configured time-out at most. Raises NotConnected where the
+        messages are lost, or the broker does not say.
+        """
+        ...
+
+
+class Joined(Source, Holding, Protocol):
     """A source whose broker forgets a batch in the same step that publishes what the batch becomes.
 
     For a batch that becomes nothing, `ack` makes that step, and blocks as `publish` does.

@@ -15,12 +15,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from ..base import AdapterError, BackOff, Batch, NotConnected, Rejected
 from ..moves import Gone, Move
 from .cluster import opened
+from .membership import present
 from .source import KafkaSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from kafka import TopicPartition
+    from kafka.structs import ConsumerGroupMetadata
 
     from ...core.message import Message
     from ..base import Outcome, Received
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from .transactor import Transactor
 
 _PATIENCE = 10.0  # s, for a transaction and its repetitions
+_MOMENT = 0.01  # s
 _LOOK = 1.0  # s, after which the producer is asked whether it still works
 
 
@@ -116,6 +119,34 @@ class JoinedSource(KafkaSource):
             raise NotConnected(f"{len(messages)} messages were not taken: {error}") from error
         entered()
         self._doubtful = None
+
+    def tenure(self) -> ConsumerGroupMetadata:
+        """See moves.Holding: the member that reads, in one generation of its group. Each time that partitions come or go there is another generation."""
+        given, poller = self._given, self._poller
+        if given is None or poller is None:
+            raise NotConnected("the source is closed")
+        member = poller.member()
+        try:
+            poller.progress.positions([given])
+        except KeyError:
+            member = None
+        if member is None:
+            raise NotConnected("a part of these messages has gone to another bridge")
+        return member._replace(state=None)
+
+    def affirm(self, tenure: Hashable) -> bool:
+        """See moves.Holding."""
+        poller = self._poller
+        if poller is None:
+            raise NotConnected("the source is closed")
+        if present(poller.consumer, tenure, self.options.connection_timeout):
+            return True
+        deadline = time.monotonic() + self.options.connection_timeout
+        while self.tenure() == tenure:  # the group is ahead of its member, by moments as a rule
+            if time.monotonic() > deadline:
+                raise NotConnected("the group has gone on without this bridge")
+            time.sleep(_MOMENT)
+        return False
 
     def _move(self, messages: Sequence[tuple[str, Message]], given: Given) -> None:
         """Raises AdapterError: Gone, BackOff and Rejected say that nothing has happened."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...adapters.id_log import IdLog
+    from ...adapters.moves import Holding
     from ...core.ledger import Event
     from ...core.store import Answer, Change, Due, Record
     from ..clock import Clock
@@ -49,18 +50,19 @@ class Claims:
         self._uncertain: list[Entry] = []
 
     def enter(
-        self, changes: Sequence[Change], chosen: Sequence[bool], marks: Sequence[bytes], now: int
+        self, changes: Sequence[Change], chosen: Sequence[bool], marks: Sequence[bytes], now: int, holder: Holding | None = None
     ) -> tuple[list[Claim | None], list[Answer]]:
         """Claim and cancel for one intake batch: a claim for each change that needs one, and the answers to cancels. Raises NotConnected.
 
         A message claims an id that its producer chose; and every series claims its id, because it can be stopped by the id on its deliveries. `marks`
-        identify messages that their source may give again, where it can tell. A message that has ended already gets `ids.ENDED`: do not take it in.
+        identify messages that their source may give again, where it can tell; `holder` is that source, where it can tell whether it has them still.
+        A message that has ended already gets `ids.ENDED`: do not take it in.
         """
         found = [self._entry(*each, now) for each in zip(changes, chosen, marks, strict=True)]
         entries = [entry for entry in found if entry is not None]
         if self.register is None or not entries:
             return [None] * len(changes), []
-        claims, answers = self.register.enter(entries, now)
+        claims, answers = self.register.enter(entries, now, holder)
         left = iter(claims)
         return [next(left) if isinstance(entry, Claiming) else None for entry in found], answers
 

@@ -50,6 +50,10 @@ class Doors:
         """From now on acknowledge this route's batches in the transaction in which they enter: nothing enters twice."""
         self._joined[route] = source
 
+    def joined(self, route: str) -> Joined | None:
+        """The source of this route, where its batches enter in the transaction that acknowledges them."""
+        return self._joined.get(route)
+
     def exact(self, route: str) -> bool:
         """Whether this route's tokens name one message each."""
         return route in self._exact
@@ -66,7 +70,7 @@ class Doors:
         joined route nothing that has entered comes again; if the bridge was killed in between, its rows are missing.
         """
         route = came.source if came else ""
-        joined = self._joined.get(route)
+        joined = self.joined(route)
         if joined is not None and items:
             try:
                 joined.publish(items, lambda: self._journal.tell(told, now))

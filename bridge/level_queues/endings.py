@@ -15,6 +15,9 @@ REMEMBERED = 10_000
 DECIDED: tuple[Literal["cancelled", "replaced"], ...] = ("cancelled", "replaced")
 """How the log itself may end a message, before it is delivered: a bridge that still holds it must not deliver it. The log has their index here."""
 
+Decision = tuple[Literal["cancelled", "replaced"], int]
+"""What ends a message before it is delivered, and since when (epoch ms)."""
+
 Value = TypeVar("Value")
 
 

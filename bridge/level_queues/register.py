@@ -24,12 +24,14 @@ import structlog
 from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
-from .ids import ENDED, MARK, Claim, Ids, Word, cancelling, claiming, fate_of, going_on, is_decision, parts, readable, said_by, spent
+from .ids import ENDED, Claim, Ids, Word, fate_of, said_by
+from .lines import MARK, beginning, cancelling, claiming, going_on, is_decision, parts, readable, said, spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from ...adapters.id_log import IdLog, Line
+    from ...adapters.moves import Holding
     from ...core.ledger import Event
     from ..clock import Clock
     from .ids import Fate
@@ -98,18 +100,22 @@ class Register:
         self._own_endings: set[bytes] = set()
         self._doubtful = float("-inf")
         self._written = -1
+        self._terms: dict[Holding, tuple[Hashable, int]] = {}
 
     # What the store asks.
 
-    def enter(self, entries: Sequence[Claiming | Cancelling], now: int) -> tuple[list[Claim], list[Answer]]:
+    def enter(self, entries: Sequence[Claiming | Cancelling], now: int, holder: Holding | None = None) -> tuple[list[Claim], list[Answer]]:
         """Claims and cancels, in order: durable for all bridges on return. ENDED for what has come to its end before. Raises NotConnected.
 
-        A cancel is not waited for: `in_flight` says that it stands, and holds if it came in time.
+        A cancel is not waited for: `in_flight` says that it stands, and holds if it came in time. `holder` has given the messages, and can tell whether
+        it has them still.
         """
+        term = -1
         if any(entry.mark for entry in entries):
+            term = -1 if holder is None else self._term(holder)
             self._be_sure()
         marks = [entry.mark or secrets.token_bytes(MARK) for entry in entries]
-        lines = [self._line(entry, mark, now) for entry, mark in zip(entries, marks, strict=True)]
+        lines = [self._line(entry, mark, now, term) for entry, mark in zip(entries, marks, strict=True)]
         places = iter(self._append([line for line in lines if line is not None]))
         claims: list[Claim] = []
         answers: list[Answer] = []
@@ -117,8 +123,23 @@ class Register:
             if isinstance(entry, Cancelling):
                 answers.append(Answer("done") if line is None else self._answer(entry, mark, next(places), 0.0))
             else:
-                claims.append(ENDED if line is None else Claim(mark, next(places)))
+                claims.append(ENDED if line is None else _claim(mark, line, next(places)))
         return claims, answers
+
+    def _term(self, holder: Holding) -> int:
+        """A fencing token for what the holder gave last: higher than that of any bridge that had it before, lower than that of any that gets it later.
+
+        For it is the place of a line that was written before the broker said that the holder has not lost it; who gets it after that writes its line
+        later. One that had lost it before gets none. So it does no harm if a bridge stands still here, or later, and writes its claims too late.
+        """
+        tenure, known = holder.tenure(), self._terms.get(holder)
+        if known is not None and known[0] == tenure:
+            return known[1]
+        (place,) = self._append([beginning(secrets.token_bytes(MARK))])
+        if not holder.affirm(tenure):
+            return self._term(holder)
+        self._terms[holder] = tenure, place
+        return place
 
     def doubt(self) -> None:
         """What was claimed last comes again soon: look at the log before the next claim."""
@@ -134,7 +155,7 @@ class Register:
             if not self._changed.wait_for(sure, PATIENCE):
                 raise NotConnected(f"this bridge has not read the log of ids within {PATIENCE:g} s")
 
-    def _line(self, entry: Claiming | Cancelling, mark: bytes, now: int) -> Line | None:
+    def _line(self, entry: Claiming | Cancelling, mark: bytes, now: int, term: int) -> Line | None:
         """The line for a claim or a cancel; None for a message that has come to its end, and for a cancel that has done its work."""
         with self._changed:
             if self._ids.has_ended(entry.id, mark):
@@ -142,7 +163,7 @@ class Register:
             before = said_by(self._ids.words(entry.id), mark)
         if isinstance(entry, Cancelling):
             return cancelling(entry.id, mark, now, entry.until, _first(before))
-        return claiming(entry.id, mark, now, entry.due, _first(before))
+        return claiming(entry.id, mark, now, entry.due, _first(before), term if term >= 0 else _after(before))
 
     def cancel(self, id: str, now: int, patience: float) -> Answer:  # noqa: A002 - the field's own word
         """Cancel whatever bears this id. Waits up to `patience` seconds for the end of a message that is due about now. Raises NotConnected."""
@@ -227,6 +248,7 @@ class Register:
             with self._changed:
                 self._seen = float("-inf")
                 self._written = -1
+                self._terms = {}
                 self._ids = Ids()
                 self._ids.read = found
 
@@ -265,10 +287,10 @@ class Register:
             self._decided(contested)
 
     def _take(self, place: int, line: Line, contested: set[str]) -> None:
-        spent, (mark, id_) = self._ids.apply(place, line), parts(line)
-        own = mark in self._own_endings
-        if line.value is not None or own:
-            self._outgoing += spent
+        more, (mark, id_) = self._ids.apply(place, line), parts(line)
+        own, present = mark in self._own_endings, self._seen > float("-inf")
+        if line.value is not None or own:  # what stood once and may be over is not said again
+            self._outgoing += (each for each in more if present or each.value is None or each.key != line.key)
         if self._ids.contested(id_) or (is_decision(line) and not own):
             contested.add(id_.decode())
         if line.value is None:
@@ -315,15 +337,28 @@ def claims(shared: IdLog, known: Ids, entries: Sequence[Claiming], now: int) -> 
         for entry, word in zip(entries, before, strict=True)
     ]
     lines = [
-        claiming(entry.id, entry.mark, now, entry.due, _first(word)) for entry, word, new in zip(entries, before, fresh, strict=True) if new
+        claiming(entry.id, entry.mark, now, entry.due, _first(word), _after(word)) if new else None
+        for entry, word, new in zip(entries, before, fresh, strict=True)
     ]
-    places = iter(shared.append(lines) if lines else ())
-    return [Claim(entry.mark, next(places), moved=True) if new else ENDED for entry, new in zip(entries, fresh, strict=True)]
+    places = iter(shared.append(given) if (given := [line for line in lines if line is not None]) else ())
+    return [
+        ENDED if line is None else _claim(entry.mark, line, next(places), moved=True) for entry, line in zip(entries, lines, strict=True)
+    ]
+
+
+def _claim(mark: bytes, line: Line, place: int, *, moved: bool = False) -> Claim:
+    """What the message bears of this line."""
+    return Claim(mark, place, moved, said(line, place).term)
 
 
 def _first(word: Word | None) -> int:
     """Where it stood first, for a line that says it again."""
     return -1 if word is None else word.place
+
+
+def _after(word: Word | None) -> int:
+    """A term for a message from a source that has none: where it stood last under one, later than that."""
+    return word.last if word is not None and word.term >= 0 else -1
 
 
 def read_all(shared: IdLog) -> Ids:

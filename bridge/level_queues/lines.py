@@ -1,0 +1,154 @@
+"""The lines of the log of ids: how they are written, and what they say. What follows from them is another matter: see ids.py.
+
+    key                   value                                      without a value
+    m mark id             a claim: when it was made, when it is due, the message has come to its end; the note says how and when
+                          where it stood first, and its term
+    d mark id             when the running occurrence is due         as above
+    f mark id             its fate, where what ended it is gone      as above
+    c mark id             a cancel, until when it may wait,          it has done its work
+                          and where it stood first
+    t mark                                                           a term begins, and is called by the place of this line
+
+A mark tells the lines of one message from those of other messages with its id. No line is ever rewritten with another meaning: so the broker may drop all but
+the last line of each key at any time, and what is left says the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ...adapters.id_log import Line
+from .endings import DECIDED
+
+if TYPE_CHECKING:
+    from .endings import Decision
+
+CLAIM, DUE, FATE, CANCEL, TERM = b"m", b"d", b"f", b"c", b"t"
+MARK = 8
+"""Bytes of a mark."""
+HEAD = 1 + MARK
+"""Bytes of a kind and a mark: what comes before the id in a key."""
+
+_PLACE = struct.Struct(">q")
+
+
+class _Value(msgspec.Struct, array_like=True, frozen=True):
+    at: int
+    until: int
+    first: int = -1
+    term: int = -1
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Value).decode
+
+
+def claiming(id: str, mark: bytes, now: int, due: int, first: int = -1, term: int = -1) -> Line:  # noqa: A002 - the field's own word
+    """A message takes an id; `first` is where it has done so before."""
+    return Line(_key(CLAIM, mark, id), _encode(_Value(now, due, first, term)))
+
+
+def cancelling(id: str, mark: bytes, now: int, until: int, first: int = -1) -> Line:  # noqa: A002 - the field's own word
+    """Cancel the message with this id; if there is none, the first that claims it by `until`. 0: do not wait. `first` is the cancel's earlier place."""
+    return Line(_key(CANCEL, mark, id), _encode(_Value(now, until, first)))
+
+
+def beginning(mark: bytes) -> Line:
+    """A term begins."""
+    return Line(_key(TERM, mark, ""), None)
+
+
+def going_on(id: str, mark: bytes, now: int, due: int) -> Line:  # noqa: A002 - the field's own word
+    """The message has another occurrence, due then."""
+    return Line(_key(DUE, mark, id), _encode(_Value(now, due)))
+
+
+def spent(id: str, mark: bytes) -> Line:  # noqa: A002 - the field's own word
+    """A cancel has done its work, or found nothing to do: its line may go."""
+    return Line(_key(CANCEL, mark, id), None)
+
+
+def fated(id: str, mark: bytes, fate: Decision) -> Line:  # noqa: A002 - the field's own word
+    """What ended the message is gone from the log, or was there before it."""
+    return Line(_key(FATE, mark, id), _encode(_Value(fate[1], DECIDED.index(fate[0]))))
+
+
+def over(id: str, mark: bytes, note: str) -> Line:  # noqa: A002 - the field's own word
+    """The message has come to its end. The note says how, when, and what place its claim had; without it the message has left these level queues."""
+    return Line(_key(CLAIM, mark, id), None, note.encode())
+
+
+def is_decision(line: Line) -> bool:
+    """Whether it says that a message has ended by what the log had decided."""
+    return line.value is None and line.note.partition(b" ")[0].decode() in DECIDED
+
+
+def readable(line: Line) -> bool:
+    """Whether it is one of ours: anybody who may write to the log may write anything."""
+    try:
+        line.key[HEAD:].decode()
+        if line.value is not None:
+            _decode(line.value)
+        elif line.note:
+            _, at, claimed = line.note.decode().split(" ")
+            int(at), int(claimed)
+    except ValueError:  # msgspec's and Python's own are
+        return False
+    return line.key[:1] in (CLAIM, DUE, FATE, CANCEL, TERM) and len(line.key) >= HEAD
+
+
+def parts(line: Line) -> tuple[bytes, bytes]:
+    """The mark and the id in a line's key."""
+    return line.key[1:HEAD], line.key[HEAD:]
+
+
+def _key(kind: bytes, mark: bytes, id: str) -> bytes:  # noqa: A002 - the field's own word
+    return kind + mark + id.encode()
+
+
+class Said(NamedTuple):
+    """What a line with a value says, of an id that is known elsewhere.
+
+    place   where it stands, `first` where its message or its cancel has stood first
+    at      when it was written
+    until   of a claim and an occurrence, when the message is due; of a cancel, how long it waits for a message; of a fate, its index in DECIDED
+    term    of a claim
+    """
+
+    kind: bytes
+    mark: bytes
+    place: int
+    at: int
+    until: int
+    first: int
+    term: int
+
+    def kept(self) -> bytes:
+        """The same as bytes, which take the least memory."""
+        first = -1 if self.first == self.place else self.first
+        return self.kind + self.mark + _PLACE.pack(self.place) + _encode(_Value(self.at, self.until, first, self.term))
+
+    def again(self, id_: bytes) -> Line:
+        """A line that says it once more."""
+        return Line(self.kind + self.mark + id_, _encode(_Value(self.at, self.until, self.first, self.term)))
+
+
+def said(line: Line, place: int) -> Said:
+    """What a line with a value says that stands at this place."""
+    assert line.value is not None
+    return _said(line.key, place, line.value)
+
+
+def said_in(kept: bytes) -> Said:
+    """What `Said.kept` has kept."""
+    (place,) = _PLACE.unpack_from(kept, HEAD)
+    return _said(kept, place, kept[HEAD + _PLACE.size :])
+
+
+def _said(head: bytes, place: int, value: bytes) -> Said:
+    """A term that is no earlier than its claim is a place of another log, which stood here before: it says nothing in this one."""
+    at, until, first, term = msgspec.structs.astuple(_decode(value))
+    return Said(head[:1], head[1:HEAD], place, at, until, place if first < 0 else first, term if term < place else -1)

@@ -1,0 +1,60 @@
+"""Bridges that stand still and go on, as on a machine that was suspended: what they were about to do comes too late, and harms nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from crash.ends_kafka import KafkaEnds
+from crash.traffic import seed
+
+from integration.level_queues import bridges, config
+from integration.test_level_queues_cancel import House
+from integration.test_level_queues_kafka import KIND, App, shared
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROUNDS = 8
+SESSION = 1.5
+"""Seconds after which the group gives away what a bridge has that stands still."""
+
+
+def test_what_bears_an_id_is_delivered_once_though_bridges_stand_still_in_turn(kafka: Any, tmp_path: Path) -> None:
+    """Each for longer than its session, at any moment, so also between what it receives and what it claims; another one takes that in meanwhile."""
+    rng, ends = random.Random(seed()), KafkaEnds(kafka)
+    settings = shared(config(ends, KIND), tmp_path)
+    settings["brokers"]["it"]["session_timeout"] = SESSION
+    names, over = list[str](), threading.Event()
+
+    def send(app: App) -> None:
+        while not over.wait(0.02):
+            more = [f"order-{number}" for number in range(len(names), len(names) + 10)]
+            for name in more:
+                app.send(name, key=name, x_delay_id=name, x_delay=rng.randrange(500, 6_000))
+            names.extend(more)
+
+    with (
+        bridges(tmp_path, settings, 2) as daemons,
+        contextlib.closing(App(kafka.url, f"{ends.prefix}.{KIND}.in", f"{ends.prefix}.{KIND}.out")) as app,
+    ):
+        house = House(daemons, app)
+        house.start()
+        producer = threading.Thread(target=send, args=(app,))
+        producer.start()
+        for number in range(ROUNDS):
+            time.sleep(1 + rng.random())
+            daemons[number % 2].send_signal(signal.SIGSTOP)
+            time.sleep(SESSION * 2)
+            daemons[number % 2].send_signal(signal.SIGCONT)
+        over.set()
+        producer.join()
+        arrived = Counter(each.body for each in app.receive(len(names)))
+        assert arrived == Counter(names)
+        house.nothing_more()
+    ends.close()
