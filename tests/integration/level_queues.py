@@ -10,6 +10,8 @@ import gc
 import os
 import random
 import secrets
+import signal
+import time
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,8 +124,11 @@ def run_rounds(
     patience: float = 60,
     restart: bool = True,
     kill: bool = True,
+    still: float = 0.0,
 ) -> Rounds:
     """Traffic through `count` bridges; in each round one of them is killed with -9, at work or in its start, and started again, unless told otherwise.
+
+    Where it is to stand `still` it is stopped for so many seconds instead, and then goes on where it was.
 
     In the middle of the rounds the broker is restarted, orderly, unless told otherwise, or it is not ours.
 
@@ -152,8 +157,12 @@ def run_rounds(
                         restarts.append(traffic.now_ms())
                         ends.broker.restart()
                         more()
-                    if kill:
-                        victim = rng.choice(running)
+                    victim = rng.choice(running)
+                    if still:
+                        victim.send_signal(signal.SIGSTOP)
+                        time.sleep(still)
+                        victim.send_signal(signal.SIGCONT)
+                    elif kill:
                         victim.kill()
                         kills.append(traffic.now_ms())
                         victim.start(ready=False)

@@ -10,19 +10,28 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from crash import compare
+from crash.ends_activemq import ActiveEnds
 from crash.ends_kafka import KafkaEnds
+from crash.ends_rabbitmq import RabbitEnds
 from crash.traffic import seed
 
-from integration.level_queues import bridges, config
+from integration.level_queues import bridges, config, run_rounds
 from integration.test_level_queues_cancel import House
 from integration.test_level_queues_kafka import KIND, App, shared
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from crash.traffic import Ends
+
 ROUNDS = 8
 SESSION = 1.5
-"""Seconds after which the group gives away what a bridge has that stands still."""
+"""Seconds after which Kafka's group gives away what a bridge has that stands still."""
+
+HEARTBEAT = 1
+"""Seconds; after twice as many a broker closes the connection of a bridge that stands still."""
 
 
 def test_what_bears_an_id_is_delivered_once_though_bridges_stand_still_in_turn(kafka: Any, tmp_path: Path) -> None:
@@ -57,4 +66,26 @@ def test_what_bears_an_id_is_delivered_once_though_bridges_stand_still_in_turn(k
         arrived = Counter(each.body for each in app.receive(len(names)))
         assert arrived == Counter(names)
         house.nothing_more()
+    ends.close()
+
+
+def test_bridges_that_stand_still_in_turn_deliver_once_from_kafka(kafka: Any, tmp_path: Path) -> None:
+    ends = KafkaEnds(kafka)
+    settings = shared(config(ends, KIND), tmp_path)
+    settings["brokers"]["it"]["session_timeout"] = SESSION
+    rounds = run_rounds(ends, KIND, tmp_path, settings, rounds=ROUNDS // 2, restart=False, still=SESSION * 2)
+    rounds.check()
+    assert compare.duplicates(rounds.arrivals) == []
+    assert compare.ledger_problems(rounds.rows, rounds.arrivals) == []
+    ends.close()
+
+
+@pytest.mark.parametrize(("broker", "made", "kind"), [("rabbitmq", RabbitEnds, "quorum"), ("activemq", ActiveEnds, "levels")])
+def test_bridges_that_stand_still_in_turn_lose_nothing_elsewhere(
+    broker: str, made: type[Ends], kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    ends = made(request.getfixturevalue(broker))
+    settings = config(ends, kind)
+    settings["brokers"]["it"]["heartbeat"] = HEARTBEAT
+    run_rounds(ends, kind, tmp_path, settings, rounds=ROUNDS // 2, restart=False, still=HEARTBEAT * 5).check()
     ends.close()
