@@ -137,15 +137,15 @@ def _show(done: MovedOut | MovedIn, output: Output) -> None:
 
 
 _TEXTS = {
-    "records": "{:,} messages moved",
-    "dead_letters": "{:,} dead letters moved",
-    "withdrawn": "{:,} cancellations whose messages have not come no longer apply",
-    "again": "{:,} were there already",
-    "strange": "{:,} were put there by no bridge: see delaybridge dead-letter list",
-    "ended": "{:,} had been cancelled or replaced, and the ledger has been told",
-    "left": "{:,} are still in the level queues, as the broker counts: does a bridge still run? (Kafka counts ends of transactions as well)",
+    "records": "messages moved",
+    "dead_letters": "dead letters moved",
+    "withdrawn": "cancellations that no longer apply, as their messages have not come",
+    "again": "there already",
+    "strange": "put there by no bridge, see delaybridge dead-letter list",
+    "ended": "cancelled or replaced before, which the ledger has been told",
+    "left": "still in the level queues, as the broker counts (does a bridge still run? Kafka counts ends of transactions as well)",
 }
 
 
 def _summary(done: dict[str, Any]) -> list[str]:
-    return [text.format(done[name]) for name, text in _TEXTS.items() if done.get(name) or name == "records"]
+    return [f"{text}: {done[name]:,}" for name, text in _TEXTS.items() if done.get(name) or name == "records"]

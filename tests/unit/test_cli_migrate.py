@@ -73,8 +73,8 @@ def test_it_moves_there_and_back_and_says_how_much(house: House) -> None:
     there = call("migrate-store", "--to", "level_queues")
     assert there.exit_code == 0, there.output
     assert there.stdout.splitlines() == [
-        "2 messages moved",
-        "1 cancellations whose messages have not come no longer apply",
+        "messages moved: 2",
+        "cancellations that no longer apply, as their messages have not come: 1",
     ]
     assert house.waiting("mine.2h") == 2
 
@@ -122,7 +122,7 @@ def test_a_broker_that_no_other_process_can_see_is_not_said_to_be_empty(house: H
     house.on(kind="time_index")
     told = call("migrate-store", "--to", "time_index", "--broker", "here")
 
-    assert (told.exit_code, "0 messages moved" in told.stdout) == (2, False)
+    assert (told.exit_code, "messages moved: 0" in told.stdout) == (2, False)
 
 
 @pytest.mark.usefixtures("lasting")
