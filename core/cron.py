@@ -28,6 +28,7 @@ _ALPHABET = re.compile(r"[0-9A-Za-z*?/,\-# \t]+")
 _RANGE_OF_ONE = re.compile(r"\b([0-9A-Z]+)-\1/[0-9]*[1-9][0-9]*(?=,|$)", re.IGNORECASE)
 """`5-5/2` is 5; cronsim takes it for `5/2`, which is 5 and every second one after it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MINUTE = 60_000
 
 
 class _Cron(CronSim):
@@ -119,7 +120,12 @@ def matches(expression: str, zone: str, after: int) -> Iterator[int]:
         return
 
 
-@lru_cache(maxsize=4096)
 def next_match(expression: str, zone: str, after: int) -> int | None:
-    """The first match after `after`. Remembered, because a herd of jobs asks the same at every full hour."""
-    return next(matches(expression, zone, after), None)
+    """The first match after `after`. Matches are at whole minutes, so that it is the same within a minute."""
+    return _next_match(expression, zone, after - after % _MINUTE)
+
+
+@lru_cache(maxsize=4096)
+def _next_match(expression: str, zone: str, minute: int) -> int | None:
+    """Remembered, because a herd of jobs asks the same at every full hour, and of an expression that matches once in decades again and again."""
+    return next(matches(expression, zone, minute), None)

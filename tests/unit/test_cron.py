@@ -4,6 +4,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from delaybridge.core.cron import _next_match as searched
 from delaybridge.core.cron import matches, next_match, parse_cron, parse_zone
 
 
@@ -20,6 +21,19 @@ def fires(expression: str, zone: str, after: str, count: int) -> list[str]:
 def test_a_match_is_strictly_after_the_given_instant() -> None:
     assert next_match("0 9 * * *", "UTC", at("2027-01-01T09:00:00Z")) == at("2027-01-02T09:00:00Z")
     assert next_match("0 9 * * *", "UTC", at("2027-01-01T08:59:59.999Z")) == at("2027-01-01T09:00:00Z")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"])
+@pytest.mark.parametrize("expression", ["* * * * *", "*/7 1-3 * * *", "30 2 * * *", "15 * * * 6,0"])
+def test_what_is_asked_within_a_minute_is_searched_for_once_and_the_answer_is_right_around_changes_of_the_clock(
+    expression: str, zone: str
+) -> None:
+    for hour in range(0, 24 * 3, 3):
+        minute = at("2026-10-31T22:59:00Z") + hour * 3_600_000
+        before = searched.cache_info().misses
+        for after in (minute, minute + 1, minute + 59_999):
+            assert next_match(expression, zone, after) == next(matches(expression, zone, after), None)
+        assert searched.cache_info().misses - before <= 1
 
 
 @pytest.mark.parametrize(
