@@ -21,7 +21,7 @@ import msgspec
 
 from ...adapters.id_log import Line
 from .endings import DECIDED, Decision, Ended, Endings
-from .lines import CANCEL, CLAIM, DUE, FATE, HEAD, fated, over, said, said_in, spent
+from .lines import CANCEL, CLAIM, DUE, FATE, HEAD, fated, kept, over, said, spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,16 +94,17 @@ class Ids:
             return self._forget(place, head, id_, line.note)
         if head[:1] == CANCEL and self._endings.spent(id_, head[1:]):
             return [Line(line.key, None)]  # whoever took it in again had not read so far
-        new, known = said(line, place), self._lines.get(id_, ())
-        before = next((said_in(each) for each in known if each[:HEAD] == head), None)
+        new, known = kept(line, place), self._lines.get(id_, ())
+        before = next((each for each in known if each[:HEAD] == head), None)
         if before is not None and head[:1] in (CLAIM, CANCEL):
-            if head[:1] == CANCEL or 0 <= new.term < before.term:
-                return [] if new.first == before.first and new.term == before.term else [before.again(id_)]
-            new = new._replace(first=before.first)
-        kept = tuple(each for each in known if each[:HEAD] != head)
-        if head[:1] in (DUE, FATE) and all(each[:HEAD] != CLAIM + head[1:] for each in kept):
+            was, now = said(before), said(new)
+            if head[:1] == CANCEL or 0 <= now.term < was.term:
+                return [] if (now.first, now.term) == (was.first, was.term) else [was.again(id_)]
+            new = now._replace(first=was.first).kept()
+        others = tuple(each for each in known if each is not before)
+        if head[:1] in (DUE, FATE) and all(each[:HEAD] != CLAIM + head[1:] for each in others):
             return [Line(line.key, None)]  # its message has ended meanwhile
-        self._lines[id_] = (*kept, new.kept())
+        self._lines[id_] = (*others, new)
         return self._copied(place, head, id_)
 
     def _copied(self, place: int, head: bytes, id_: bytes) -> list[Line]:
@@ -116,23 +117,23 @@ class Ids:
         return [fate]
 
     def _forget(self, place: int, head: bytes, id_: bytes, note: bytes) -> list[Line]:
-        kept, gone = self._lines.get(id_, ()), {head}
+        known, gone = self._lines.get(id_, ()), {head}
         if head[:1] == CLAIM:
-            words, mark = _words(kept), head[1:]
+            words, mark = _words(known), head[1:]
             gone |= {CANCEL + word.mark for word in words if word.cancel and [each.mark for each in _targets(words, word)] == [mark]}
-            gone |= {each[:HEAD] for each in kept if each[1:HEAD] == mark}
+            gone |= {each[:HEAD] for each in known if each[1:HEAD] == mark}
             if note:
                 event, at, claimed = note.decode().split(" ")
                 self._endings.message(id_, Ended(cast("Event", event), int(at), place, Claim(mark, int(claimed))))
         for each in gone:
             if each[:1] == CANCEL:
                 self._endings.cancel(id_, each[1:])
-        left = tuple(each for each in kept if each[:HEAD] not in gone)
+        left = tuple(each for each in known if each[:HEAD] not in gone)
         if left:
             self._lines[id_] = left
         else:
             self._lines.pop(id_, None)
-        return [Line(each[:HEAD] + id_, None) for each in kept if each[:HEAD] in gone - {head}]
+        return [Line(each[:HEAD] + id_, None) for each in known if each[:HEAD] in gone - {head}]
 
     def words(self, id: str) -> list[Word]:  # noqa: A002 - the field's own word
         """The claims and cancels of an id, in the order of the log."""
@@ -237,7 +238,7 @@ def _words(lines: Sequence[bytes]) -> list[Word]:
     """Claims and cancels, each with what else is said of it, in the order of the log."""
     found: dict[bytes, Word] = {}
     more: list[Said] = []
-    for each in map(said_in, lines):
+    for each in map(said, lines):
         if each.kind in (CLAIM, CANCEL):
             found[each.mark] = Word(each.kind == CANCEL, each.mark, each.first, each.at, each.until, each.place, each.term)
         else:

@@ -109,8 +109,14 @@ def _key(kind: bytes, mark: bytes, id: str) -> bytes:  # noqa: A002 - the field'
     return kind + mark + id.encode()
 
 
+def kept(line: Line, place: int) -> bytes:
+    """A line with a value that stands at this place, without its id: as bytes it takes the least memory, while its message waits."""
+    assert line.value is not None
+    return line.key[:HEAD] + _PLACE.pack(place) + line.value
+
+
 class Said(NamedTuple):
-    """What a line with a value says, of an id that is known elsewhere.
+    """What a kept line says.
 
     place   where it stands, `first` where its message or its cancel has stood first
     at      when it was written
@@ -127,28 +133,16 @@ class Said(NamedTuple):
     term: int
 
     def kept(self) -> bytes:
-        """The same as bytes, which take the least memory."""
-        first = -1 if self.first == self.place else self.first
-        return self.kind + self.mark + _PLACE.pack(self.place) + _encode(_Value(self.at, self.until, first, self.term))
+        """See `kept`."""
+        return kept(self.again(b""), self.place)
 
     def again(self, id_: bytes) -> Line:
         """A line that says it once more."""
         return Line(self.kind + self.mark + id_, _encode(_Value(self.at, self.until, self.first, self.term)))
 
 
-def said(line: Line, place: int) -> Said:
-    """What a line with a value says that stands at this place."""
-    assert line.value is not None
-    return _said(line.key, place, line.value)
-
-
-def said_in(kept: bytes) -> Said:
-    """What `Said.kept` has kept."""
-    (place,) = _PLACE.unpack_from(kept, HEAD)
-    return _said(kept, place, kept[HEAD + _PLACE.size :])
-
-
-def _said(head: bytes, place: int, value: bytes) -> Said:
-    """A term that is no earlier than its claim is a place of another log, which stood here before: it says nothing in this one."""
-    at, until, first, term = msgspec.structs.astuple(_decode(value))
-    return Said(head[:1], head[1:HEAD], place, at, until, place if first < 0 else first, term if term < place else -1)
+def said(kept: bytes) -> Said:
+    """What a kept line says. A term that is no earlier than its claim is a place of another log, which stood here before: it says nothing in this one."""
+    (place,), value = _PLACE.unpack_from(kept, HEAD), _decode(kept[HEAD + _PLACE.size :])
+    first, term = place if value.first < 0 else value.first, value.term if value.term < place else -1
+    return Said(kept[:1], kept[1:HEAD], place, value.at, value.until, first, term)

@@ -25,7 +25,7 @@ from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
 from .ids import ENDED, Claim, Ids, Word, fate_of, said_by
-from .lines import MARK, beginning, cancelling, claiming, going_on, is_decision, parts, readable, said, spent
+from .lines import MARK, beginning, cancelling, claiming, going_on, is_decision, kept, parts, readable, said, spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -348,7 +348,7 @@ def claims(shared: IdLog, known: Ids, entries: Sequence[Claiming], now: int) -> 
 
 def _claim(mark: bytes, line: Line, place: int, *, moved: bool = False) -> Claim:
     """What the message bears of this line."""
-    return Claim(mark, place, moved, said(line, place).term)
+    return Claim(mark, place, moved, said(kept(line, place)).term)
 
 
 def _first(word: Word | None) -> int:
