@@ -172,15 +172,22 @@ class Connection(ABC):
         return True
 
     def _mind_the_session(self) -> None:
-        """Give the connection up where this process stood still for so long that its session may have ended, as one of a machine that was suspended.
+        """Say that this thread comes by, after having looked whether it did not for too long."""
+        if self._holding:
+            self.stood_still()
+        self._passed = uptime()
 
-        Others may have its partitions, and deliver what it fetches now. kafka-python finds that out with its next
-        heartbeat, seconds later. The last one was sent up to a third of the session before.
+    def stood_still(self) -> bool:
+        """Whether this process stood still for so long that its session may have ended, as one of a machine that was suspended. Any thread.
+
+        Others may have its partitions, and deliver what it has here and what it fetches now. kafka-python finds that out with its next
+        heartbeat, seconds later. The last one was sent up to a third of the session before. So this connection is given up then.
         """
-        now = uptime()
-        gap, self._passed = now - self._passed, now
-        if self._holding and gap > self._session * 2 / 3:
-            self.fail(NotConnected(f"this process stood still for {gap:.0f} s, and the group may have given its partitions away"))
+        gap = uptime() - self._passed
+        if gap <= self._session * 2 / 3:
+            return False
+        self.fail(NotConnected(f"this process stood still for {gap:.0f} s, and the group may have given its partitions away"))
+        return True
 
     def _join_again(self) -> None:
         """Once, where a member with an `instance` may have come back.
@@ -261,18 +268,19 @@ class Connection(ABC):
     async def hand_over(self, revoked: set[TopicPartition]) -> None:
         """Wait until what is being stored of these partitions is stored, commit it, and forget them. kafka-python's thread.
 
-        `poll` takes that much longer then, which `_mind_the_session` must not take for a process that stood still.
+        `poll` takes that much longer then, which must not be taken for a process that stands still.
         """
         self.inbox.drop(revoked)
         began = moved = time.monotonic()
         held = self.progress.held(revoked)
         while held and (now := time.monotonic()) - began < _HANDOVER and now - moved < self.still and not self._stopping.is_set():
             await self.consumer._net.sleep(0.01)  # noqa: SLF001 - its loop is not asyncio's
+            self._mind_the_session()
             if (left := self.progress.held(revoked)) != held:
                 held, moved = left, now
         committed = await self._commit_last()
+        self._passed = uptime()
         self.drop(revoked)
-        self._passed += min(time.monotonic() - began, _HANDOVER)
         if not committed:
             self.fail(NotConnected("what was taken of partitions that have gone could not be committed"))
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..base import Received
     from ..levelled import Level
+    from .level_waiting import LevelRecord
     from .options import Kafka
     from .topics import Topics
 
@@ -53,6 +54,10 @@ class LevelPoller(Connection):
     def finished(self, found: Iterable[Any]) -> None:
         """See readers.Session."""
         self.inbox.finish(found, committed=True)
+
+    def elsewhere(self, records: Sequence[LevelRecord], place: int) -> bool:
+        """See base.Batch. Threads that deliver go on before this connection's own finds out that the process stood still, and that it is of no use."""
+        return self.inbox.elsewhere(records[place]) or self.stood_still()
 
     @property
     def _holding(self) -> bool:
@@ -191,19 +196,14 @@ class LevelSource:
         """See base.Source."""
         if self._poller is None:
             raise NotConnected("the source is closed")
-        inbox = self._poller.inbox
+        inbox, poller = self._poller.inbox, self._poller
         records = inbox.leaving(self._topic, limit, timeout)
         if not records:
             return None
-        received = [each.received for each in records]
+        received, elsewhere = [each.received for each in records], partial(poller.elsewhere, records)
         if self._hub.moving:
-            return Batch(received, nothing, lambda _: None, lambda place: inbox.elsewhere(records[place]))
-        return Batch(
-            received,
-            partial(inbox.finish, records),
-            lambda places: inbox.finish(records[place] for place in places),
-            lambda place: inbox.elsewhere(records[place]),
-        )
+            return Batch(received, nothing, lambda _: None, elsewhere)
+        return Batch(received, partial(inbox.finish, records), lambda places: inbox.finish(records[place] for place in places), elsewhere)
 
     @property
     def first_leaves(self) -> int | None:

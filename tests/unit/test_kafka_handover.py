@@ -237,6 +237,22 @@ def test_what_of_a_level_cannot_be_delivered_does_not_hold_up_the_group(monkeypa
     assert inbox.failed, "a standstill is still one"
 
 
+def test_who_delivers_after_a_standstill_is_told_at_once_that_the_messages_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that polls, and would find out, goes on later."""
+    group, inbox = Group(), LevelInbox([Level("t", 0)])
+    poller = group.levels(inbox)
+    inbox.open(GOES, None)
+    inbox.put({GOES: [record(GOES, 0)]}, lambda: {GOES: 0})
+    records, now = inbox.leaving("t", 1, 0.0), poller._passed
+    monkeypatch.setattr(connection, "uptime", lambda: now)
+    now += poller._session / 2
+    assert not poller.elsewhere(records, 0)
+    assert not inbox.failed
+    now += poller._session / 2
+    assert poller.elsewhere(records, 0)
+    assert inbox.failed, "and they come again, to whoever has them"
+
+
 def test_a_log_of_levels_that_begins_anew_is_not_taken_for_what_was_finished() -> None:
     inbox = LevelInbox([Level("t", 0)])
     inbox.open(STAYS, None)
