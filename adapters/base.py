@@ -14,7 +14,7 @@ An adapter is found by the entry-point group `delaybridge.adapters`; the entry p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -279,6 +279,29 @@ class Sharing(Protocol):
     @property
     def handed_over(self) -> int:
         """A counter that changes each time that this may have happened. Any thread; does not block."""
+        ...
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """Optional ability of a source: to tell whether it still has what it gave. What it loses is given to another consumer, which may be at work on it already.
+
+    Both are called by the thread that receives.
+    """
+
+    def tenure(self) -> Hashable:
+        """For how long it has had what it gave last, and has it still: equal to itself only, and another one as soon as it may have been given more to read.
+
+        Does not block. Raises NotConnected where it knows that it has lost it.
+        """
+        ...
+
+    def affirm(self, tenure: Hashable) -> bool:
+        """Whether the broker says, asked now, that this tenure has not ended: then whoever else gets any of these messages gets them later.
+
+        False where another tenure has begun. Blocks for one round trip, as a rule, and twice the configured time-out at most. Raises NotConnected where the
+        messages are lost, or the broker does not say.
+        """
         ...
 
 

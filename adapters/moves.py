@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from ..core.message import Message
-from .base import NotConnected, Source
+from .base import Holding, NotConnected, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,28 +51,6 @@ class Mover(Protocol):
 
     def close(self) -> None:
         """See Sink."""
-        ...
-
-
-class Holding(Protocol):
-    """A source that can tell whether it still has what it gave: messages that it loses are given to another bridge, which may be at work on them already.
-
-    Both are called by the thread that receives.
-    """
-
-    def tenure(self) -> Hashable:
-        """For how long it has had what it gave last, and has it still: equal to itself only, and another one as soon as it may have been given more to read.
-
-        Does not block. Raises NotConnected where it knows that it has lost it.
-        """
-        ...
-
-    def affirm(self, tenure: Hashable) -> bool:
-        """Whether the broker says, asked now, that this tenure has not ended: then whoever else gets any of these messages gets them later.
-
-        False where another tenure has begun. Blocks for one round trip, as a rule, and twice the configured time-out at most. Raises NotConnected where the
-        messages are lost, or the broker does not say.
-        """
         ...
 
 

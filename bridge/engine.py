@@ -152,9 +152,15 @@ class Engine:
 
     def _source(self, route: configuration.Route) -> Source:
         """What a level store joins with its own consumer stays in this process."""
+        if self._queues is None:
+            return self._client(route)
+        if route.source.broker != self.config.store.broker:
+            return self._queues.held(route.name, self._client(route))
         section = self.config.brokers[route.source.broker]
-        if self._queues is not None and route.source.broker == self.config.store.broker:
-            return self._queues.source(route.name, plugins.adapter(section.type).source(section.options, route.source.endpoint))
+        return self._queues.source(route.name, plugins.adapter(section.type).source(section.options, route.source.endpoint))
+
+    def _client(self, route: configuration.Route) -> Source:
+        section = self.config.brokers[route.source.broker]
         if section.own_processes:
             return self._in_a_process(ApartSource(self._setup(section, route.source.endpoint), route.name))
         return plugins.adapter(section.type).source(section.options, route.source.endpoint)

@@ -9,11 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..base import Batch, NotConnected
+from .frames import ERROR, frame
 from .incoming import received
 from .listener import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from .frames import Frame
     from .incoming import Rules
@@ -34,6 +35,8 @@ class _Subscriber(Listener):
         self.pause = 0.0
         self._prefetch = prefetch
         self._batches: deque[_Batch] = deque()
+        self.given: _Batch | None = None
+        """The last one, acknowledged or not."""
 
     def subscribe(self, destination: str) -> None:
         """Open the subscription. Raises NotConnected."""
@@ -60,7 +63,7 @@ class _Subscriber(Listener):
 
     def open(self, last: Frame) -> Callable[[], None]:
         """Note a batch that ends with this frame; gives what acknowledges it."""
-        batch = _Batch(last.headers[b"ack"])
+        batch = self.given = _Batch(last.headers[b"ack"])
         self._batches.append(batch)
         return partial(self._ack, batch)
 
@@ -73,6 +76,14 @@ class _Subscriber(Listener):
         if last is not None and self.reason is None:
             with contextlib.suppress(NotConnected):
                 self.link.write(b"ACK\nid:%b\n\n\0" % last)  # still escaped, as it came
+
+    def present(self) -> None:
+        """Return once ActiveMQ has answered on this connection; by an empty transaction, which changes nothing. Raises NotConnected."""
+        name = b"transaction", self.link.mark.encode()
+        answer = self.link.ask(b"BEGIN", name)
+        if answer.command == ERROR:
+            raise NotConnected(f"ActiveMQ: {answer.text(b'message')}")
+        self.link.write(frame(b"ABORT", name))
 
 
 class _Batch:
@@ -123,6 +134,23 @@ class ActiveSource:
         """See base.Gathering."""
         if self._session is not None:
             self._session.pause = self.GATHERING if calm else 0.0
+
+    def tenure(self) -> Hashable:
+        """See base.Holding: one for each batch, for a queue may give what others have lost at any time."""
+        session = self._session
+        if session is None or session.given is None:
+            raise NotConnected("the source is closed")
+        if session.reason is not None:
+            raise session.reason
+        return session.given
+
+    def affirm(self, tenure: Hashable) -> bool:
+        """See base.Holding. ActiveMQ gives to others what is not acknowledged once it has closed our connection, where it answers no more."""
+        if self.tenure() != tenure:
+            return False
+        assert self._session is not None
+        self._session.present()
+        return True
 
     def close(self) -> None:
         """See base.Source."""

@@ -15,14 +15,12 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from ..base import AdapterError, BackOff, Batch, NotConnected, Rejected
 from ..moves import Gone, Move
 from .cluster import opened
-from .membership import present
 from .source import KafkaSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kafka import TopicPartition
-    from kafka.structs import ConsumerGroupMetadata
 
     from ...core.message import Message
     from ..base import Outcome, Received
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from .transactor import Transactor
 
 _PATIENCE = 10.0  # s, for a transaction and its repetitions
-_MOMENT = 0.01  # s
 _LOOK = 1.0  # s, after which the producer is asked whether it still works
 
 
@@ -51,7 +48,6 @@ class JoinedSource(KafkaSource):
         self._markers = markers
         self._opened_producer = opened_producer
         self._transactor: Transactor | None = None
-        self._given: Given | None = None
         self._doubtful: tuple[Mapping[TopicPartition, int], Callable[[], None]] | None = None
 
     @property
@@ -91,7 +87,6 @@ class JoinedSource(KafkaSource):
         self._doubtful = None
 
     def _batch(self, poller: Poller, records: Sequence[Received], given: Given) -> Batch:
-        self._given = given
         return Batch(records, lambda: self._ack(poller, given))
 
     def _ack(self, poller: Poller, given: Given) -> None:
@@ -119,34 +114,6 @@ class JoinedSource(KafkaSource):
             raise NotConnected(f"{len(messages)} messages were not taken: {error}") from error
         entered()
         self._doubtful = None
-
-    def tenure(self) -> ConsumerGroupMetadata:
-        """See moves.Holding: the member that reads, in one generation of its group. Each time that partitions come or go there is another generation."""
-        given, poller = self._given, self._poller
-        if given is None or poller is None:
-            raise NotConnected("the source is closed")
-        member = poller.member()
-        try:
-            poller.progress.positions([given])
-        except KeyError:
-            member = None
-        if member is None:
-            raise NotConnected("a part of these messages has gone to another bridge")
-        return member._replace(state=None)
-
-    def affirm(self, tenure: Hashable) -> bool:
-        """See moves.Holding."""
-        poller = self._poller
-        if poller is None:
-            raise NotConnected("the source is closed")
-        if present(poller.consumer, tenure, self.options.connection_timeout):
-            return True
-        deadline = time.monotonic() + self.options.connection_timeout
-        while self.tenure() == tenure:  # the group is ahead of its member, by moments as a rule
-            if time.monotonic() > deadline:
-                raise NotConnected("the group has gone on without this bridge")
-            time.sleep(_MOMENT)
-        return False
 
     def _move(self, messages: Sequence[tuple[str, Message]], given: Given) -> None:
         """Raises AdapterError: Gone, BackOff and Rejected say that nothing has happened."""
@@ -179,7 +146,7 @@ class JoinedSource(KafkaSource):
     def close(self) -> None:
         """See base.Source. What is begun is ended first: then it is known, by the group's offsets."""
         transactor, given = self._transactor, self._given
-        self._transactor = self._given = None
+        self._transactor = None
         if transactor is not None:
             transactor.close()
             if not transactor.in_doubt and not (given and given.committed):

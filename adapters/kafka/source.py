@@ -15,10 +15,13 @@ from .consumer import bootstrapped, consuming
 from .fetched import Suspects
 from .inbox import Inbox
 from .link import Caught
+from .membership import present
 from .poller import Poller
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
+
+    from kafka.structs import ConsumerGroupMetadata
 
     from ..base import Received
     from .options import Kafka
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 _MOMENT = 1.0
 """Seconds within which what has arrived is given, while nothing is in the way."""
+
+_SOON = 0.01  # s
 
 
 class Subscription(NamedTuple):
@@ -97,6 +102,7 @@ class KafkaSource:
         self.subscription = subscription
         self._suspects = Suspects()
         self._poller: Poller | None = None
+        self._given: Given | None = None
 
     def connect(self) -> None:
         """See base.Source. A topic that is named must exist."""
@@ -146,7 +152,10 @@ class KafkaSource:
             return Batch(records, nothing) if records else None
         room = self._poller.room(timeout)
         records, given = self._poller.inbox.take(min(limit, room), timeout if room else 0, self._poller.progress.give)
-        return self._batch(self._poller, records, given) if records else None
+        if not records:
+            return None
+        self._given = given
+        return self._batch(self._poller, records, given)
 
     def gather(self, *, calm: bool) -> None:
         """See base.Gathering. What comes in a pause is received at its end, or, where an answer was there already, after the next one."""
@@ -161,9 +170,37 @@ class KafkaSource:
     def _batch(self, poller: Poller, records: Sequence[Received], given: Given) -> Batch:
         return Batch(records, partial(poller.progress.ack, given))
 
+    def tenure(self) -> ConsumerGroupMetadata:
+        """See base.Holding: the member that reads, in one generation of its group. Each time that partitions come or go there is another generation."""
+        given, poller = self._given, self._poller
+        if given is None or poller is None:
+            raise NotConnected("the source is closed")
+        member = poller.member()
+        try:
+            poller.progress.positions([given])
+        except KeyError:
+            member = None
+        if member is None:
+            raise NotConnected("a part of these messages has gone to another bridge")
+        return member._replace(state=None)
+
+    def affirm(self, tenure: Hashable) -> bool:
+        """See base.Holding."""
+        poller = self._poller
+        if poller is None:
+            raise NotConnected("the source is closed")
+        if present(poller.consumer, tenure, self.options.connection_timeout):
+            return True
+        deadline = time.monotonic() + self.options.connection_timeout
+        while self.tenure() == tenure:  # the group is ahead of its member, by moments as a rule
+            if time.monotonic() > deadline:
+                raise NotConnected("the group has gone on without this bridge")
+            time.sleep(_SOON)
+        return False
+
     def close(self) -> None:
         """See base.Source."""
-        poller, self._poller = self._poller, None
+        poller, self._poller, self._given = self._poller, None, None
         if poller is not None:
             poller.close()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from ...adapters.base import Blockable, Gathering, NotConnected
+from ...adapters.base import Blockable, Gathering, Holding, NotConnected
 from .. import logs, plugins, tuning
 from . import frames
 from .frames import Kind, failure, frame
@@ -169,6 +169,8 @@ class _Reading:
             self._bridge.say(Kind.CLOSED)
         elif kind == Kind.ACK:
             self._ack(content)
+        elif kind == Kind.AFFIRM:
+            self._affirm()
         else:
             self._receive(frames.asked(content))
 
@@ -176,6 +178,13 @@ class _Reading:
         batch = self._open.pop(msgspec.msgpack.decode(content), None)
         if batch is not None:
             batch.ack()
+
+    def _affirm(self) -> None:
+        """What was given last is held still, whatever has come or gone beside it. A source that cannot tell is believed."""
+        holding = self._source
+        while isinstance(holding, Holding) and not holding.affirm(holding.tenure()):
+            pass
+        self._bridge.say(Kind.AFFIRMED)
 
     def _receive(self, asked: frames.Asked) -> None:
         if self._gathering is not None:

@@ -24,6 +24,7 @@ class Kind(IntEnum):
     RECEIVE = 3
     ACK = 4
     PUBLISH = 5
+    AFFIRM = 6
 
     CONNECTED = 11
     LOST = 12
@@ -33,6 +34,7 @@ class Kind(IntEnum):
     FAILED = 16
     CLOSED = 17
     BLOCKED = 18
+    AFFIRMED = 19
 
 
 class Setup(NamedTuple):

@@ -12,7 +12,12 @@ from .frames import Asked, Kind, frame
 from .process import PATIENCE, Place, Process
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from .frames import Setup
+
+AFFIRMING = 20
+"""Seconds that a source's broker may take to affirm a tenure: twice the usual time-out."""
 
 
 class ApartSource:
@@ -25,6 +30,7 @@ class ApartSource:
         self._place = Place(setup, f"{name} source")
         self._process: Process | None = None
         self._calm = False
+        self._given: tuple[Process, int] | None = None
 
     def gather(self, *, calm: bool) -> None:
         """See base.Gathering."""
@@ -50,6 +56,7 @@ class ApartSource:
         if kind == Kind.LOST:
             raise NotConnected(frames.text(content))
         number, messages = frames.batch(content)
+        self._given = process, number
         return Batch(messages, partial(self._ack, process, number))
 
     def _ack(self, process: Process, number: int) -> None:
@@ -57,9 +64,26 @@ class ApartSource:
             with contextlib.suppress(NotConnected, RuntimeError):  # the next `receive` says so
                 process.send(frame(Kind.ACK, number))
 
+    def tenure(self) -> Hashable:
+        """See base.Holding: one for each batch. What the process knows is told when it is asked."""
+        if self._process is None or self._given is None:
+            raise NotConnected("the source is closed")
+        return self._given
+
+    def affirm(self, tenure: Hashable) -> bool:
+        """See base.Holding."""
+        process = self._process
+        if process is None or tenure != self._given:
+            return False
+        process.send(frame(Kind.AFFIRM))
+        kind, content = process.read(AFFIRMING + PATIENCE)
+        if kind == Kind.LOST:
+            raise NotConnected(frames.text(content))
+        return True
+
     def close(self) -> None:
         """See base.Source."""
-        process, self._process = self._process, None
+        process, self._process, self._given = self._process, None, None
         if process is not None:
             process.close()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from ...adapters.base import AdapterError, NotConnected
+from ...adapters.base import AdapterError, Holding, NotConnected
 from ...adapters.id_log import IdLogging
 from ...adapters.levelled import Foreseeing, Level, Levelled
 from ...adapters.moves import Transactional
@@ -66,9 +66,15 @@ class Assembled(NamedTuple):
         """A source for a route that reads from the broker of the level queues: where possible, one whose messages enter them exactly once."""
         joined = self.transactional.joined(source, route) if self.transactional else None
         if joined is None:
-            return source
+            return self.held(route, source)
         self.store.doors.join(route, joined)
         return joined
+
+    def held(self, route: str, source: Source) -> Source:
+        """The same source. Where it can tell, it is asked whether it still has what it gave."""
+        if isinstance(source, Holding):
+            self.store.doors.hold(route, source)
+        return source
 
     def shut(self) -> None:
         """The bridge is stopping: messages that still wait to enter wait only moments longer. Any thread."""

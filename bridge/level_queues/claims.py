@@ -18,8 +18,8 @@ from .register import Cancelling, Claiming, Register
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ...adapters.base import Holding
     from ...adapters.id_log import IdLog
-    from ...adapters.moves import Holding
     from ...core.ledger import Event
     from ...core.store import Answer, Change, Due, Record
     from ..clock import Clock

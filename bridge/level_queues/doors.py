@@ -15,6 +15,7 @@ from .publisher import Item
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
+    from ...adapters.base import Holding
     from ...adapters.moves import Joined
     from ...core.store import LedgerEvent, SourceProgress
     from .journal import Rows
@@ -44,15 +45,25 @@ class Doors:
         self._journal = journal
         self._exact = exact
         self._joined: dict[str, Joined] = {}
+        self._holders: dict[str, Holding] = {}
         self._shut = float("inf")
 
     def join(self, route: str, source: Joined) -> None:
         """From now on acknowledge this route's batches in the transaction in which they enter: nothing enters twice."""
         self._joined[route] = source
+        self.hold(route, source)
 
     def joined(self, route: str) -> Joined | None:
         """The source of this route, where its batches enter in the transaction that acknowledges them."""
         return self._joined.get(route)
+
+    def hold(self, route: str, source: Holding) -> None:
+        """From now on ask this route's source whether it still has its messages, before they claim ids."""
+        self._holders[route] = source
+
+    def holder(self, route: str) -> Holding | None:
+        """The source of this route, where it can tell whether it still has what it gave."""
+        return self._holders.get(route)
 
     def exact(self, route: str) -> bool:
         """Whether this route's tokens name one message each."""

@@ -30,8 +30,8 @@ from .lines import MARK, beginning, cancelling, claiming, going_on, is_decision,
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from ...adapters.base import Holding
     from ...adapters.id_log import IdLog, Line
-    from ...adapters.moves import Holding
     from ...core.ledger import Event
     from ..clock import Clock
     from .ids import Fate

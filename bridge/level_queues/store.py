@@ -125,7 +125,7 @@ class LevelQueues(Unindexed):
         bearing = [named(change, source, token) for change, token in zip(changes, exact, strict=True)]
         chosen = [not isinstance(change, Withdraw) and bool(change.record.id) for change in changes]
         marks = [token and mark_of(source, token) for token in exact]
-        claims, answers = self.claims.enter(bearing, chosen, marks, now, self.doors.joined(source))
+        claims, answers = self.claims.enter(bearing, chosen, marks, now, self.doors.holder(source))
         for change, claim in zip(bearing, claims, strict=True):
             if not isinstance(change, Withdraw) and claim is not ENDED:
                 self._change(change, claim, now, items, told)

@@ -217,6 +217,18 @@ def test_an_acknowledgement_after_the_connection_is_gone_does_nothing(stage: Sta
     assert bodies(received(source, 3)) == ["0", "1", "2"]
 
 
+def test_a_source_that_can_tell_whether_it_still_has_its_messages_has_them_until_it_is_closed(stage: Stage) -> None:
+    stage.send(*numbered(2))
+    source = stage.source()
+    if not isinstance(source, base.Holding):
+        pytest.skip("it cannot tell")
+    receive(source, 2)
+    assert source.affirm(source.tenure())
+    source.close()
+    with pytest.raises(NotConnected):
+        source.tenure()
+
+
 def test_a_closed_source_is_not_connected_and_may_be_closed_again(stage: Stage) -> None:
     source = stage.source()
     source.close()

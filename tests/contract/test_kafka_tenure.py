@@ -1,4 +1,4 @@
-"""Whether a bridge still has what it read from Kafka is what its group's coordinator says, when it is asked: see moves.Holding."""
+"""Whether a bridge still has what it read from Kafka is what its group's coordinator says, when it is asked: see base.Holding."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_nor_does_one_have_anything_whose_group_went_on_without_it(door: Door, m
     received(bridge, 2)
     tenure = bridge.tenure()
     monkeypatch.setattr(bridge, "tenure", lambda: tenure)
-    monkeypatch.setattr("delaybridge.adapters.kafka.joined.present", lambda *_: False)
+    monkeypatch.setattr("delaybridge.adapters.kafka.source.present", lambda *_: False)
     with pytest.raises(NotConnected, match="has gone on without this bridge"):
         bridge.affirm(tenure)
 

@@ -128,7 +128,7 @@ def run_rounds(
 ) -> Rounds:
     """Traffic through `count` bridges; in each round one of them is killed with -9, at work or in its start, and started again, unless told otherwise.
 
-    Where it is to stand `still` it is stopped for so many seconds instead, and then goes on where it was.
+    Where it is to stand `still` it is stopped for so many seconds before, and goes on where it was; if it is killed then, within moments.
 
     In the middle of the rounds the broker is restarted, orderly, unless told otherwise, or it is not ours.
 
@@ -162,7 +162,8 @@ def run_rounds(
                         victim.send_signal(signal.SIGSTOP)
                         time.sleep(still)
                         victim.send_signal(signal.SIGCONT)
-                    elif kill:
+                        traffic.any_moment(rng, 0, 0.25)
+                    if kill:
                         victim.kill()
                         kills.append(traffic.now_ms())
                         victim.start(ready=False)

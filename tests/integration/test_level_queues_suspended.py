@@ -15,16 +15,16 @@ from crash import compare
 from crash.ends_activemq import ActiveEnds
 from crash.ends_kafka import KafkaEnds
 from crash.ends_rabbitmq import RabbitEnds
-from crash.traffic import seed
+from crash.traffic import Ends, seed
 
 from integration.level_queues import bridges, config, run_rounds
 from integration.test_level_queues_cancel import House
-from integration.test_level_queues_kafka import KIND, App, shared
+from integration.test_level_queues_kafka import KIND, App, prepared, shared
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crash.traffic import Ends
+    from crash.traffic import Consumer, Producer
 
 ROUNDS = 8
 SESSION = 1.5
@@ -73,7 +73,7 @@ def test_bridges_that_stand_still_in_turn_deliver_once_from_kafka(kafka: Any, tm
     ends = KafkaEnds(kafka)
     settings = shared(config(ends, KIND), tmp_path)
     settings["brokers"]["it"]["session_timeout"] = SESSION
-    rounds = run_rounds(ends, KIND, tmp_path, settings, rounds=ROUNDS // 2, restart=False, still=SESSION * 2)
+    rounds = run_rounds(ends, KIND, tmp_path, settings, rounds=ROUNDS // 2, restart=False, kill=False, still=SESSION * 2)
     rounds.check()
     assert compare.duplicates(rounds.arrivals) == []
     assert compare.ledger_problems(rounds.rows, rounds.arrivals) == []
@@ -87,5 +87,47 @@ def test_bridges_that_stand_still_in_turn_lose_nothing_elsewhere(
     ends = made(request.getfixturevalue(broker))
     settings = config(ends, kind)
     settings["brokers"]["it"]["heartbeat"] = HEARTBEAT
-    run_rounds(ends, kind, tmp_path, settings, rounds=ROUNDS // 2, restart=False, still=HEARTBEAT * 5).check()
+    run_rounds(ends, kind, tmp_path, settings, rounds=ROUNDS // 2, restart=False, kill=False, still=HEARTBEAT * 5).check()
+    ends.close()
+
+
+class Across(Ends):
+    """From ActiveMQ to Kafka; each message bears an id."""
+
+    def __init__(self, kafka: Any, activemq: Any) -> None:
+        super().__init__(kafka)
+        self.source, self.destination = ActiveEnds(activemq), KafkaEnds(kafka)
+
+    def options(self) -> dict[str, Any]:
+        return self.destination.options()
+
+    def route(self, kind: str) -> tuple[dict[str, Any], str]:
+        return self.source.route(kind)[0], self.destination.route(kind)[1]
+
+    def producer(self, kind: str, rng: random.Random, rate: int) -> Producer:
+        made = self.source.producer(kind, rng, rate)
+        plain = made.ask
+
+        def ask() -> tuple[int, dict[str, Any]]:
+            number, headers = plain()
+            return number, headers | {"x-delay-id": f"order-{number}"}
+
+        made.ask = ask  # type: ignore[method-assign]  # of this producer alone
+        return made
+
+    def consumer(self, kind: str) -> Consumer:
+        return self.destination.consumer(kind)
+
+    def waiting(self, kind: str) -> int:
+        return self.source.waiting(kind)
+
+
+def test_what_bears_an_id_is_not_lost_where_bridges_are_killed_when_they_go_on(kafka: Any, activemq: Any, tmp_path: Path) -> None:
+    """What they claim then, another bridge has taken in from the same queue meanwhile; and their own copies do not enter any more."""
+    ends = Across(kafka, activemq)
+    settings = config(ends, KIND)
+    settings["brokers"]["it"]["session_timeout"] = SESSION
+    settings["brokers"]["source"] = ends.source.options() | {"heartbeat": HEARTBEAT}
+    settings["routes"][0]["from"]["broker"] = "source"
+    run_rounds(ends, KIND, tmp_path, prepared(settings, tmp_path), rounds=ROUNDS, rate=400, restart=False, still=HEARTBEAT * 4).check()
     ends.close()

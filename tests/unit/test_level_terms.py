@@ -293,6 +293,15 @@ def test_what_enters_by_a_joined_route_bears_the_term_in_which_it_was_read(tmp_p
     assert -1 < claim.term < claim.place
 
 
+def test_what_another_routes_source_has_lost_claims_nothing(tmp_path: Path) -> None:
+    queue, changes = Partition(), [Put(record("a", T0 + HOUR, chosen_id="a"))]
+    queue.known = None
+    with contextlib.closing(Stepping(tmp_path / "store").start()) as store:
+        store.doors.hold("exact", queue)
+        with pytest.raises(NotConnected, match="it has gone"):
+            store.put(changes, T0, SourceProgress("exact", [b"token"]))
+
+
 def test_a_message_that_comes_again_without_a_term_is_the_last_all_the_same(bridge: Bridge) -> None:
     """As where its route was joined to the level queues before the bridge was started anew, with exactly_once: false."""
     before = taken(bridge, b"message1", Partition())
