@@ -84,8 +84,7 @@ class _Session(Listener):
     def arrived(self) -> list[Frame]:
         """What has arrived since the last call. Raises NotConnected."""
         self.changed.clear()
-        if self.reason is not None:
-            raise self.reason
+        self.check()
         return [self.inbox.popleft() for _ in range(len(self.inbox))]
 
     def wait(self, seconds: float) -> None:

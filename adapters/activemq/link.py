@@ -123,6 +123,10 @@ class Link(ConnectionListener):  # type: ignore[misc]
             self.drop(not_connected(reason))
             raise self._transport.reason or not_connected(reason) from error
 
+    def mind_the_heartbeats(self) -> None:
+        """Raises NotConnected where what has come may belong to others by now: see QuietTransport."""
+        self._transport.mind_the_heartbeats()
+
     def drop(self, reason: NotConnected) -> None:
         """Give the connection up, for this reason unless there is one already."""
         self._transport.drop(reason)

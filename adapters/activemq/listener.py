@@ -36,6 +36,12 @@ class Listener:
         self.reason = reason
         self.changed.set()
 
+    def check(self) -> None:
+        """Raises NotConnected where the connection is gone, or what has come over it may be somebody else's."""
+        if self.reason is not None:
+            raise self.reason
+        self.link.mind_the_heartbeats()
+
     def ask_for(self, id_: bytes, destination: str, ack: bytes, prefetch: int, *more: tuple[bytes, bytes]) -> None:
         """Subscribe to a destination. Raises NotConnected."""
         answer = self.link.ask(

@@ -52,8 +52,7 @@ class _Subscriber(Listener):
                 self.changed.wait(timeout)
         if self.pause and self.reason is None and 0 < len(inbox) < min(limit, self._prefetch):
             time.sleep(self.pause)  # each arrival sets `changed`, and the thread that would end this is the one that is here
-        if self.reason is not None:
-            raise self.reason
+        self.check()
         taken: list[Frame] = []
         size = 0
         while inbox and len(taken) < limit and size < _BATCH_BYTES:

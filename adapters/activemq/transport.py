@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import selectors
 import socket
 import ssl
 import struct
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from stomp.connect import BaseConnection
@@ -21,6 +23,7 @@ from stomp.transport import Transport
 from stomp.utils import Frame as StompFrame
 from stomp.utils import PollableQueue
 
+from ...core.uptime import uptime
 from ..base import NotConnected
 from .frames import CONNECTED, ProtocolError
 
@@ -96,6 +99,10 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
         self._reader = reader
         self._heard = heard
         self.reason: NotConnected | None = None
+        self.promised = 0.0
+        """Seconds within which we send something, at least a heartbeat: else ActiveMQ may close the connection. 0: it waits for nothing."""
+        self._writing = threading.Lock()
+        self._sent = uptime()  # when the last write ended; infinity during one, however long it takes: then ActiveMQ hears of us
 
     def attempt_connection(self) -> None:
         """Open the socket. Raises OSError."""
@@ -112,6 +119,7 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
             opened.close()
             raise
         self.socket = opened
+        self._sent = uptime()
         self.current_host_and_port = (target.host, target.port)
 
     def _serve_from_reading_thread(self, opened: socket.socket) -> None:
@@ -143,6 +151,10 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
                 raise self._gone(error) from error
             if not data:
                 raise self._gone(ConnectionClosedException("the broker closed the connection"))
+            try:
+                self.mind_the_heartbeats()
+            except NotConnected as reason:
+                raise self._gone(reason) from reason
             self.notify("heartbeat")
             try:
                 self._hand_over(self._reader.feed(data))
@@ -161,6 +173,26 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
             self.process_frame(StompFrame("CONNECTED", headers, b""), b"")
         if frames:
             self._heard(frames)
+
+    def mind_the_heartbeats(self) -> None:
+        """Give the connection up where this process stood still for so long that ActiveMQ may have closed it, and given its messages to others. Any thread.
+
+        What had come before that is here still, and looks as if it were ours. Raises NotConnected.
+        """
+        gap = uptime() - self._sent
+        if 0 < self.promised < gap:
+            self.drop(NotConnected(f"this process sent no heartbeat for {gap:.0f} s, and ActiveMQ may have closed the connection"))
+            raise self.reason or NotConnected("the connection was closed")
+
+    def send(self, encoded_frame: bytes) -> None:
+        """See Transport. What is sent too late must not make a connection look alive that may be closed."""
+        self.mind_the_heartbeats()
+        with self._writing:
+            self._sent = math.inf
+            try:
+                super().send(encoded_frame)
+            finally:
+                self._sent = uptime()
 
     def write(self, data: bytes) -> None:
         """Send; blocks while the broker takes nothing, for at most the blocked time-out. Raises one of FOREIGN."""
@@ -206,3 +238,4 @@ class Connection(BaseConnection, Protocol12):  # type: ignore[misc]
     @send_sleep.setter
     def send_sleep(self, promised: float) -> None:
         self._send_sleep = promised / _BEATS
+        self.transport.promised = promised

@@ -29,6 +29,7 @@ class Receiving:
         self._meanwhile, self._lost = meanwhile, lost
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=self._pause))
         self._session = module._Subscriber([], Times(1, 0, 1), "test", PREFETCH)
+        monkeypatch.setattr(self._session.link, "mind_the_heartbeats", lambda: None)
         self._session.heard(frames(here))
         self.source = ActiveSource(list, "/queue/a", prefetch=PREFETCH, times=Times(1, 0, 1), rules=Rules())
         self.source._session = self._session

@@ -15,6 +15,7 @@ from stomp.listener import HeartbeatListener
 from stomp.protocol import Protocol11, Protocol12
 from stomp.transport import BaseTransport, Transport
 
+from delaybridge.adapters.activemq import transport as module
 from delaybridge.adapters.activemq.frames import ProtocolError, Reader
 from delaybridge.adapters.activemq.transport import FOREIGN, Connection, QuietTransport, Target, Times, not_connected
 from delaybridge.adapters.base import NotConnected
@@ -72,6 +73,28 @@ def test_heartbeats_go_out_twice_as_often_as_promised_and_are_waited_for_as_long
     assert asked.headers["heart-beat"] == "10000,10000"
     assert connection.send_sleep == 5
     assert connection.receive_sleep == 25
+
+
+def test_what_came_before_this_process_stood_still_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so long ActiveMQ may have closed the connection, and what it gave then is here still."""
+    now, heard = 1_000.0, list[Any]()
+    monkeypatch.setattr(module, "uptime", lambda: now)
+    transport = QuietTransport(Target("127.0.0.1", 0, None, None, None), Times(1, 10, 1), Reader(b"mark"), heard.append)
+    transport.promised = 10
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        transport.socket = ours
+        transport.send(b"\n")
+        now += 9.9
+        transport.mind_the_heartbeats()
+        theirs.sendall(b"RECEIPT\nreceipt-id:1\n\n\0")
+        now += 0.2
+        with pytest.raises(exception.ConnectionClosedException):
+            transport._BaseTransport__read_frames()
+        with pytest.raises(NotConnected, match="no heartbeat for 10 s"):
+            transport.send(b"\n")
+    assert heard == []
+    assert str(transport.reason) == "this process sent no heartbeat for 10 s, and ActiveMQ may have closed the connection"
 
 
 def test_a_refused_connection_says_so() -> None:
