@@ -171,13 +171,14 @@ class Ids:
         """What to append, in order, when a message has come to its end. Without an event: it has left these level queues.
 
         A message that it replaced may still wait somewhere, and must know its fate by itself from now on. A cancel that was for this message only has done
-        its work, and must not meet the next one.
+        its work, and must not meet the next one. Where a copy of it is still there, that one goes on; but not where this one was delivered, or ended
+        otherwise, before its bridge knew of the copy.
         """
         words = self.words(id)
         own = said_by(words, claim.mark)
         lines: list[Line] = []
-        if own is not None and _outdone(claim, own):
-            return lines  # a copy of it is still there
+        if own is not None and _outdone(claim, own) and event in (None, *DECIDED):
+            return lines
         if own is not None:
             older = [word for word in words if not word.cancel and word.place < own.place and word.fate is None]
             lines += (fated(id, word.mark, fate) for word in older if (fate := fate_of(words, word)) is not None)

@@ -179,15 +179,18 @@ class Register:
     def certain(self, claim: Claim, since: float) -> bool:
         """Whether this bridge knows enough to deliver a message that it has had since then (`uptime`).
 
-        A log that has been looked at since, and does not reach as far as the claim, is another log: of that claim nobody knows anything.
+        A log that has been looked at since, and does not reach as far as the claim, is another log: of that claim nobody knows anything. Of a message that this
+        bridge itself has ended, the log is to say so first: this one is its copy.
         """
-        return uptime() - self._seen <= FRESH and (self._ids.read > claim.place or self._seen > since)
+        known = self._ids.read > claim.place or self._seen > since
+        return known and uptime() - self._seen <= FRESH and claim.mark not in self._own_endings
 
     def ended(self, id: str, claim: Claim, event: Event, now: int) -> None:  # noqa: A002 - the field's own word
         """A message has come to its end. Does not block; written a little later."""
         with self._changed:
-            self._outgoing += self._ids.ending(id, claim, event, now)
-            self._own_endings.add(claim.mark)
+            if lines := self._ids.ending(id, claim, event, now):
+                self._outgoing += lines
+                self._own_endings.add(claim.mark)
 
     def goes_on(self, id: str, claim: Claim, due: int, now: int) -> None:  # noqa: A002 - the field's own word
         """A message has another occurrence. As `ended`."""

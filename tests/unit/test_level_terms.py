@@ -54,6 +54,15 @@ def test_what_its_source_gives_to_another_bridge_again_is_claimed_by_that_one() 
     assert log.ids.fate("a", second) is None
 
 
+def test_what_was_delivered_before_its_bridge_knew_of_a_copy_ends_the_copy() -> None:
+    log, mark = Log(), b"message1"
+    delivered = log.under(log.term(), mark)
+    copy = log.under(log.term(), mark, delivered.place)
+    log.end(delivered, "delivered", T0 + 1)
+    for ids in (log.ids, log.compacted()):
+        assert ids.fate("a", copy) == ("replaced", T0 + 1)
+
+
 def test_a_claim_that_comes_too_late_does_not_undo_a_cancel() -> None:
     """After the late claim the broker may drop the first one, which was before the cancel."""
     log, mark = Log(), b"message1"
@@ -265,6 +274,28 @@ def test_what_stands_is_said_again_by_who_was_there_and_by_nobody_who_reads_of_i
 
     assert shared.end() == end
     assert read_all(shared).fate("a", taken_in) is None
+
+
+def test_a_copy_of_what_this_bridge_has_just_delivered_waits_until_the_log_says_so(bridge: Bridge) -> None:
+    delivered, copy = (taken(bridge, b"message1", Partition()) for _ in range(2))
+    bridge.knows(copy)
+    bridge.stop()
+    bridge.register.ended("a", delivered, "delivered", T0)
+    assert not bridge.register.certain(copy, float("inf"))
+
+    bridge.register.look(lambda: False)
+    bridge.register.look(lambda: False)
+
+    assert bridge.register.certain(copy, float("inf"))
+    assert bridge.register.fate("a", copy) == ("replaced", T0)
+
+
+def test_a_copy_goes_on_where_the_other_one_has_ended_for_its_sake(bridge: Bridge) -> None:
+    former, copy = (taken(bridge, b"message1", Partition()) for _ in range(2))
+    bridge.knows(copy)
+    bridge.register.ended("a", former, "replaced", T0)
+    assert bridge.register.certain(copy, float("inf"))
+    assert bridge.register.fate("a", copy) is None
 
 
 class Door(Partition):
