@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from delaybridge.adapters import memory
 from delaybridge.adapters.base import BackOff, NotConnected
-from delaybridge.bridge import control
+from delaybridge.bridge import control, plugins
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.level_queues.unindexed import Unindexed
@@ -93,11 +93,12 @@ def test_a_message_goes_out_as_a_producers_where_the_adapter_knows_how_that_diff
 ) -> None:
     asked: list[object] = []
 
-    def producer(_: object, options: Any, route: object) -> memory.MemorySink:
-        asked.append(route)
-        return memory.adapter.sink(options)
+    class Knowing(memory.MemoryAdapter):  # a class of its own: whether one can do something is remembered for good
+        def producer(self, options: Any, route: object) -> memory.MemorySink:
+            asked.append(route)
+            return memory.adapter.sink(options)
 
-    monkeypatch.setattr(type(memory.adapter), "producer", producer, raising=False)
+    monkeypatch.setattr(plugins, "adapter", lambda _: Knowing())
 
     assert _sent(engine, {"x-delay": "5s"}) == 1
     assert asked == [engine.config.routes[0].source.endpoint]
