@@ -52,6 +52,13 @@ def test_waits_stay_under_the_cap_however_often_it_failed() -> None:
     assert len(set(waits)) > 100
 
 
+def test_waits_are_short_at_first_and_grow() -> None:
+    backoff = Backoff(first=1.0, cap=60.0)
+
+    assert max(backoff.seconds(1) for _ in range(100)) <= 1.0
+    assert max(backoff.seconds(5) for _ in range(100)) > 1.0
+
+
 def test_a_failing_group_is_probed_by_one_message_at_a_time() -> None:
     holds = _holds()
     hold = holds.fail("a", "refused", now=0)

@@ -74,6 +74,15 @@ def test_no_more_than_the_window_is_unconfirmed(bench: Bench) -> None:
     assert len(bench.wire) == 10
 
 
+def test_what_was_confirmed_takes_no_room_any_more(bench: Bench) -> None:
+    bench.lane.settings = settings(window=10, share=4, batch=5, window_bytes=150)
+    for number in range(3):
+        bench.put(f"{number:0100}", T0, address=f"a{number}")
+
+    assert len(bench.deliver(T0)) == 3
+    assert not bench.lane._flights.to, "a producer may name ever new destinations"
+
+
 def test_an_unconfirmed_message_is_delivered_again_after_a_restart_with_the_same_id_and_occurrence(bench: Bench, tmp_path: Path) -> None:
     bench.put("order-1", T0)
     bench.tick(T0)
