@@ -325,7 +325,8 @@ class Register:
         except AdapterError as error:
             self.doubt()
             raise NotConnected(f"the log of ids takes nothing: {error}") from error
-        self._written = max([self._written, *places])
+        with self._changed:  # several threads write: none may undo what another has noted
+            self._written = max([self._written, *places])
         return places
 
 
