@@ -11,6 +11,7 @@ from brokers.common import wait_until
 from contract.level_queues import declared
 
 from delaybridge.adapters.base import BackOff, NotConnected
+from delaybridge.adapters.id_log import Line
 from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues import register as module
@@ -25,7 +26,7 @@ from delaybridge.core.uptime import uptime
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from delaybridge.adapters.id_log import IdLog, Line
+    from delaybridge.adapters.id_log import IdLog
 
 T0 = 1_763_700_000_000
 HOUR = 3_600_000
@@ -345,3 +346,54 @@ def test_endings_that_cannot_be_written_are_written_later(shared: Callable[[], I
     wait_until(lambda: bridge.register.size == 0, "the ending to be written")
     assert refusing.left == 0
     bridge.stop()
+
+
+def _look(register: Register) -> None:
+    """Read up to the end, and no longer."""
+    register.look(lambda: register.known[0] >= register.known[1])
+
+
+def test_over_a_new_connection_the_log_is_read_on_and_nothing_is_forgotten(shared: Callable[[], IdLog]) -> None:
+    bridge = Bridge(shared())
+    bridge.register.connect()
+    bridge.claim()
+    _look(bridge.register)
+    bridge.register.close()
+    bridge.register.connect()
+    assert bridge.register.size == 1
+
+
+def test_in_a_log_that_was_made_anew_claims_go_on(shared: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shorter than what this bridge had written into the one before."""
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    bridge = Bridge(shared())
+    bridge.register.connect()
+    for _ in range(3):
+        bridge.claim()
+    _look(bridge.register)
+    bridge.register._log = adapter.id_log(Memory(name=secrets.token_hex(4)), Level("levels.ids", 0, "ids"))
+    bridge.register.connect()
+    _look(bridge.register)
+    assert bridge.register.size == 0
+    assert bridge.register.enter([Claiming("b", T0 + HOUR, b"12345678")], T0)[0] == [Claim(b"12345678", 0)]
+
+
+def test_what_anybody_else_writes_into_the_log_is_passed_over(shared: Callable[[], IdLog]) -> None:
+    bridge = Bridge(shared())
+    bridge.register.connect()
+    shared().append([Line(b"order-1234-xyz", b"hello")])
+    bridge.claim()
+    _look(bridge.register)
+    assert bridge.register.size == 1
+
+
+def test_where_each_message_has_an_id_of_its_own_nobody_is_called_upon_to_decide(bridges: tuple[Bridge, Bridge]) -> None:
+    """A decision is looked for among all that waits."""
+    one, other = bridges
+    claims = {name: one.claim(name) for name in ("a", "b")}
+    for name, claim in claims.items():
+        other.knows(claim)
+        one.register.ended(name, claim, "delivered", T0)
+    wait_until(lambda: one.register.size == other.register.size == 0, "the endings")
+    assert one.decided == other.decided == set()
+    assert not one.register._own_endings, "nor is anything kept of them"
