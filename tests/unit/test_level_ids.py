@@ -13,7 +13,7 @@ from unit.id_lines import DAY, HOUR, T0, Log
 from delaybridge.adapters.id_log import Line
 from delaybridge.bridge.level_queues.endings import REMEMBERED
 from delaybridge.bridge.level_queues.ids import Claim
-from delaybridge.bridge.level_queues.lines import cancelling, going_on, readable, spent
+from delaybridge.bridge.level_queues.lines import cancelling, claiming, going_on, over, readable, spent
 
 if TYPE_CHECKING:
     from delaybridge.bridge.level_queues.ids import Fate
@@ -110,6 +110,17 @@ def test_a_message_that_is_taken_in_again_while_it_ends_has_ended() -> None:
     assert len(log.ids) == 0
 
 
+def test_a_copy_of_what_has_ended_has_its_fate_as_soon_as_its_claim_is_read() -> None:
+    """Not only once the line that says so has come back from the broker: it could be delivered meanwhile."""
+    log = Log()
+    claim = log.claim()
+    log.end(claim, "cancelled", T0 + 5)
+
+    log.ids.apply(100, claiming("a", claim.mark, T0 + 6, T0 + HOUR))
+
+    assert log.ids.fate("a", Claim(claim.mark, 100)) == ("replaced", T0 + 5)
+
+
 def test_a_message_that_was_taken_in_again_before_its_end_was_written_has_ended() -> None:
     """Who ends it has not read yet that it was taken in again: its end takes the claim of the copy away, too."""
     log = Log()
@@ -134,6 +145,31 @@ def test_a_cancel_that_was_taken_in_again_before_its_end_was_written_cancels_not
 
     assert log.ids.fate("a", second) is None
     assert log.compacted().fate("a", second) is None
+
+
+def test_a_cancel_that_comes_while_its_message_ends_is_not_for_the_next_one() -> None:
+    """Who ends the message has not read the cancel yet."""
+    log = Log()
+    end = log.ids.ending("a", log.claim(), "delivered", T0)
+    waiting = log.cancel(until=T0 + DAY)
+
+    assert [more for line in end for more in log.ids.apply(100, line)] == [spent("a", waiting)]
+    assert log.ids.fate("a", log.claim()) is None
+
+
+def test_what_replaced_another_message_has_not_ended_with_it() -> None:
+    log = Log()
+    first, second = log.claim(), log.claim()
+    log.end(first, "replaced")
+    assert log.ids.has_ended("a", first.mark)
+    assert not log.ids.has_ended("a", second.mark)
+
+
+def test_what_has_left_these_level_queues_may_come_back() -> None:
+    log = Log()
+    claim = log.claim()
+    log.append(over("a", claim.mark, ""))
+    assert not log.ids.has_ended("a", claim.mark)
 
 
 def test_a_cancel_of_another_id_with_the_same_mark_is_another_one() -> None:

@@ -63,6 +63,17 @@ def test_what_was_delivered_before_its_bridge_knew_of_a_copy_ends_the_copy() -> 
         assert ids.fate("a", copy) == ("replaced", T0 + 1)
 
 
+def test_a_claim_that_comes_too_late_does_not_count_either_where_it_is_the_last_line_that_the_broker_keeps() -> None:
+    log, mark = Log(), b"message1"
+    first, former, present = log.under(log.term(), mark), log.term(), log.term()
+    taken_in = log.under(present, mark, first.place)
+    late = log.under(former, mark, first.place)
+
+    for ids in (log.ids, log.compacted()):
+        assert ids.fate("a", taken_in) is None
+        assert ids.fate("a", late) == ("replaced", T0)
+
+
 def test_a_claim_that_comes_too_late_does_not_undo_a_cancel() -> None:
     """After the late claim the broker may drop the first one, which was before the cancel."""
     log, mark = Log(), b"message1"
