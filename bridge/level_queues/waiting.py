@@ -269,9 +269,9 @@ class Waiting:
                     self._entries[entry.key] = entry
 
     def bearing(self, ids: Container[str]) -> list[tuple[Entry, Claim]]:
-        """Entries that bear one of these ids by a claim, and are not handed out."""
+        """Entries that bear one of these ids by a claim."""
         with self._lock:
-            entries = (entry for entry in self._entries.values() if not entry.out and entry.record.id in ids)
+            entries = (entry for entry in self._entries.values() if entry.record.id in ids)
             return [(entry, entry.claim) for entry in entries if entry.claim is not None]
 
     def withdraw(self, key: bytes) -> Entry | None:

@@ -163,3 +163,35 @@ def test_what_another_bridge_is_given_is_not_withdrawn_here(waiting: Waiting) ->
     gone.add(0)
 
     assert [waiting.withdraw(key) is None for key in keys] == [True, False]
+
+
+def test_what_is_handed_out_is_not_withdrawn(waiting: Waiting) -> None:
+    _add(waiting, "0")
+    (out,) = _take(waiting)
+
+    assert waiting.withdraw(out.key) is None
+    waiting.put_back([out.key])
+    assert waiting.withdraw(out.key) is not None
+
+
+def test_what_was_forgotten_while_it_was_handed_out_does_not_come_back(waiting: Waiting) -> None:
+    origin, _ = _add(waiting, "0", "1", "2"), _add(waiting, "other")
+    first, second, third = (one.key for one in _take(waiting, limit=3))
+
+    waiting.forget(origin, handed_out=True)
+    waiting.hold([Held(first, 1, "refused")])
+    waiting.put_back([second])
+    waiting.release([third])
+
+    assert waiting.count() == (1, 0)
+    assert bodies(_take(waiting)) == ["other"]
+
+
+def test_an_address_of_which_all_that_is_held_is_on_its_way_is_not_told_as_held(waiting: Waiting) -> None:
+    _add(waiting, "0")
+    waiting.hold([Held(_take(waiting)[0].key, 1, "refused")])
+    assert waiting.held("rabbit") == {"orders": (1, "refused")}
+
+    _take(waiting, held="orders")
+
+    assert waiting.held("rabbit") == {}
