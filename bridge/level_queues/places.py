@@ -68,7 +68,7 @@ class Places:
     def dead(self, record: Record, forward: Record | None, now: int, reason: str, detail: str) -> Addressed:
         """A dead letter on its way to its own destination (`forward`), or to the shelf."""
         if forward is not None:
-            return self.enter(replace(forward, id=forward.id or record.id), None, now)
+            return self.enter(replace(forward, id=record.id), None, now)
         return self.shelf, carrier(record, self.shelf, now, reason, detail).message
 
     def _at_level(self, envelope: Envelope) -> Addressed:
