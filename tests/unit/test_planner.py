@@ -70,6 +70,12 @@ def test_a_message_goes_back_to_where_its_producer_sent_it() -> None:
     assert (change.record.lane, change.record.address) == ("rabbit", "/exchanges/orders/eu")
 
 
+def test_a_message_bears_where_it_came_from_and_when_for_the_ledger() -> None:
+    record = _put(Planner(_route(lane="kafka", address="topic"), Limits()).plan(_received({"x-delay": 5000}), NOW)).record
+
+    assert (record.route, record.source_broker, record.source, record.taken) == ("orders", "rabbit", "in", NOW)
+
+
 def test_a_route_to_another_broker_does_not_reuse_the_sources_address() -> None:
     change = _refused(Planner(_route(lane="kafka"), Limits()).plan(_received({"x-delay": 5000}, "/exchanges/orders/eu"), NOW))
 
