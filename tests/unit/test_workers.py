@@ -274,3 +274,20 @@ def test_what_falls_due_while_a_sink_that_takes_turns_is_busy_goes_out_together_
     finally:
         worker.stop()
         assert worker.join(PATIENCE)
+
+
+def test_a_lane_that_sleeps_is_woken_only_by_what_is_due_before_it_would_wake_by_itself(bench: Bench) -> None:
+    """Each tick reads the store, and messages for tomorrow come in at any rate."""
+    bench.put("first", T0 + 3_600_000)
+    worker = _worker(bench, InTurns(), [])
+    worker.start()
+    try:
+        wait_until(lambda: worker._until == T0 + 3_600_000, "it to sleep")
+        worker.wake(T0 + 3_600_000)
+        assert not worker._wake.is_set()
+        bench.put("earlier", T0 + 1_800_000)
+        worker.wake(T0 + 1_800_000)
+        wait_until(lambda: worker._until == T0 + 1_800_000, "it to sleep for less")
+    finally:
+        worker.stop()
+        assert worker.join(PATIENCE)
