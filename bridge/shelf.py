@@ -78,9 +78,10 @@ class Shelf:
         change = planner.plan_again(letter, self._clock())
         if isinstance(change, Refuse):
             raise NotPossibleError(f"it would be refused again: {change.reason}: {change.detail}")
-        waiting = self._store.find(change.record.id) if isinstance(change, Put) and change.record.id else None
-        if isinstance(change, Put) and isinstance(waiting, Pending) and waiting.record.taken >= letter.record.taken:
-            change = Put(replace(change.record, id=""))
+        if isinstance(change, Put) and change.record.id:
+            waiting = self._store.find(change.record.id)
+            if isinstance(waiting, Pending) and waiting.record.taken >= letter.record.taken:
+                change = Put(replace(change.record, id=""))
         self._store.put([change], self._clock())
         self._store.drop_dead_letter(letter.number, self._clock())
         return True

@@ -215,3 +215,11 @@ def test_no_number_of_a_dead_letter_is_too_large_to_be_unknown(engine: Engine) -
         assert not engine.control.retry_dead_letter(number)
         assert not engine.control.drop_dead_letter(number)
         assert engine.control.dead_letters(10, number) == []
+
+
+def test_a_dead_letter_is_dropped_once(engine: Engine) -> None:
+    engine.store.put([_refused("bad_duration", {"x-delay": "soon"})], T0)
+
+    assert engine.control.drop_dead_letter(1)
+    assert not engine.control.drop_dead_letter(1)
+    assert engine.control.dead_letters(10, 0) == []
