@@ -91,6 +91,7 @@ def test_a_message_that_could_not_be_delivered_is_scheduled_again_at_once(engine
     assert engine.control.retry_dead_letter(1)
     assert not engine.control.retry_dead_letter(2)
     assert engine.store.counts().pending == 1
+    assert engine.lanes["memory"]._wake.is_set(), "nothing else wakes it in time"
 
 
 @pytest.mark.parametrize("reason", [Reason.HEADER_DAMAGED, Reason.UNSUPPORTED_BODY, Reason.TOO_LARGE])
@@ -223,3 +224,20 @@ def test_a_dead_letter_is_dropped_once(engine: Engine) -> None:
     assert engine.control.drop_dead_letter(1)
     assert not engine.control.drop_dead_letter(1)
     assert engine.control.dead_letters(10, 0) == []
+
+
+def test_whoever_retries_a_letter_that_has_gone_retries_no_other(engine: Engine) -> None:
+    engine.store.put([_refused("bad_duration", {"x-delay": "5s"}, "out")] * 2, T0)
+    assert engine.control.drop_dead_letter(1)
+
+    assert engine.control.retry_dead_letter(1) is False
+    assert [each.number for each in engine.control.dead_letters(10, 0)] == [2]
+
+
+def test_a_refused_message_of_a_route_that_is_gone_stays_on_the_shelf_and_is_told_why(engine: Engine) -> None:
+    refused = _refused("bad_duration", {"x-delay": "5s"}, "out")
+    engine.store.put([replace(refused, record=replace(refused.record, route="retired"))], T0)
+
+    with pytest.raises(NotPossibleError, match="its route 'retired' is no longer configured"):
+        engine.control.retry_dead_letter(1)
+    assert len(engine.control.dead_letters(10, 0)) == 1

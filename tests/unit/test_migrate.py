@@ -339,7 +339,7 @@ def test_what_no_bridge_put_into_a_level_is_shelved(index: TimeIndex, there: Pla
     memory.broker(options.name).put("levels.1m", Message(b"hello"), options)
     assert back(index, there).strange == 1
     (letter,) = index.dead_letters(10)
-    assert (letter.record.message.body, letter.reason) == (b"hello", "rejected_by_broker")
+    assert (letter.record.message.body, letter.record.kind, letter.reason) == (b"hello", "refused", "rejected_by_broker")
     assert adds_up(index)
 
 
