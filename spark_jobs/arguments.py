@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..core.durations import HOUR_MS, LATEST_INSTANT, parse_duration
 from .findings import FINDINGS
-from .question import Question
+from .question import MARKED_MS, Question
 from .verdict import Allowance, allowance
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 LONGEST = 36_525 * 24 * HOUR_MS
 """A hundred years: added to any instant, and waited for, without an overflow."""
-
-MARKED_MS = 120_000
-"""The marks of bridges and observers that run are no older: they are replaced at each flush, and once a minute."""
 
 
 @dataclass(frozen=True, slots=True)

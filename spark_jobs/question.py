@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 FOREVER = 1 << 62
 """An instant (epoch ms) after all others."""
 
+MARKED_MS = 120_000
+"""The marks of bridges and observers that run are no older: they are replaced at each flush, and once a minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:

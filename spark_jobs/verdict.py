@@ -16,6 +16,7 @@ from ..core.durations import LATEST_INSTANT
 from ..core.ledger import CLOSING
 from .buckets import BUCKET
 from .findings import FINDINGS
+from .question import MARKED_MS
 from .summary import QUANTILES
 from .tallies import tallies, told
 
@@ -161,11 +162,13 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
         reasons.append("the ledgers hold no row")
     elif audit.complete.until < until:
         reasons.append(f"the inputs are complete up to {instant(audit.complete.until)} only, the window ends at {instant(until)}")
-        enough = until + audit.question.sla + audit.question.grace
-        reasons += [_short(one) for one in audit.bridges if one.hole or one.reaches_ms < enough]
-        reasons += [_behind(one) for one in audit.observers if one.at_ms < enough]
-        if audit.complete.happened(audit.question) + audit.question.grace == audit.question.as_of:
-            reasons.append(f"what arrived is known as of {instant(audit.question.as_of)} only (--as-of, by default now): audit later")
+        as_of, enough = audit.question.as_of, until + audit.question.sla + audit.question.grace
+        marked = min(enough, as_of - MARKED_MS)
+        reasons += [_short(one) for one in audit.bridges if one.hole or one.reaches_ms < marked]
+        reasons += [_behind(one) for one in audit.observers if one.at_ms < marked]
+        if as_of < enough + MARKED_MS:
+            told = f"bridges and observers that run have told of the whole window by {instant(enough + MARKED_MS)}"
+            reasons.append(f"{instant(as_of)} (--as-of, by default now) is too early: {told}")
     if totals["residue"] and not any(totals[name] for name in ("never_scheduled", "duplicated")):
         reasons.append(f"the equation has a residue of {totals['residue']}")
     return reasons

@@ -83,11 +83,24 @@ def test_who_reaches_beyond_the_window_but_not_by_the_sla_and_the_grace_is_named
 
     alone = verdict.report(audit(ledger, None, {}, QUESTION), {})["cannot_say"]
     behind = verdict.report(audit(ledger, observed, {}, QUESTION, observers=[observer]), {})["cannot_say"]
-    early = verdict.report(audit(ledger, observed, {}, replace(QUESTION, as_of=QUESTION.until)), {})["cannot_say"]
 
     assert [reason.partition(" reaches to ")[0] for reason in alone[1:]] == ["the ledger of bridge 'b'"]
     assert [reason.partition(" of kafka ")[0] for reason in behind[2:]] == ["observer 'a1'"]
-    assert early[2:] == ["what arrived is known as of 2025-06-15T17:00:00Z only (--as-of, by default now): audit later"]
+
+
+@pytest.mark.parametrize(("after", "named"), [(120_000, []), (120_001, ["the ledger of bridge 'b'", "observer 'a1'"])])
+def test_of_a_window_that_ended_just_now_it_is_told_when_it_can_be_judged_and_who_is_behind_but_nobody_who_may_run(
+    spark: SparkSession, tmp_path: Path, after: int, named: list[str]
+) -> None:
+    bridge, told = Bridge(), QUESTION.until - 1_000
+    bridge.quiet(told)
+    ledger = inputs.ledger(spark, [bridge.write(tmp_path)])
+    asked = replace(QUESTION, as_of=told + after)
+
+    reasons = verdict.report(audit(ledger, None, {}, asked, observers=[Seen("a1", "kafka", "orders", told)]), {})["cannot_say"]
+
+    assert [reason.partition(" of kafka ")[0].partition(" reaches to ")[0] for reason in reasons[1:-1]] == named
+    assert reasons[-1].endswith("is too early: bridges and observers that run have told of the whole window by 2025-06-15T17:03:01Z")
 
 
 def test_the_worst_stand_in_the_same_order_however_spark_comes_by_them(spark: SparkSession, tmp_path: Path) -> None:
