@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ..core.durations import HOUR_MS, LATEST_INSTANT, parse_duration
+from .columns import UnusableInput
 from .findings import FINDINGS
+from .inputs import address_of
 from .question import MARKED_MS, Question
 from .verdict import Allowance, allowance
 
@@ -128,6 +130,7 @@ def _inputs(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--observed",
         action="append",
+        type=_place,
         default=[],
         metavar="PLACE",
         help="what arrived: files of `delaybridge observe`, or kafka://HOST:PORT/TOPIC?broker=NAME; repeatable",
@@ -187,6 +190,20 @@ def duration(text: str) -> int:
     if not 0 <= told <= LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is negative, or longer than a hundred years")
     return told
+
+
+def topic(text: str) -> str:
+    """`kafka://HOST:PORT/TOPIC`, perhaps with `?broker=NAME`."""
+    try:
+        address_of(text)
+    except UnusableInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _place(text: str) -> str:
+    """A folder, or a topic."""
+    return topic(text) if text.startswith("kafka:") else text
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from . import inputs, marks, outputs, retention, terminal
+from . import inputs, kafka_client, marks, outputs, retention, terminal
 from .arguments import Arguments, parse
 from .audit import audit
 from .command import printed, told_by
@@ -44,6 +44,7 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
     """Read, audit, write; returns the report. Raises UnusableInput."""
     asked = arguments.question
     topics = inputs.watched(arguments.observed, asked.aliases)
+    kafka_client.require_there(spark, arguments.observed, arguments.kafka_options)
     question = replace(asked, watched=asked.watched | topics)
     said = marks.read(spark, arguments.ledgers)  # before the files that marks tell of
     observers = marks.observers(spark, arguments.observed, question.aliases)  # as above

@@ -11,7 +11,6 @@ not seen. The topic *reaches* to when that transaction begins.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 
 from .gaps import Gap, Seen
 from .inputs import address_of, broker_of
+from .kafka_client import admin_of, consumer_of, kafka_of
 from .marks import renamed
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def beginnings(
 
     Lost are those between the offset up to which the partition was `read` and its first one; where it was not read, those from offset 0.
     """
-    with _consumer(spark, servers, topic, options) as (consumer, partitions):
+    with consumer_of(spark, servers, topic, options) as (consumer, partitions):
         begin = consumer.beginningOffsets(partitions)
         records = consumer.offsetsForTimes({one: _ANY_TIME for one in partitions if begin[one] > read.get(one.partition(), 0)}).values()
         first = [None if record is None else record.timestamp() for record in records]
@@ -61,9 +61,9 @@ def beginnings(
 
 def _kept(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> int:
     """For how many milliseconds the topic keeps every record at least, as far as the cluster says so."""
-    config = _kafka(spark).common.config
+    config = kafka_of(spark).common.config
     which = config.ConfigResource(config.ConfigResource.Type.TOPIC, topic)
-    with _admin(spark, servers, options) as admin:
+    with admin_of(spark, servers, options) as admin:
         try:
             (told,) = admin.describeConfigs([which]).all().get().values()
         except Py4JJavaError:  # this user may not ask
@@ -74,13 +74,13 @@ def _kept(spark: SparkSession, servers: str, topic: str, options: Mapping[str, s
 
 def id_of(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> str:
     """The cluster's id of a topic, which another topic of its name does not have; empty where the cluster does not say, as before Kafka 2.8."""
-    with _admin(spark, servers, options) as admin:
+    with admin_of(spark, servers, options) as admin:
         try:
             (told,) = admin.describeTopics([topic]).allTopicNames().get().values()
         except Py4JJavaError:  # it is not there, or this user may not ask
             return ""
     found = told.topicId()
-    return "" if found.equals(_kafka(spark).common.Uuid.ZERO_UUID) else str(found.toString())
+    return "" if found.equals(kafka_of(spark).common.Uuid.ZERO_UUID) else str(found.toString())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ def ends(spark: SparkSession, servers: str, topic: str, options: Mapping[str, st
 
     In `open_ms` -1 stands for an instant that is not known.
     """
-    with _consumer(spark, servers, topic, {**options, _ISOLATION: "read_uncommitted"}) as (consumer, partitions):
+    with consumer_of(spark, servers, topic, {**options, _ISOLATION: "read_uncommitted"}) as (consumer, partitions):
         whole = consumer.endOffsets(partitions)  # first: what comes before the other question is behind no open transaction
-        with _consumer(spark, servers, topic, {_ISOLATION: "read_committed", **options}) as (reader, _):
+        with consumer_of(spark, servers, topic, {_ISOLATION: "read_committed", **options}) as (reader, _):
             read = reader.endOffsets(partitions)
         waiting = {one.partition(): _earliest(spark, consumer, one, read[one]) for one in partitions if read[one] < whole[one]}
         return Ends({one.partition(): read[one] for one in partitions}, waiting)
@@ -125,35 +125,3 @@ def unfinished(spark: SparkSession, places: Iterable[str], options: Mapping[str,
             open_ms = ends(spark, servers, name, options).open_ms
             if open_ms is not None:
                 yield Seen(None, broker, renamed(broker, name, aliases), open_ms)
-
-
-@contextmanager
-def _consumer(spark: SparkSession, servers: str, topic: str, options: Mapping[str, str]) -> Iterator[tuple[Any, list[Any]]]:
-    """One of Kafka's own, and the topic's partitions."""
-    kafka = _kafka(spark)
-    consumer = kafka.clients.consumer.KafkaConsumer(_settings(servers, options))
-    try:
-        yield consumer, [kafka.common.TopicPartition(topic, one.partition()) for one in consumer.partitionsFor(topic) or ()]
-    finally:
-        consumer.close()
-
-
-@contextmanager
-def _admin(spark: SparkSession, servers: str, options: Mapping[str, str]) -> Iterator[Any]:
-    admin = _kafka(spark).clients.admin.Admin.create(_settings(servers, options))
-    try:
-        yield admin
-    finally:
-        admin.close()
-
-
-def _kafka(spark: SparkSession) -> Any:
-    return cast("Any", spark._jvm).org.apache.kafka  # noqa: SLF001 - the client that Spark's source brings along
-
-
-def _settings(servers: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Those of a consumer, by the options of Spark's source."""
-    bytes_ = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-    asked = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
-    ours = {"bootstrap.servers": servers, "key.deserializer": bytes_, "value.deserializer": bytes_, "allow.auto.create.topics": "false"}
-    return {**ours, **asked}

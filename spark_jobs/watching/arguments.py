@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...core.durations import HOUR_MS
 from .. import inputs
-from ..arguments import alias_option, conf_option, duration, instant, ledger_option, pairs_option, sla_option
+from ..arguments import alias_option, conf_option, duration, instant, ledger_option, pairs_option, sla_option, topic
 from .alerts import KINDS
 
 if TYPE_CHECKING:
@@ -93,7 +93,12 @@ def _parser() -> argparse.ArgumentParser:
 def _inputs(group: argparse._ArgumentGroup) -> None:
     ledger_option(group)
     group.add_argument(
-        "--observed", action="append", default=[], metavar="TOPIC", help="where it arrives: kafka://HOST:PORT/TOPIC?broker=NAME; repeatable"
+        "--observed",
+        action="append",
+        type=topic,
+        default=[],
+        metavar="TOPIC",
+        help="where it arrives: kafka://HOST:PORT/TOPIC?broker=NAME; repeatable",
     )
     alias_option(group)
     told = "an option of Spark's Kafka source; those that begin with `kafka.` also hold for --alerts-to"
@@ -126,7 +131,7 @@ def _judgement(group: argparse._ArgumentGroup) -> None:
 def _output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--checkpoint", required=True, metavar="PATH", help="folder for what is known: a restart goes on from there")
     group.add_argument("--alerts", type=Path, metavar="FILE", help="append alerts to a file [default: standard output]")
-    group.add_argument("--alerts-to", metavar="TOPIC", help="publish them, too: kafka://HOST:PORT/TOPIC")
+    group.add_argument("--alerts-to", type=topic, metavar="TOPIC", help="publish them, too: kafka://HOST:PORT/TOPIC")
     group.add_argument("--every", type=duration, default=10_000, metavar="DURATION", help="look so often [default: 10s]")
     group.add_argument("--once", action="store_true", help="look once, and end")
     conf_option(group)

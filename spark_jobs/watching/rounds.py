@@ -32,12 +32,13 @@ class Rounds:
         self._spark = spark
         self._clock = clock
         self.state = State(spark, arguments.checkpoint)
+        streams.door(spark, arguments)  # before a checkpoint belongs to places that are misspelt
+        self.teller = Teller(spark, self.state, arguments.alerts, arguments.alerts_to, arguments.kafka_options)
         self.state.open(arguments.ledgers, arguments.observed, arguments.since)
         _tell_of_since(arguments, self.state)
         self._arguments = replace(arguments, since=self.state.holds.since)
         self._happened = streams.happened(spark, self._arguments)
         self._failure: Exception | None = None
-        self.teller = Teller(self.state, arguments.alerts, arguments.alerts_to, arguments.kafka_options)
         self.reaches: list[Reach] = []
 
     def run(self) -> None:

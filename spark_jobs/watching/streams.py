@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .. import inputs
+from .. import inputs, kafka_client
 from ..columns import LEDGER, ddl
 
 if TYPE_CHECKING:
@@ -28,14 +28,20 @@ HAPPENED = ("input", "event", "event_ms", "id", "occurrence", "due_ms", "latenes
             "place", "problem")  # fmt: skip
 
 
+def door(spark: SparkSession, arguments: Arguments) -> None:
+    """Raises UnusableInput for a ledger without files, or with other columns, which a stream would take for null; and for a topic that is not there."""
+    for path in arguments.ledgers:
+        inputs.door(spark, path, LEDGER, "ledger")
+    kafka_client.require_there(spark, arguments.observed, arguments.kafka_options)
+
+
 def happened(spark: SparkSession, arguments: Arguments) -> DataFrame:
-    """The stream. Raises UnusableInput for a ledger without files, or with other columns."""
+    """The stream, of inputs that were let in by the `door`."""
     return reduce(DataFrame.unionByName, _inputs(spark, arguments))
 
 
 def _inputs(spark: SparkSession, arguments: Arguments) -> Iterator[DataFrame]:
     for path in arguments.ledgers:
-        inputs.door(spark, path, LEDGER, "ledger")  # the door: a stream takes every column that is missing for null
         yield of_ledger(inputs.with_problem(_files(spark, path)))
     for place in arguments.observed:
         records = inputs.topic(spark.readStream, place, arguments.since, {**_AND_GO_ON, **arguments.kafka_options})

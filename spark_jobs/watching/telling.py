@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .. import inputs
+from .. import inputs, kafka_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from .state import State
 
@@ -36,20 +36,20 @@ PORTION = 50_000
 class Teller:
     """Tells lines (see `alerts.lines`) to a file or to standard output, and to a topic if there is one. `alerted` counts the alerts among them."""
 
-    def __init__(self, state: State, file: Path | None, topic: str | None, options: Mapping[str, str]) -> None:
+    def __init__(self, spark: SparkSession, state: State, file: Path | None, topic: str | None, options: Mapping[str, str]) -> None:
         self.alerted = 0
         self._state = state
         self._file = file
         self._topic = topic
         self._options = {name: value for name, value in options.items() if name.startswith("kafka.")}
-        self._check()
+        self._check(spark)
 
-    def _check(self) -> None:
+    def _check(self, spark: SparkSession) -> None:
         """Where alerts go is seen at the start, and not when there is the first one. Raises UnusableInput, or OSError, where that cannot be."""
-        if self._topic is not None:
-            inputs.address_of(self._topic)
         if self._file is not None:
             self._file.open("ab").close()
+        if self._topic is not None:
+            kafka_client.require_writable(spark, self._topic, self._options)
 
     def tell(self) -> None:
         """What was not told yet, in portions. On return all sinks have it, and that is noted. OSError where the file cannot be written."""

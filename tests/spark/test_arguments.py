@@ -10,8 +10,8 @@ pytest.importorskip("pyspark")
 
 from delaybridge.core.durations import HOUR_MS, LATEST_INSTANT
 from delaybridge.spark_jobs import arguments, forecast
-from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.verdict import allowance, instant
+from delaybridge.spark_jobs.watching import arguments as watching
 from delaybridge.spark_jobs.watching.telling import Teller
 
 if TYPE_CHECKING:
@@ -100,6 +100,13 @@ def test_a_forecast_beyond_what_a_date_can_tell_is_refused(capsys: pytest.Captur
 def test_a_watch_that_could_tell_nobody_ends_at_the_start_and_not_with_the_first_alert(tmp_path: Path) -> None:
     nothing: Any = None
     with pytest.raises(OSError, match="No such file or directory"):
-        Teller(nothing, tmp_path / "nowhere" / "alerts.jsonl", None, {})
-    with pytest.raises(UnusableInput, match="write it as kafka://"):
-        Teller(nothing, None, "alerts", {})
+        Teller(nothing, nothing, tmp_path / "nowhere" / "alerts.jsonl", None, {})
+
+
+@pytest.mark.parametrize("option", ["--observed", "--alerts-to"])
+def test_a_topic_that_is_written_otherwise_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for parse, asked in ((watching.parse, ["--checkpoint", "known"]), (arguments.parse, [])):
+        with pytest.raises(SystemExit, match="2"):
+            parse(["--ledger", "ledger", *asked, option if asked else "--observed", "kafka:orders"], NOW)
+
+        assert "kafka:orders: write it as kafka://HOST:PORT/TOPIC" in capsys.readouterr().err

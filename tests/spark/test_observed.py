@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import inputs, reconcile, retention
+from delaybridge.spark_jobs import inputs, kafka_client, reconcile, retention
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.columns import UnusableInput
 from spark.ledgers import QUESTION, QUIET, T0, Bridge, Observer
@@ -135,6 +135,7 @@ def _of_a_topic(
     bridge.both("one", T0 + 1, destination=destination)
     bridge.quiet()
     nothing = spark.createDataFrame([], f"{RECORDS}, timestamp timestamp")
+    monkeypatch.setattr(kafka_client, "require_there", lambda *_: None)
     monkeypatch.setattr(inputs, "topic", lambda *_: nothing)
     monkeypatch.setattr(retention, "beginnings", lambda *_: begin)
     monkeypatch.setattr(retention, "ends", lambda *_: retention.Ends({0: 0}, {} if open_ms is None else {0: open_ms}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -389,6 +389,8 @@ def test_a_checkpoint_belongs_to_the_ledgers_that_it_was_made_for(scene: Scene) 
     scene.one.both("fine", T0)
     scene.flush(scene.one)
     Rounds(scene.spark, scene.arguments, lambda: T0)
+    scene.two.both("fine", T0)
+    scene.flush(scene.two)
 
     with pytest.raises(UnusableInput, match=r"belongs to a watch over .*ledger-one: give another --checkpoint"):
-        Rounds(scene.spark, replace(scene.arguments, ledgers=("elsewhere",)), lambda: T0)
+        Rounds(scene.spark, scene.arguments, lambda: T0)

@@ -291,3 +291,14 @@ def test_a_since_with_which_a_checkpoint_does_not_begin_is_told_to_be_passed_ove
     assert said("--since", "2025-06-02") == (
         f"--since 2025-06-02T00:00:00Z is passed over: file:{checkpoint} is a watch since 2025-06-01T00:00:00Z; for another one give a new --checkpoint\n"
     )
+
+
+def test_a_misspelt_ledger_makes_no_checkpoint_so_that_the_right_one_gets_it(spark: SparkSession, tmp_path: Path) -> None:
+    bridge, checkpoint = Bridge(), ["--checkpoint", str(tmp_path / "checkpoint")]
+    bridge.both("m", T0)
+    ledger = bridge.write(tmp_path / "ledger")
+
+    with pytest.raises(UnusableInput, match="ledgr: no Parquet files can be read there"):
+        Rounds(spark, parse(["--ledger", str(tmp_path / "ledgr"), *checkpoint], T0), lambda: T0)
+
+    Rounds(spark, parse(["--ledger", ledger, *checkpoint], T0), lambda: T0)

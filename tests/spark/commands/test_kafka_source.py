@@ -282,3 +282,21 @@ def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_ca
     assert told["cannot_say"][-1].startswith(f"topic {topic.name} of kafka is read up to {_instant(now - 20 * 60_000)[:19]}")
     assert (_brief(first.stdout), first.stderr) == ([("alert", "not_observed", "m-28")], "")
     assert (_brief(second.stdout), second.stderr) == ([("alert", "not_observed", "m-12")], "")
+
+
+@needs_java
+def test_a_topic_that_is_not_there_is_named_before_anything_is_read_told_or_kept(kafka: Broker, tmp_path: Path) -> None:
+    topic, bridge, now = Topic(kafka.url, f"bills-{uuid.uuid4().hex[:8]}"), Bridge(), time.time_ns() // 1_000_000
+    bridge.scheduled("overdue", now - 60_000)
+    bridge.quiet(now)
+    ledger = ["--ledger", bridge.write(tmp_path / "ledger")]
+    watch = ["watch", *ledger, "--checkpoint", str(tmp_path / "checkpoint"), "--once"]
+
+    audited = _audit("reconcile", *ledger, "--observed", f"{topic.place}s", "--out", str(tmp_path / "out"))
+    watched = _audit(*watch, "--observed", f"{topic.place}s")
+    told = _audit(*watch, "--alerts-to", f"{topic.place}s")
+
+    for done in (audited, watched, told):
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"cannot say: there is no topic {topic.name}s at {kafka.url}")
+    assert not (tmp_path / "checkpoint").exists()
