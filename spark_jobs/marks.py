@@ -30,7 +30,7 @@ def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
     A bridge whose ledger was moved has a mark in each place: the latest says most.
     """
     marks: dict[str, Mark] = {}
-    for place, told in _files(spark, ledgers):
+    for place, told in _files(spark, ledgers, "observer", "holds what an observer saw: name it by --observed"):
         with _readable(place, "a bridge"):
             bridge = str(told["bridge"])
             earlier = tuple((str(name), int(since)) for name, since in told.get("earlier", ()))
@@ -42,7 +42,8 @@ def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
 def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, str]) -> list[Listener]:
     """What observers say of themselves, addresses as the ledger writes them. To be read before the files are listed: a mark tells of files that are there."""
     marks = []
-    for place, told in _files(spark, (one for one in places if not one.startswith("kafka://"))):
+    folders = (one for one in places if not one.startswith("kafka://"))
+    for place, told in _files(spark, folders, "bridge", "holds a ledger: name it by --ledger"):
         with _readable(place, "an observer"):
             broker = str(told["broker"])
             since_ms, latest_ms = (-1 if told.get(name) is None else _instant(told[name]) for name in ("since_ms", "latest_ms"))
@@ -70,14 +71,16 @@ def require_root(spark: SparkSession, path: str, files: Iterable[str], what: str
         raise UnusableInput(f"{what} {path}: how far its files reach is told in another folder; name {' and '.join(marked)} itself")
 
 
-def _files(spark: SparkSession, roots: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Each mark's place, and what stands in it."""
+def _files(spark: SparkSession, roots: Iterable[str], of_others: str, instead: str) -> Iterator[tuple[str, Any]]:
+    """Each mark's place, and what stands in it. Raises UnusableInput, which says what to do `instead`, for one that has what only marks of others have."""
     for root in roots:
         folder = Folder(spark, f"{root.rstrip('/')}/{FOLDER}")
         for name in folder.names():
             if name.endswith(_SUFFIX) and not name.startswith("."):
                 with _readable(folder.at(name), "anybody"):
                     told = json.loads(folder.read(name))
+                if isinstance(told, dict) and of_others in told:
+                    raise UnusableInput(f"{root} {instead}")
                 yield folder.at(name), told
 
 

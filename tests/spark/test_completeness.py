@@ -276,6 +276,18 @@ def test_a_mark_of_an_instant_that_no_date_can_tell_is_no_mark(spark: SparkSessi
         marks.read(spark, [str(tmp_path)])
 
 
+def test_a_ledger_and_an_observation_that_were_mixed_up_are_told_apart(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "_reach").mkdir()
+    mark = tmp_path / "_reach" / "a.json"
+
+    mark.write_text('{"observer": "a", "broker": "kafka", "address": "orders", "at_ms": 7}')
+    with pytest.raises(UnusableInput, match="holds what an observer saw: name it by --observed"):
+        marks.read(spark, [str(tmp_path)])
+    mark.write_text('{"bridge": "a", "sequence": 3, "at_ms": 7}')
+    with pytest.raises(UnusableInput, match="holds a ledger: name it by --ledger"):
+        marks.observers(spark, [str(tmp_path)], {})
+
+
 def test_of_two_marks_of_one_bridge_the_one_that_says_more_counts(spark: SparkSession, tmp_path: Path) -> None:
     for place, sequence in (("old", 5), ("new", 9), ("older", 2)):
         (tmp_path / place / "_reach").mkdir(parents=True)
