@@ -76,7 +76,7 @@ def screen(told: dict[str, Any]) -> Group:
     lateness = told["lateness"]
     if lateness["max_ms"] is not None:
         parts.append(
-            Text("Lateness by the ledger: p50 {p50_ms} ms, p95 {p95_ms} ms, p99 {p99_ms} ms, max {max_ms} ms".format_map(lateness))
+            Text("Lateness by the ledger: p50 {p50_ms:,} ms, p95 {p95_ms:,} ms, p99 {p99_ms:,} ms, max {max_ms:,} ms".format_map(lateness))
         )
     return Group(*parts)
 
@@ -106,7 +106,7 @@ def headline(told: dict[str, Any]) -> Text:
     if told["verdict"] == "cannot_say":
         text.append(undecided(told["totals"]), style=colour)
     text.append(", ".join(f"{told['totals'][name]:,} {name.replace('_', ' ')}" for name in told["beyond_tolerance"]), style=colour)
-    text.append(f"\nDue {window['since']} to {window['until']}, SLA {told['sla_ms']} ms", style="default")
+    text.append(f"\nDue {window['since']} to {window['until']}, SLA {told['sla_ms']:,} ms", style="default")
     for reason in told["cannot_say"]:
         text.append(f"\n- {printable(reason)}", style="yellow")
     return text
