@@ -66,7 +66,7 @@ def test_a_route_is_shown_as_paused_while_it_is(engine: Engine) -> None:
 def test_a_bridge_whose_destination_takes_nothing_for_now_is_not_ready_and_says_why(engine: Engine) -> None:
     lane = engine.lanes["memory"]
     lane.connected = True
-    lane._sink = SimpleNamespace(blocked="memory alarm")  # type: ignore[assignment]  # only this is asked
+    lane._sink = SimpleNamespace(blocked="memory alarm")  # only this is asked
     check = engine.control.checks()[2]
     assert (check.name, check.ok, check.detail) == ("destination memory", False, "memory alarm")
     assert [(each.connected, each.error) for each in engine.control.status().lanes] == [(True, "memory alarm")]
