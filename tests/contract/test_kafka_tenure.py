@@ -58,7 +58,7 @@ def test_another_one_begins_when_partitions_go_and_this_bridge_keeps_the_rest(do
 
     received(other, 1)
     wait_until(lambda: (door.pass_on(bridge, 1), bridge.tenure())[1] != before, "it to hear of the other one")
-    assert bridge.affirm(bridge.tenure())
+    wait_until(lambda: bridge.affirm(bridge.tenure()), "the group to come to rest")
     received(bridge, 1)
     assert not bridge.affirm(before)
 

@@ -207,52 +207,6 @@ def test_the_partitions_of_levels_that_stay_are_committed_again_too() -> None:
     assert group.coordinator.asked == [{GOES: 1, STAYS: 1}, {STAYS: 1}]
 
 
-def test_what_of_a_level_cannot_be_delivered_does_not_hold_up_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is the wait for it taken for a standstill of this process, which would end this connection, and then the next one."""
-    group, inbox = Group(), LevelInbox([Level("t", 0)])
-    poller = group.levels(inbox)
-    assert group.levels(inbox, moving=True).still < poller.still
-    inbox.open(GOES, None)
-    inbox.put({GOES: [record(GOES, 0)]}, lambda: {GOES: 0})
-    assert len(inbox.leaving("t", 1, 0.0)) == 1
-    inbox.open(STAYS, None)
-    now = [1000.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr(connection, "uptime", clock.monotonic)
-    monkeypatch.setattr(connection, "time", clock)
-    poller.still, poller._passed = 5.0, now[0]
-
-    async def sleep(seconds: float) -> None:
-        now[0] += seconds * 100
-
-    group._consumer._net = SimpleNamespace(sleep=sleep)
-    ended(Handover(poller).on_partitions_revoked([GOES]))
-    assert now[0] >= 1005
-    assert inbox.held([GOES]) == 0
-    now[0] += 2
-    poller._mind_the_session()
-    assert not inbox.failed
-    now[0] += 7
-    poller._mind_the_session()
-    assert inbox.failed, "a standstill is still one"
-
-
-def test_who_delivers_after_a_standstill_is_told_at_once_that_the_messages_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that polls, and would find out, goes on later."""
-    group, inbox = Group(), LevelInbox([Level("t", 0)])
-    poller = group.levels(inbox)
-    inbox.open(GOES, None)
-    inbox.put({GOES: [record(GOES, 0)]}, lambda: {GOES: 0})
-    records, now = inbox.leaving("t", 1, 0.0), poller._passed
-    monkeypatch.setattr(connection, "uptime", lambda: now)
-    now += poller._session / 2
-    assert not poller.elsewhere(records, 0)
-    assert not inbox.failed
-    now += poller._session / 2
-    assert poller.elsewhere(records, 0)
-    assert inbox.failed, "and they come again, to whoever has them"
-
-
 def test_a_log_of_levels_that_begins_anew_is_not_taken_for_what_was_finished() -> None:
     inbox = LevelInbox([Level("t", 0)])
     inbox.open(STAYS, None)
