@@ -63,6 +63,9 @@ LOCAL_SETTINGS = {
 """What a laptop's run needs, where nobody says otherwise. A cluster's own settings stand."""
 
 
+_PLAINLY = {"PATH_NOT_FOUND": "there is nothing of that name", "UNABLE_TO_INFER_SCHEMA": "the folder holds none"}
+"""What Spark's conditions mean for a path: it tells of SQL, and that a schema must be specified."""
+
 _DYING = 0.2  # seconds that a Java whose connection is lost may take to end
 
 
@@ -210,8 +213,10 @@ def said(error: PySparkException | Py4JJavaError) -> list[str]:
 
 
 def cause(error: PySparkException | Py4JJavaError) -> str:
-    """The line of these that says most."""
-    return said(error)[-1 if isinstance(error, Py4JJavaError) else 0]
+    """The line of these that says most; ours where Spark's does not say it to who named a folder."""
+    if isinstance(error, Py4JJavaError):
+        return said(error)[-1]
+    return _PLAINLY.get(error.getCondition() or "", said(error)[0])
 
 
 def _lines(text: str) -> list[str]:

@@ -161,7 +161,8 @@ def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, An
     if not audit.bridges:
         reasons.append("the ledgers hold no row")
     elif audit.complete.until < until:
-        reasons.append(f"the inputs are complete up to {instant(audit.complete.until)} only, the window ends at {instant(until)}")
+        complete = "nowhere" if audit.complete.until < 0 else f"up to {instant(audit.complete.until)} only"
+        reasons.append(f"the inputs are complete {complete}, the window ends at {instant(until)}")
         as_of, enough = audit.question.as_of, until + audit.question.sla + audit.question.grace
         marked = min(enough, as_of - MARKED_MS)
         reasons += [_short(one) for one in audit.bridges if one.hole or one.reaches_ms < marked]

@@ -71,6 +71,14 @@ def test_the_data_folder_of_a_bridge_is_no_ledger_but_holds_one(spark: SparkSess
         inputs.door(spark, f"{data}/", LEDGER, "ledger")
 
 
+def test_a_folder_that_is_not_there_and_one_without_files_are_told_in_words(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    for name, why in (("nothing", "there is nothing of that name"), ("empty", "the folder holds none")):
+        with pytest.raises(UnusableInput, match=f"/{name}: no Parquet files can be read there: {why}$"):
+            inputs.door(spark, str(tmp_path / name), LEDGER, "ledger")
+
+
 def test_a_file_that_is_not_parquet_is_named_and_what_is_wrong_with_it(spark: SparkSession, tmp_path: Path) -> None:
     data = _data_folder(tmp_path)
 
