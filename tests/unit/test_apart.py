@@ -242,6 +242,15 @@ def test_a_sinks_process_that_has_nothing_to_do_is_kept(sink: ApartSink, monkeyp
     assert set(beats) == {Kind.NOTHING}
 
 
+def test_a_lost_connection_is_told_by_its_own_reason_also_once_its_client_is_closed() -> None:
+    said = iter([(Kind.LOST, frame(Kind.LOST, "it went away")[1:]), (Kind.CLOSED, b"")])
+    session = sink_module._Session(SimpleNamespace(read=lambda _: next(said)), lambda _: None)  # type: ignore[arg-type]  # what it hears
+    session._thread.join(10)
+
+    with pytest.raises(NotConnected, match="it went away"):
+        session.publish(())
+
+
 def test_who_is_not_connected_is_told_so(sink: ApartSink, source: ApartSource) -> None:
     with pytest.raises(NotConnected, match="closed"):
         sink.publish(())
