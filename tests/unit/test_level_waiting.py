@@ -195,3 +195,25 @@ def test_an_address_of_which_all_that_is_held_is_on_its_way_is_not_told_as_held(
     _take(waiting, held="orders")
 
     assert waiting.held("rabbit") == {}
+
+
+def test_what_is_refused_again_is_held_once(waiting: Waiting) -> None:
+    _add(waiting, "0")
+    for attempt in (1, 2):
+        (out,) = _take(waiting, held="orders" if attempt > 1 else None)
+        waiting.hold([Held(out.key, attempt, "refused")])
+
+    assert waiting.count() == (1, 1)
+
+
+def test_what_was_taken_out_and_given_back_goes_out_again(waiting: Waiting) -> None:
+    _add(waiting, "0")
+    (out,) = _take(waiting)
+    entry = waiting.take(out.key)
+    assert entry is not None
+    assert waiting.take(out.key) is None
+
+    waiting.give_back([entry])
+    waiting.put_back([out.key])
+
+    assert bodies(_take(waiting)) == ["0"]
