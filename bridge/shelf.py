@@ -55,8 +55,7 @@ class Shelf:
             raise NotPossibleError(f"its route {record.route!r} is no longer configured")
         planner = worker.intake.planner
         route = planner.route
-        as_written_before = record.address == route.dead_letter != ""  # by versions that gave carriers no kind of their own
-        if record.kind != "dead_letter" and not as_written_before:
+        if record.kind != "dead_letter":
             return self._plan_again(planner, letter)
         if not route.dead_letter or route.lane != record.lane:
             raise NotPossibleError(

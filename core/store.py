@@ -75,7 +75,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     def is_carrier(self) -> bool:
         """Whether it is a dead letter on its way to a destination: its ledger rows are written, and it is not pending.
 
-        A message that was refused on arrival, and never scheduled, has this kind only on the shelf; in older stores its dead letter had it, too.
+        A message that was refused on arrival, and never scheduled, has this kind only on the shelf.
         """
         return self.kind in _CARRIED
 
