@@ -34,11 +34,15 @@ HEARTBEAT = 1
 """Seconds; after twice as many a broker closes the connection of a bridge that stands still."""
 
 
+def on_kafka(ends: KafkaEnds, directory: Path) -> dict[str, Any]:
+    settings = shared(config(ends, KIND), directory)
+    settings["brokers"]["it"]["session_timeout"] = SESSION
+    return settings
+
+
 def test_what_bears_an_id_is_delivered_once_though_bridges_stand_still_in_turn(kafka: Any, tmp_path: Path) -> None:
     """Each for longer than its session, at any moment, so also between what it receives and what it claims; another one takes that in meanwhile."""
-    rng, ends = random.Random(seed()), KafkaEnds(kafka)
-    settings = shared(config(ends, KIND), tmp_path)
-    settings["brokers"]["it"]["session_timeout"] = SESSION
+    rng = random.Random(seed())
     names, over = list[str](), threading.Event()
 
     def send(app: App) -> None:
@@ -49,7 +53,8 @@ def test_what_bears_an_id_is_delivered_once_though_bridges_stand_still_in_turn(k
             names.extend(more)
 
     with (
-        bridges(tmp_path, settings, 2) as daemons,
+        contextlib.closing(KafkaEnds(kafka)) as ends,
+        bridges(tmp_path, on_kafka(ends, tmp_path), 2) as daemons,
         contextlib.closing(App(kafka.url, f"{ends.prefix}.{KIND}.in", f"{ends.prefix}.{KIND}.out")) as app,
     ):
         house = House(daemons, app)
@@ -66,29 +71,26 @@ def test_what_bears_an_id_is_delivered_once_though_bridges_stand_still_in_turn(k
         arrived = Counter(each.body for each in app.receive(len(names)))
         assert arrived == Counter(names)
         house.nothing_more()
-    ends.close()
 
 
 def test_bridges_that_stand_still_in_turn_deliver_once_from_kafka(kafka: Any, tmp_path: Path) -> None:
-    ends = KafkaEnds(kafka)
-    settings = shared(config(ends, KIND), tmp_path)
-    settings["brokers"]["it"]["session_timeout"] = SESSION
-    rounds = run_rounds(ends, KIND, tmp_path, settings, rounds=ROUNDS // 2, restart=False, kill=False, still=SESSION * 2)
+    with contextlib.closing(KafkaEnds(kafka)) as ends:
+        rounds = run_rounds(
+            ends, KIND, tmp_path, on_kafka(ends, tmp_path), rounds=ROUNDS // 2, restart=False, kill=False, still=SESSION * 2
+        )
     rounds.check()
     assert compare.duplicates(rounds.arrivals) == []
     assert compare.ledger_problems(rounds.rows, rounds.arrivals) == []
-    ends.close()
 
 
 @pytest.mark.parametrize(("broker", "made", "kind"), [("rabbitmq", RabbitEnds, "quorum"), ("activemq", ActiveEnds, "levels")])
-def test_bridges_that_stand_still_in_turn_lose_nothing_elsewhere(
+def test_bridges_that_stand_still_and_are_killed_when_they_go_on_lose_nothing(
     broker: str, made: type[Ends], kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    ends = made(request.getfixturevalue(broker))
-    settings = config(ends, kind)
-    settings["brokers"]["it"]["heartbeat"] = HEARTBEAT
-    run_rounds(ends, kind, tmp_path, settings, rounds=ROUNDS // 2, restart=False, kill=False, still=HEARTBEAT * 5).check()
-    ends.close()
+    with contextlib.closing(made(request.getfixturevalue(broker))) as ends:
+        settings = config(ends, kind)
+        settings["brokers"]["it"]["heartbeat"] = HEARTBEAT
+        run_rounds(ends, kind, tmp_path, settings, rounds=ROUNDS // 2, restart=False, still=HEARTBEAT * 5).check()
 
 
 class Across(Ends):
@@ -121,13 +123,16 @@ class Across(Ends):
     def waiting(self, kind: str) -> int:
         return self.source.waiting(kind)
 
+    def close(self) -> None:
+        self.source.close()
+        self.destination.close()
+
 
 def test_what_bears_an_id_is_not_lost_where_bridges_are_killed_when_they_go_on(kafka: Any, activemq: Any, tmp_path: Path) -> None:
     """What they claim then, another bridge has taken in from the same queue meanwhile; and their own copies do not enter any more."""
-    ends = Across(kafka, activemq)
-    settings = config(ends, KIND)
-    settings["brokers"]["it"]["session_timeout"] = SESSION
-    settings["brokers"]["source"] = ends.source.options() | {"heartbeat": HEARTBEAT}
-    settings["routes"][0]["from"]["broker"] = "source"
-    run_rounds(ends, KIND, tmp_path, prepared(settings, tmp_path), rounds=ROUNDS, rate=400, restart=False, still=HEARTBEAT * 4).check()
-    ends.close()
+    with contextlib.closing(Across(kafka, activemq)) as ends:
+        settings = config(ends, KIND)
+        settings["brokers"]["it"]["session_timeout"] = SESSION
+        settings["brokers"]["source"] = ends.source.options() | {"heartbeat": HEARTBEAT}
+        settings["routes"][0]["from"]["broker"] = "source"
+        run_rounds(ends, KIND, tmp_path, prepared(settings, tmp_path), rounds=ROUNDS, rate=400, restart=False, still=HEARTBEAT * 4).check()
