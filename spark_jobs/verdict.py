@@ -146,7 +146,7 @@ def coverage(told: Mapping[str, Any]) -> str:
 def _why_not(audit: Audit, malformed: Mapping[str, int], totals: Mapping[str, Any]) -> list[str]:
     """Why nothing certain can be said of a part of the window; empty where everything can."""
     since, until = audit.question.since, audit.question.until
-    reasons = [f"{count} malformed rows in the {name} input were set aside" for name, count in malformed.items()]
+    reasons = [f"malformed rows of the {name} input, set aside in the table `malformed`: {count}" for name, count in malformed.items()]
     if audit.complete.spoilt is None:
         reasons.append("no hour can be judged: when a malformed row is due is not known")
     elif audit.complete.spoilt:

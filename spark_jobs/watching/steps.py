@@ -58,7 +58,11 @@ def absorb(state: State, arguments: Arguments, batch: DataFrame, number: int, fo
         malformed=state.holds.malformed + malformed,
         counts=counting.added(state.holds.counts, occurrences.counted(due)),
     )
-    told = [{"event": "alert", "kind": "malformed", "detail": f"{malformed} rows, see {state.folder.at('malformed')}"}] if malformed else []
+    told = (
+        [{"event": "alert", "kind": "malformed", "detail": f"rows set aside: {malformed}, see {state.folder.at('malformed')}"}]
+        if malformed
+        else []
+    )
     return Step(_and_also(state, news, told), changed, tables)
 
 

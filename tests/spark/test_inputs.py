@@ -83,7 +83,7 @@ def test_a_malformed_row_leaves_no_hole_and_only_its_hour_cannot_be_judged(spark
 
     assert ([row["complete"] for row in told["hours"]], told["totals"]["missing"], told["exit_code"]) == ([False, True], 1, 1)
     assert told["cannot_say"] == [
-        "1 malformed rows in the ledger input were set aside",
+        "malformed rows of the ledger input, set aside in the table `malformed`: 1",
         "hours in which malformed rows are due cannot be judged, 1: 2025-06-15T15:00:00Z",
     ]
 
