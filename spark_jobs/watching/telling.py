@@ -63,9 +63,9 @@ class Teller:
 
     def _tell(self, portion: DataFrame) -> None:
         rows = portion.collect()
-        self._publish(portion)
         text = [(row["number"], row["line"]) for row in rows]
         self._print(text) if self._file is None else _append(self._file, self._state.holds.watch, text)
+        self._publish(portion)  # last: a topic that has gone must not keep an alert from everybody
         self._state.folder.replace(_TOLD, json.dumps({"number": text[-1][0]}))
         self.alerted += sum(row["event"] == "alert" for row in rows)
 
