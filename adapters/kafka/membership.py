@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from kafka.structs import ConsumerGroupMetadata
 
 
+_STILL = (errors.NoError, errors.RebalanceInProgressError)
+"""What a member of this generation is answered: in a rebalance it is one until all have joined the next."""
+
+
 def present(consumer: Any, member: ConsumerGroupMetadata, timeout: float) -> bool:
     """Whether the group has this member, in this generation, when the coordinator answers: nobody else had its partitions before that.
 
@@ -24,11 +28,10 @@ def present(consumer: Any, member: ConsumerGroupMetadata, timeout: float) -> boo
         error = errors.for_code(consumer._net.run(_answer, consumer._coordinator, member, int(timeout * 1000)))  # noqa: SLF001 - nothing public asks
     if error is errors.IllegalGenerationError:
         return False
-    if error not in (
-        errors.NoError,
-        errors.RebalanceInProgressError,
-    ):  # in a rebalance it is there until all have joined the next generation
+    if error in (errors.UnknownMemberIdError, errors.FencedInstanceIdError):
         raise NotConnected(f"the group has forgotten this bridge: {error.__name__}")
+    if error not in _STILL:
+        raise NotConnected(f"the group does not say whether it still has this bridge: {error.__name__}")
     return True
 
 
