@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 class Door:
     """A topic from which bridges take, and what they publish where."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.user = User(world.url, partitions=2)
+    def __init__(self, url: str) -> None:
+        self.world = World(url)
+        self.user = User(url, partitions=2)
         self.bridges: list[JoinedSource] = []
         self.entered: list[str] = []
 
@@ -68,15 +69,13 @@ class Door:
         for bridge in self.bridges:
             bridge.close()
         self.user.close()
+        self.world.close()
 
 
 @pytest.fixture
 def door(kafka: Broker) -> Iterator[Door]:
-    world = World(kafka.url)
-    made = Door(world)
-    yield made
-    made.close()
-    world.close()
+    with contextlib.closing(Door(kafka.url)) as made:
+        yield made
 
 
 def received(bridge: JoinedSource, limit: int = 100) -> Batch:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
 
-from contract.kafka_world import World
 from contract.test_kafka_joined import Door, received
 from delaybridge.adapters.base import NotConnected
 
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def door(kafka: Broker) -> Iterator[Door]:
-    world = World(kafka.url)
-    made = Door(world)
-    yield made
-    made.close()
-    world.close()
+    with contextlib.closing(Door(kafka.url)) as made:
+        yield made
 
 
 def deaf(bridge: JoinedSource) -> None:

@@ -85,6 +85,12 @@ class Daemon:
         assert self.process is not None
         self.process.send_signal(number)
 
+    def stand_still(self, seconds: float) -> None:
+        """As on a machine that was suspended: stop the process for so long, and let it go on where it was."""
+        self.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self.send_signal(signal.SIGCONT)
+
     def ended(self, timeout: float = ENDING) -> int:
         """Wait for its end; the exit code. One that does not end says where its threads are."""
         assert self.process is not None

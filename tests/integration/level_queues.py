@@ -10,8 +10,6 @@ import gc
 import os
 import random
 import secrets
-import signal
-import time
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -159,9 +157,7 @@ def run_rounds(
                         more()
                     victim = rng.choice(running)
                     if still:
-                        victim.send_signal(signal.SIGSTOP)
-                        time.sleep(still)
-                        victim.send_signal(signal.SIGCONT)
+                        victim.stand_still(still)
                         traffic.any_moment(rng, 0, 0.25)
                     if kill:
                         victim.kill()

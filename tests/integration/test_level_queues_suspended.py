@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-import signal
 import threading
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ from crash import compare
 from crash.ends_activemq import ActiveEnds
 from crash.ends_kafka import KafkaEnds
 from crash.ends_rabbitmq import RabbitEnds
-from crash.traffic import Ends, seed
+from crash.traffic import Ends, any_moment, seed
 
 from integration.level_queues import bridges, config, run_rounds
 from integration.test_level_queues_cancel import House
@@ -62,10 +60,8 @@ def test_what_bears_an_id_is_delivered_once_though_bridges_stand_still_in_turn(k
         producer = threading.Thread(target=send, args=(app,))
         producer.start()
         for number in range(ROUNDS):
-            time.sleep(1 + rng.random())
-            daemons[number % 2].send_signal(signal.SIGSTOP)
-            time.sleep(SESSION * 2)
-            daemons[number % 2].send_signal(signal.SIGCONT)
+            any_moment(rng, 1, 2)
+            daemons[number % 2].stand_still(SESSION * 2)
         over.set()
         producer.join()
         arrived = Counter(each.body for each in app.receive(len(names)))
