@@ -152,18 +152,16 @@ class Engine:
 
     def _source(self, route: configuration.Route) -> Source:
         """What a level store joins with its own consumer stays in this process."""
-        if self._queues is None:
-            return self._client(route)
-        if route.source.broker != self.config.store.broker:
-            return self._queues.held(route.name, self._client(route))
-        section = self.config.brokers[route.source.broker]
-        return self._queues.source(route.name, plugins.adapter(section.type).source(section.options, route.source.endpoint))
-
-    def _client(self, route: configuration.Route) -> Source:
-        section = self.config.brokers[route.source.broker]
-        if section.own_processes:
-            return self._in_a_process(ApartSource(self._setup(section, route.source.endpoint), route.name))
-        return plugins.adapter(section.type).source(section.options, route.source.endpoint)
+        queues, section = self._queues, self.config.brokers[route.source.broker]
+        joins = queues is not None and route.source.broker == self.config.store.broker
+        source: Source
+        if section.own_processes and not joins:
+            source = self._in_a_process(ApartSource(self._setup(section, route.source.endpoint), route.name))
+        else:
+            source = plugins.adapter(section.type).source(section.options, route.source.endpoint)
+        if queues is None:
+            return source
+        return queues.source(route.name, source) if joins else queues.held(route.name, source)
 
     def _in_a_process(self, client: _Client) -> _Client:
         self._apart.append(client)

@@ -44,14 +44,12 @@ class Listener:
 
     def ask_for(self, id_: bytes, destination: str, ack: bytes, prefetch: int, *more: tuple[bytes, bytes]) -> None:
         """Subscribe to a destination. Raises NotConnected."""
-        answer = self.link.ask(
-            b"SUBSCRIBE",
-            (b"id", id_),
-            (b"destination", destination.encode()),
-            (b"ack", ack),
-            (b"activemq.prefetchSize", b"%d" % prefetch),
-            *more,
-        )
+        prefetched = b"activemq.prefetchSize", b"%d" % prefetch
+        self.ask(b"SUBSCRIBE", (b"id", id_), (b"destination", destination.encode()), (b"ack", ack), prefetched, *more)
+
+    def ask(self, command: bytes, *headers: tuple[bytes, bytes]) -> None:
+        """Send a frame and wait until ActiveMQ has it. Raises NotConnected, also where it is refused."""
+        answer = self.link.ask(command, *headers)
         if answer.command == ERROR:
             self.link.close()
             raise NotConnected(f"ActiveMQ: {answer.text(b'message')}")

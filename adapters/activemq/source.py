@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..base import Batch, NotConnected
-from .frames import ERROR, frame
+from .frames import frame
 from .incoming import received
 from .listener import Listener
 
@@ -79,9 +79,7 @@ class _Subscriber(Listener):
     def present(self) -> None:
         """Return once ActiveMQ has answered on this connection; by an empty transaction, which changes nothing. Raises NotConnected."""
         name = b"transaction", self.link.mark.encode()
-        answer = self.link.ask(b"BEGIN", name)
-        if answer.command == ERROR:
-            raise NotConnected(f"ActiveMQ: {answer.text(b'message')}")
+        self.ask(b"BEGIN", name)
         self.link.write(frame(b"ABORT", name))
 
 
@@ -139,8 +137,7 @@ class ActiveSource:
         session = self._session
         if session is None or session.given is None:
             raise NotConnected("the source is closed")
-        if session.reason is not None:
-            raise session.reason
+        session.check()
         return session.given
 
     def affirm(self, tenure: Hashable) -> bool:

@@ -194,9 +194,10 @@ class LevelSource:
 
     def receive(self, limit: int, timeout: float) -> Batch | None:
         """See base.Source."""
-        if self._poller is None:
+        poller = self._poller
+        if poller is None:
             raise NotConnected("the source is closed")
-        inbox, poller = self._poller.inbox, self._poller
+        inbox = poller.inbox
         records = inbox.leaving(self._topic, limit, timeout)
         if not records:
             return None

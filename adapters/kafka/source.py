@@ -195,7 +195,7 @@ class KafkaSource:
         while self.tenure() == tenure:  # the group is ahead of its member, by moments as a rule
             if time.monotonic() > deadline:
                 raise NotConnected("the group has gone on without this bridge")
-            time.sleep(_SOON)
+            time.sleep(_SOON)  # kafka-python hears of it with one of its next answers, and tells nobody
         return False
 
     def close(self) -> None:

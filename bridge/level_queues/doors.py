@@ -53,10 +53,6 @@ class Doors:
         self._joined[route] = source
         self.hold(route, source)
 
-    def joined(self, route: str) -> Joined | None:
-        """The source of this route, where its batches enter in the transaction that acknowledges them."""
-        return self._joined.get(route)
-
     def hold(self, route: str, source: Holding) -> None:
         """From now on ask this route's source whether it still has its messages, before they claim ids."""
         self._holders[route] = source
@@ -81,7 +77,7 @@ class Doors:
         joined route nothing that has entered comes again; if the bridge was killed in between, its rows are missing.
         """
         route = came.source if came else ""
-        joined = self.joined(route)
+        joined = self._joined.get(route)
         if joined is not None and items:
             try:
                 joined.publish(items, lambda: self._journal.tell(told, now))

@@ -97,10 +97,10 @@ class Ids:
         new, known = kept(line, place), self._lines.get(id_, ())
         before = next((each for each in known if each[:HEAD] == head), None)
         if before is not None and head[:1] in (CLAIM, CANCEL):
-            was, now = said(before), said(new)
-            if head[:1] == CANCEL or 0 <= now.term < was.term:
-                return [] if (now.first, now.term) == (was.first, was.term) else [was.again(id_)]
-            new = now._replace(first=was.first).kept()
+            earlier, later = said(before), said(new)
+            if head[:1] == CANCEL or 0 <= later.term < earlier.term:
+                return [] if (later.first, later.term) == (earlier.first, earlier.term) else [earlier.again(id_)]
+            new = later._replace(first=earlier.first).kept()
         others = tuple(each for each in known if each is not before)
         if head[:1] in (DUE, FATE) and all(each[:HEAD] != CLAIM + head[1:] for each in others):
             return [Line(line.key, None)]  # its message has ended meanwhile

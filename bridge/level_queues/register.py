@@ -110,9 +110,9 @@ class Register:
         A cancel is not waited for: `in_flight` says that it stands, and holds if it came in time. `holder` has given the messages, and can tell whether
         it has them still.
         """
-        term = -1
-        if any(entry.mark for entry in entries):
-            term = -1 if holder is None else self._term(holder)
+        marked = any(entry.mark for entry in entries)
+        term = self._term(holder) if marked and holder is not None else -1
+        if marked:
             self._be_sure()
         marks = [entry.mark or secrets.token_bytes(MARK) for entry in entries]
         lines = [self._line(entry, mark, now, term) for entry, mark in zip(entries, marks, strict=True)]
@@ -291,9 +291,9 @@ class Register:
 
     def _take(self, place: int, line: Line, contested: set[str]) -> None:
         more, (mark, id_) = self._ids.apply(place, line), parts(line)
-        own, present = mark in self._own_endings, self._seen > float("-inf")
+        own, caught_up = mark in self._own_endings, self._seen > float("-inf")
         if line.value is not None or own:  # what stood once and may be over is not said again
-            self._outgoing += (each for each in more if present or each.value is None or each.key != line.key)
+            self._outgoing += (each for each in more if caught_up or each.value is None or each.key != line.key)
         if self._ids.contested(id_) or (is_decision(line) and not own):
             contested.add(id_.decode())
         if line.value is None:
