@@ -119,9 +119,9 @@ class Link(ConnectionListener):  # type: ignore[misc]
         try:
             self._transport.write(data)
         except FOREIGN as error:
-            reason = NotConnected(f"ActiveMQ took nothing for {self._times.blocked:g} s") if isinstance(error, BlockingIOError) else error
-            self.drop(not_connected(reason))
-            raise self._transport.reason or not_connected(reason) from error
+            reason = not_connected(error)
+            self.drop(reason)
+            raise self._transport.reason or reason from error
 
     def mind_the_heartbeats(self) -> None:
         """Raises NotConnected where what has come may belong to others by now: see QuietTransport."""

@@ -28,7 +28,8 @@ from ..base import NotConnected
 from .frames import CONNECTED, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from .frames import Frame, Reader
 
@@ -74,19 +75,16 @@ def not_connected(error: BaseException) -> NotConnected:
 
 
 class _Queue(PollableQueue):  # type: ignore[misc]  # as below
-    """What is to be written over TLS. Some hundred writes fill it; whoever writes then, heartbeats too, would wait for ever. `full` is called instead."""
+    """What is to be written over TLS. Some hundred writes fill it; who writes then, heartbeats too, would wait for ever but for `QuietTransport._limit`."""
 
-    def __init__(self, full: Callable[[], None]) -> None:
+    def __init__(self, writing: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__()
-        self._full = full
+        self._writing = writing
 
     def put(self, item: bytes | memoryview) -> None:
         """See PollableQueue. Raises BlockingIOError: then the connection is of no more use, because the item is in the queue and was not announced."""
-        try:
+        with self._writing():
             super().put(item)
-        except BlockingIOError:
-            self._full()
-            raise
 
 
 class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annotations
@@ -101,7 +99,7 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
         self.reason: NotConnected | None = None
         self.promised = 0.0
         """Seconds within which we send something, at least a heartbeat: else ActiveMQ may close the connection. 0: it waits for nothing."""
-        self._writing = threading.Lock()
+        self._lock = threading.Lock()
         self._sent = uptime()  # when the last write ended; infinity during one, however long it takes: then ActiveMQ hears of us
 
     def attempt_connection(self) -> None:
@@ -124,7 +122,7 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
 
     def _serve_from_reading_thread(self, opened: socket.socket) -> None:
         """A TLS socket may be used by one thread only."""
-        self.send_queue = _Queue(lambda: self.drop(NotConnected(f"ActiveMQ took nothing for {self._times.blocked:g} s")))
+        self.send_queue = _Queue(self._writing)
         self._limit(self.send_queue._putsocket)  # noqa: SLF001 - nothing public sets a time-out
         self.sel = selectors.DefaultSelector()
         self.sel.register(self.send_queue, selectors.EVENT_READ)
@@ -184,18 +182,32 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
             self.drop(NotConnected(f"this process sent no heartbeat for {gap:.0f} s, and ActiveMQ may have closed the connection"))
             raise self.reason or NotConnected("the connection was closed")
 
-    def send(self, encoded_frame: bytes) -> None:
-        """See Transport. What is sent too late must not make a connection look alive that may be closed."""
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Around each write to the socket, or over TLS to the queue before it. Raises one of FOREIGN, or NotConnected.
+
+        What is sent too late must not make a connection look alive that may be closed.
+        """
         self.mind_the_heartbeats()
-        with self._writing:
+        with self._lock:
+            if self.reason is not None:
+                raise self.reason
             self._sent = math.inf
             try:
-                super().send(encoded_frame)
+                yield
+            except BlockingIOError:
+                self.drop(NotConnected(f"ActiveMQ took nothing for {self._times.blocked:g} s"))
+                raise
             finally:
                 self._sent = uptime()
 
+    def send(self, encoded_frame: bytes) -> None:
+        """See Transport."""
+        with self._writing():
+            super().send(encoded_frame)
+
     def write(self, data: bytes) -> None:
-        """Send; blocks while the broker takes nothing, for at most the blocked time-out. Raises one of FOREIGN."""
+        """Send; blocks while the broker takes nothing, for at most the blocked time-out. Raises one of FOREIGN, or NotConnected."""
         if self.blocking:
             self.send(data)
             return

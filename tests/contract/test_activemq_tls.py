@@ -85,6 +85,21 @@ def test_tls_with_a_client_certificate_carries_messages_both_ways_at_once(tls_br
     sink.close()
 
 
+def test_a_connection_over_tls_lasts_for_as_long_as_each_side_sends_its_heartbeats(tls_broker: tuple[Path, int]) -> None:
+    folder, port = tls_broker
+    options = ActiveMQ(url=SecretStr(f"stomp+ssl://localhost:{port}"), tls=tls(folder), connection_timeout=60, heartbeat=3)
+    source, sink = adapter.source(options, Endpoint(queue="lasting")), adapter.sink(options)
+    source.connect()
+    sink.connect(lambda _: None)
+    assert source.receive(1, 7) is None  # more than two intervals, in which nothing but heartbeats comes
+    sink.publish([Outgoing(b"1", "lasting", Message(b"x"))])
+    batch = source.receive(1, 30)
+    assert batch is not None
+    batch.ack()
+    source.close()
+    sink.close()
+
+
 @contextlib.contextmanager
 def deaf(folder: Path) -> Iterator[int]:
     """A server that lets one client in, sends heartbeats, and reads nothing more; gives its port."""

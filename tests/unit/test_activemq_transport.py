@@ -75,7 +75,8 @@ def test_heartbeats_go_out_twice_as_often_as_promised_and_are_waited_for_as_long
     assert connection.receive_sleep == 25
 
 
-def test_what_came_before_this_process_stood_still_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("over_tls", [False, True], ids=["plain", "over TLS"])
+def test_what_came_before_this_process_stood_still_is_left_to_others(over_tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """After so long ActiveMQ may have closed the connection, and what it gave then is here still."""
     now, heard = 1_000.0, list[Any]()
     monkeypatch.setattr(module, "uptime", lambda: now)
@@ -84,7 +85,10 @@ def test_what_came_before_this_process_stood_still_is_left_to_others(monkeypatch
     ours, theirs = socket.socketpair()
     with ours, theirs:
         transport.socket = ours
-        transport.send(b"\n")
+        if over_tls:
+            transport._serve_from_reading_thread(ours)
+        now += 9.9
+        transport.write(b"\n")
         now += 9.9
         transport.mind_the_heartbeats()
         theirs.sendall(b"RECEIPT\nreceipt-id:1\n\n\0")
@@ -92,7 +96,8 @@ def test_what_came_before_this_process_stood_still_is_left_to_others(monkeypatch
         with pytest.raises(exception.ConnectionClosedException):
             transport._BaseTransport__read_frames()
         with pytest.raises(NotConnected, match="no heartbeat for 10 s"):
-            transport.send(b"\n")
+            transport.write(b"\n")
+        transport.cleanup()
     assert heard == []
     assert str(transport.reason) == "this process sent no heartbeat for 10 s, and ActiveMQ may have closed the connection"
 
