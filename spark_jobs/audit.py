@@ -97,6 +97,7 @@ def audit(
     watched: frozenset[Place] = frozenset()
     malformed_rows = [ledger.rows] if malformed else []
     if observed is not None and arrived is not None:
+        disagreements.require_named(found, ledger.rows, question.watched)
         watched = question.watched | disagreements.named(found) | {(one.broker, one.address) for one in furthest}
         found = [one for one in found if one.what != "unlike" or one.place in watched]
         number = disagreements.number(found, "malformed")

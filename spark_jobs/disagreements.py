@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .buckets import PLACE, Hours
+from .columns import UnusableInput
 from .counts import unlike_buckets, unsettled_buckets, untimely
 
 if TYPE_CHECKING:
@@ -69,6 +70,21 @@ def look(counted: DataFrame, arrived: DataFrame | None) -> list[Disagreement]:
 def named(found: Iterable[Disagreement]) -> frozenset[Place]:
     """The destinations of which there is a sound observation."""
     return frozenset(one.place for one in found if one.what in SOUND)
+
+
+def require_named(found: Iterable[Disagreement], ledger: DataFrame, watched: Iterable[Place]) -> None:
+    """Raises UnusableInput for a watched destination whose broker is in no ledger by this name, while deliveries to such an address are there by another.
+
+    Else nothing would be compared with what arrived there, and all of it be clean, or never have been scheduled.
+    """
+    elsewhere = [one.place for one in found if one.what == "unlike" and one.place not in watched]
+    for broker, address in sorted(watched):
+        others = sorted({other for other, there in elsewhere if there == address})
+        if others and not ledger.where(F.col("destination_broker") == broker).head(1):
+            raise UnusableInput(
+                f"no ledger knows a broker {broker!r}, and {address} is a destination of {' and '.join(map(repr, others))} there:"
+                f" name that broker (?broker=NAME, --watched NAME={address})"
+            )
 
 
 def number(found: Iterable[Disagreement], what: str) -> int:

@@ -119,6 +119,23 @@ def test_a_topic_in_which_nothing_is_tells_that_all_is_lost_also_under_another_n
     assert (told["verdict"], told["totals"]["not_observed"], told["totals"]["observed"]) == ("discrepancies", 1, 0)
 
 
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_topic_whose_broker_the_ledgers_know_by_another_name_only_is_refused_with_that_name(
+    arrived: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would be compared with it, and the audit be clean, or all that arrived never have been scheduled."""
+    bridge = Bridge()
+    bridge.both("one", T0 + 1, destination_broker="main")
+    headers = [("x-delay-id", b"one"), ("x-delay-occurrence", b"1"), ("x-delay-due", b"2025-06-15T15:00:00.001Z")]
+    records = [("orders", 0, 0, headers)] if arrived else []
+    with pytest.raises(UnusableInput, match=r"^no ledger knows a broker 'kafka', and orders is a destination of 'main' there"):
+        _of_a_topic(spark, tmp_path, monkeypatch, [], bridge=bridge, records=records)
+
+    bridge.both("two", T0 + 2, destination="mails", destination_broker="kafka")
+    told = _of_a_topic(spark, tmp_path, monkeypatch, [], bridge=bridge)
+    assert told["totals"]["not_observed"] == 0, "two clusters may have topics of one name"
+
+
 def _of_a_topic(
     spark: SparkSession,
     folder: Path,
@@ -126,17 +143,22 @@ def _of_a_topic(
     begin: list[int],
     destination: str = "orders",
     open_ms: int | None = None,
+    bridge: Bridge | None = None,
+    records: list[Any] | None = None,
 ) -> dict[str, Any]:
     """What is told of a message that is not in a topic, which is empty, and of which partitions lost what was before these instants.
 
+    With a `bridge`, of what that did, and with `records`, of a topic that is not empty.
+
     `open_ms`: since when a transaction is open in it.
     """
-    bridge = Bridge()
-    bridge.both("one", T0 + 1, destination=destination)
-    bridge.quiet()
-    nothing = spark.createDataFrame([], f"{RECORDS}, timestamp timestamp")
+    if bridge is None:
+        bridge = Bridge()
+        bridge.both("one", T0 + 1, destination=destination)
+        bridge.quiet()
+    there = spark.createDataFrame(records or [], RECORDS).withColumn("timestamp", F.current_timestamp())
     monkeypatch.setattr(kafka_client, "require_there", lambda *_: None)
-    monkeypatch.setattr(inputs, "topic", lambda *_: nothing)
+    monkeypatch.setattr(inputs, "topic", lambda *_: there)
     monkeypatch.setattr(retention, "beginnings", lambda *_: begin)
     monkeypatch.setattr(retention, "ends", lambda *_: retention.Ends({0: 0}, {} if open_ms is None else {0: open_ms}))
     return _told(spark, folder, bridge, "--observed", "kafka://b:1/queue", "--alias", "queue=orders", "--all-ended")
