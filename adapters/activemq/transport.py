@@ -172,6 +172,11 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
         if frames:
             self._heard(frames)
 
+    def promise(self, seconds: float) -> None:
+        """See `promised`; called when ActiveMQ has let us in. However long that took, it waits for nothing from before."""
+        self._sent = uptime()
+        self.promised = seconds
+
     def mind_the_heartbeats(self) -> None:
         """Give the connection up where this process stood still for so long that ActiveMQ may have closed it, and given its messages to others. Any thread.
 
@@ -250,4 +255,4 @@ class Connection(BaseConnection, Protocol12):  # type: ignore[misc]
     @send_sleep.setter
     def send_sleep(self, promised: float) -> None:
         self._send_sleep = promised / _BEATS
-        self.transport.promised = promised
+        self.transport.promise(promised)

@@ -75,6 +75,20 @@ def test_heartbeats_go_out_twice_as_often_as_promised_and_are_waited_for_as_long
     assert connection.receive_sleep == 25
 
 
+def test_a_broker_may_take_longer_than_a_heartbeat_interval_to_let_us_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(module, "uptime", lambda: now)
+    monkeypatch.setattr(utils, "default_create_thread", lambda _: threading.Thread())
+    transport = QuietTransport(Target("127.0.0.1", 0, None, None, None), Times(60, 10, 1), Reader(b"mark"), lambda _: None)
+    now += 30
+    Connection(transport, (10_000, 10_000)).on_connected(utils.Frame("CONNECTED", {"heart-beat": "10000,10000"}, None))
+    now += 9.9
+    transport.mind_the_heartbeats()
+    now += 0.2
+    with pytest.raises(NotConnected, match="no heartbeat for 10 s"):
+        transport.mind_the_heartbeats()
+
+
 @pytest.mark.parametrize("over_tls", [False, True], ids=["plain", "over TLS"])
 def test_what_came_before_this_process_stood_still_is_left_to_others(over_tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """After so long ActiveMQ may have closed the connection, and what it gave then is here still."""
