@@ -17,6 +17,9 @@ log = structlog.get_logger()
 REBALANCING = (errors.RebalanceInProgressError, errors.CommitFailedError)
 """What Kafka answers while partitions go from one bridge to another. It passes."""
 
+_PASSES = (*REBALANCING, errors.KafkaConnectionError)
+"""So does the end of a connection, as when a broker restarts, or closes one whose login has expired: another one is made."""
+
 _PASSING = 30.0
 """Seconds after which such a failure is logged all the same."""
 
@@ -42,7 +45,7 @@ class Commits:
         """One was not made; it will be tried again."""
         now = time.monotonic()
         self._since = now if self._since is None else self._since
-        if not self._told and (not isinstance(error, REBALANCING) or now - self._since > _PASSING):
+        if not self._told and (not isinstance(error, _PASSES) or now - self._since > _PASSING):
             self._told = True
             log.warning(
                 "commit_failed",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PARTITION = TopicPartition("t", 0)
 ORIGIN = Origin("t", 0, b"i" * 16, "", False)
 REFUSED, REBALANCING = errors.NotEnoughReplicasError(), errors.RebalanceInProgressError()
+CLOSED = errors.KafkaConnectionError("socket disconnected")
 
 
 class Source:
@@ -105,13 +106,12 @@ def test_of_commits_that_fail_the_first_is_told_and_that_they_succeed_again(sour
     assert source.commit(REFUSED) == [("commit_failed", "warning")]
 
 
-def test_a_commit_in_the_middle_of_a_rebalance_is_told_only_where_that_does_not_end(
-    source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("passing", [REBALANCING, CLOSED], ids=["in the middle of a rebalance", "whose connection was closed"])
+def test_a_commit_is_told_only_where_its_trouble_does_not_pass(source: Source, passing: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(commits, "time", SimpleNamespace(monotonic=lambda: now[0]))
     source.store()
-    assert source.commit(REBALANCING, REBALANCING) == []
+    assert source.commit(passing, passing) == []
     now[0] += 31
-    assert source.commit(REBALANCING, REBALANCING) == [("commit_failed", "warning")]
+    assert source.commit(passing, passing) == [("commit_failed", "warning")]
     assert source.commit(None) == [("commits_again", "info")]
