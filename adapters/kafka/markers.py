@@ -191,15 +191,17 @@ class Markers:
         """End the last transaction again where its end is missing.
 
         A partition without a leader, or whose end is not certain this time either, is still owed the end of this transaction, whatever ends meanwhile.
+        Where the topic of the offsets may not be described, they are ended again without asking, as what the predecessor left elsewhere is.
         """
         with opened(self._options) as cluster:
             led, leaderless = cluster.led(self._topics | {OFFSETS}, self._used)
             found = cluster.unfinished(led, producer.producer_id)
         self._used |= {each for each in led | leaderless if each.topic != OFFSETS}
         self._owed = owed = {each: self._owed.get(each, last) for each in found | leaderless}
+        unseen = all(each.topic != OFFSETS for each in led | leaderless)
         for committed in (True, False):
             group = {each for each in found if owed[each] == committed}
-            if group:
+            if group or (unseen and committed == last):
                 _end_again(producer, group, committed=committed)
                 self._owed = {each: end for each, end in self._owed.items() if each not in group}
 

@@ -10,12 +10,12 @@ import pytest
 from brokers.common import wait_until
 from brokers.kafka import Native, admin, create_topic
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafka.admin import AbortTransactionSpec, ACLOperation, ResourceType
+from kafka.admin import AbortTransactionSpec, ACLOperation, ACLResourcePatternType, ResourceType
 from kafka.producer.transaction_manager import TransactionalRequestResult, TxnOffsetCommitHandler
 from kafka.structs import ConsumerGroupMetadata
 
 from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private
-from contract.kafka_world import taken
+from contract.kafka_world import World, taken
 from contract.test_kafka_markers import CHECK, end, left_open, unchecked
 from delaybridge.adapters.base import Finding
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brokers.kafka import Broker
-
-    from contract.kafka_world import World
 
 
 @pytest.fixture
@@ -187,6 +185,21 @@ def test_where_nobody_says_whose_it_is_its_age_tells(guarded: Native) -> None:
     assert [well(seen_by_alice(guarded, topic)) for topic in topics.values()] == [True, True, False]
     allow(guarded, ResourceType.CLUSTER, "kafka-cluster", ACLOperation.DESCRIBE_CONFIGS)
     assert [well(seen_by_alice(guarded, topic)) for topic in topics.values()] == [True, False, False]
+
+
+def test_a_bridge_ends_its_group_s_offsets_though_it_may_not_see_where_they_are(guarded: Native) -> None:
+    world, name = World(guarded.url), named("bridge")
+    level = TopicPartition(world.levels.levels[0].name, 0)
+    prefix = group(level.topic)
+    allow(guarded, ResourceType.GROUP, prefix, ACLOperation.READ)
+    for kind, ours in ((ResourceType.TOPIC, f"{prefix}."), (ResourceType.TRANSACTIONAL_ID, f"{prefix}-")):
+        allow(guarded, kind, ours, ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DESCRIBE, pattern=ACLResourcePatternType.PREFIXED)
+    world.levels.put("a", key=b"key")
+    end_but_for_offsets(world.url, f"{prefix}-{name}", prefix, level)
+    assert not well(found(world)), "this test would show nothing"
+    world.bridge(name, **alice(guarded))
+    wait_until(lambda: well(found(world)), "the end of the transaction")
+    world.close()
 
 
 def test_what_a_group_has_committed_is_known_once_the_end_of_its_transaction_is_written(kafka: Broker) -> None:

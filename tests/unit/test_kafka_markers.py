@@ -10,7 +10,7 @@ from unit.kafka_cluster import asked_by
 
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Kafka, markers
-from delaybridge.adapters.kafka.cluster import Open, Owner
+from delaybridge.adapters.kafka.cluster import OFFSETS, Open, Owner
 from delaybridge.adapters.kafka.markers import AGAIN, Markers
 from delaybridge.adapters.kafka.transactions import Aborted
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LEVEL, OTHER, OUT, FAR = (TopicPartition(topic, 0) for topic in ("level", "other", "out", "far"))
 COMMITTED, ABORTED = True, False
+GROUP = TopicPartition(OFFSETS, 0)
 
 
 class Cluster:
@@ -32,6 +33,7 @@ class Cluster:
         self.open: set[TopicPartition] = set()
         self.leaderless: set[TopicPartition] = set()
         self.few: set[TopicPartition] = set()
+        self.hidden: set[TopicPartition] = set()
 
     def transaction(self, name: str) -> Owner | None:
         if name in self.busy:
@@ -49,7 +51,7 @@ class Cluster:
 
     def led(self, topics: AbstractSet[str], used: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
         self.looks += 1
-        asked = {LEVEL, OTHER, *used} | ({FAR} if FAR.topic in topics else set())
+        asked = {LEVEL, OTHER, *used} | {each for each in (FAR, GROUP) if each.topic in topics} - self.hidden
         return asked - self.leaderless, asked & self.leaderless
 
     def short(self, topics: AbstractSet[str], _: AbstractSet[TopicPartition]) -> set[TopicPartition]:
@@ -155,6 +157,20 @@ def test_where_nothing_is_open_nothing_is_ended_and_nobody_asks_twice(cluster: C
     known.doubt()
     known.ensure_ended(producer)
     assert producer.ends == [({LEVEL}, COMMITTED)]
+
+
+@pytest.mark.parametrize(("state", "end"), [("CompleteCommit", COMMITTED), ("CompleteAbort", ABORTED)])
+def test_where_the_offsets_cannot_be_seen_they_are_ended_again_whenever_that_is_in_doubt(
+    cluster: Cluster, known: Markers, producer: Producer, state: str, end: bool
+) -> None:
+    cluster.state, cluster.hidden = state, {GROUP}
+    known.recall()
+    known.ensure_ended(producer)
+    known.ensure_ended(producer)
+    assert producer.ends == [(set(), end)]
+    known.doubt()
+    known.ensure_ended(producer)
+    assert producer.ends == [(set(), end)] * 2
 
 
 def test_while_a_partition_has_no_leader_the_cluster_is_asked_now_and_then_only(
