@@ -55,7 +55,8 @@ class LevelWaiting:
 
     def take(self, topic: str, now: int, limit: int, room: Callable[[TopicPartition], int]) -> list[LevelRecord]:
         """At most `limit` records of a topic that may leave, the earliest first, and of each partition as many as there is `room` for."""
-        heads = [(queue[0].leaves, number, room(queue[0].partition)) for number, queue in self._queues[topic].items() if queue]
+        last = now + self._waits[topic]
+        heads = [(_leaves(queue[0], last), number, room(queue[0].partition)) for number, queue in self._queues[topic].items() if queue]
         heapq.heapify(heads)
         taken: list[LevelRecord] = []
         while heads and len(taken) < limit and heads[0][0] <= now:
@@ -67,7 +68,7 @@ class LevelWaiting:
             self._bytes[record.partition] -= record.size
             taken.append(record)
             if queue:
-                heapq.heappush(heads, (queue[0].leaves, number, left - 1))
+                heapq.heappush(heads, (_leaves(queue[0], last), number, left - 1))
         return taken
 
     def next_leave(self, topic: str, room: Callable[[TopicPartition], int]) -> int | None:
@@ -90,3 +91,11 @@ class LevelWaiting:
         for partition in partitions:
             self._queues[partition.topic].pop(partition.partition, None)
             self._bytes.pop(partition, None)
+
+
+def _leaves(head: LevelRecord, last: int) -> int:
+    """When it leaves; `last` is when what is written now will.
+
+    What would leave later was read before the clock was set back: it leaves at once, for it keeps others waiting. How long it has waited nobody knows.
+    """
+    return head.leaves if head.leaves <= last else 0

@@ -47,10 +47,10 @@ def test_nothing_leaves_before_it_has_waited() -> None:
 
 def test_the_head_of_one_partition_does_not_keep_anothers_waiting() -> None:
     one = gate()
-    one.put(A, records(A, 90_000, 1000), NOW)
-    one.put(B, records(B, 4000, 5000, 95_000), NOW)
-    assert leaving(one, 6000) == [(1, 0), (1, 1)]
-    assert one.next_leave("a", plenty) == 91_000
+    one.put(A, records(A, 99_800, 1000), NOW)
+    one.put(B, records(B, 98_000, 99_000, 99_900), NOW)
+    assert leaving(one, NOW) == [(1, 0), (1, 1)]
+    assert one.next_leave("a", plenty) == 100_800
 
 
 def test_the_earliest_leaves_first_whichever_its_partition_and_each_partition_keeps_its_order() -> None:
@@ -66,6 +66,15 @@ def test_a_record_of_a_bridge_whose_clock_was_ahead_keeps_others_waiting_no_long
     one.put(A, records(A, 3_600_000, 99_000), NOW)
 
     assert leaving(one, NOW + WAIT) == [(0, 0), (0, 1)]
+
+
+def test_what_was_read_while_the_clock_was_ahead_keeps_nothing_waiting_once_it_is_set_back() -> None:
+    one = gate()
+    one.put(A, records(A, 3_600_000, 3_600_001), 3_700_000)
+    one.put(A, records(A, NOW, first=2), NOW)
+
+    assert leaving(one, NOW) == [(0, 0), (0, 1)]
+    assert leaving(one, NOW + WAIT) == [(0, 2)]
 
 
 def test_each_level_has_its_own_wait() -> None:
