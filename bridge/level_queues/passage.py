@@ -301,7 +301,7 @@ class Passage:
 
     def _release(self, now: int) -> None:
         taken = self._taken
-        while taken.staying and taken.staying[0].leaves <= now + self.level.early:
+        while taken.staying and (self._timed or taken.staying[0].leaves <= now + self.level.early):  # the clock may be set back in between
             stay = heapq.heappop(taken.staying)
             if not stay.done.open:
                 stay.done()

@@ -262,6 +262,16 @@ def test_a_clock_that_is_set_back_delays_no_acknowledgement() -> None:
     assert bench.source.acks == [(1,)]
 
 
+def test_what_a_timed_source_gives_leaves_although_the_clock_is_set_back_in_that_moment() -> None:
+    bench = Bench(wait=1_000)
+    bench.now = 3_600_000
+    bench.source.batches.append([message(b"a", since=bench.now - 1_000)])
+    bench.steps(1)
+    bench.now = 0
+    bench.steps(1)
+    assert bench.onward.landed == 1
+
+
 def test_a_source_that_acknowledges_whole_batches_only_is_asked_for_nothing_else() -> None:
     bench = Bench(Source(some=False))
     bench.gets(STUCK, b"a")
