@@ -42,6 +42,9 @@ LOOK = 2.0
 SOON = 5_000
 """Milliseconds. When all in sight leave within them, the large window is opened."""
 
+APART = 1_000
+"""Milliseconds by which bridges' clocks may differ."""
+
 _MARGIN = 500  # milliseconds: a window is not given back just before its first message leaves
 _BATCH_BYTES = 16 << 20
 _RULES = Rules(carry_empty=True)
@@ -105,6 +108,7 @@ class LevelSource:
         self._windows: dict[bytes, _Window] = {}
         self._staying: list[_Stay] = []
         self._numbers = itertools.count()
+        self._now = 0
 
     def connect(self) -> None:
         """See base.Source. ActiveMQ makes a missing queue."""
@@ -121,8 +125,10 @@ class LevelSource:
             raise NotConnected("the source is closed")
         deadline = time.monotonic() + timeout
         while True:
-            self._take_in(session.arrived())
-            self._look(time.time_ns() // 1_000_000)
+            now = time.time_ns() // 1_000_000
+            self._keep_time(now)
+            self._take_in(session.arrived(), now)
+            self._look(now)
             batch = self._leaving(limit, time.time_ns() // 1_000_000)
             left = deadline - time.monotonic()
             if batch or left <= 0:
@@ -134,12 +140,27 @@ class LevelSource:
         """See levelled.Foreseeing. The head of the queue is in sight, except while it is looked at anew."""
         return min((stay.leaves for stay in list(self._staying)), default=None)
 
-    def _take_in(self, frames: Sequence[Frame]) -> None:
+    def _keep_time(self, now: int) -> None:
+        """If the clock was set back, sort anew what has come."""
+        if now < self._now:
+            for window in self._windows.values():
+                window.last = min(window.last, now + self._level.wait)
+            staying = [stay._replace(leaves=self._leaves(stay.frame, now)) for stay in self._staying]
+            heapq.heapify(staying)
+            self._staying = staying
+        self._now = now
+
+    def _leaves(self, each: Frame, now: int) -> int:
+        """When a message leaves. One that was put here in time to come leaves at once: the clock was set back since, and it would keep others waiting."""
+        since = _since(each)
+        return since + self._level.wait if since <= now + APART else now
+
+    def _take_in(self, frames: Sequence[Frame], now: int) -> None:
         """Sort what has come by its window. What comes for a window that was given back meanwhile, ActiveMQ gives to another."""
         for each in frames:
             window = self._windows.get(each.headers.get(b"subscription", b""))
             if window is not None:
-                leaves = _since(each) + self._level.wait
+                leaves = self._leaves(each, now)
                 heapq.heappush(self._staying, _Stay(leaves, next(self._numbers), each, window))
                 window.here += 1
                 window.last = max(window.last, leaves)

@@ -113,3 +113,28 @@ def test_only_what_the_broker_gives_again_is_told_as_such(clock: Clock, monkeypa
 
     assert batch is not None
     assert [(one.message.body, one.redelivered) for one in batch.messages] == [(b"0", False), (b"again", True)]
+
+
+def test_what_was_put_here_while_the_clock_was_ahead_keeps_nothing_waiting_once_it_is_set_back(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what is here already nor what comes then: it would fill the window for as long as the clock was ahead."""
+    right = clock.time_ns() // 1_000_000
+    clock.now += 3_600
+    ahead = clock.time_ns() // 1_000_000
+    source = reading(queue := Queue(clock, *[ahead + HOUR] * (SMALL + 5)), monkeypatch)
+    assert source.receive(10, 0) is None
+
+    clock.now -= 3_600
+    batch = source.receive(2 * SMALL, 0)
+
+    assert batch is not None
+    assert len(batch.messages) == SMALL
+    assert source.first_leaves is None
+    queue.messages = {SMALL: ahead + HOUR, SMALL + 1: right + HOUR}
+    queue.windows.clear()
+    source.connect()
+    again = source.receive(2 * SMALL, 0)
+    assert again is not None
+    assert [one.message.body for one in again.messages] == [b"%d" % SMALL]
+    assert source.first_leaves == right + HOUR
