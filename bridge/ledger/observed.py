@@ -65,13 +65,16 @@ class Reach:
         self.until: int | None = None
         self._with_room: int | None = None
         self._latest_due = -1
+        self._now = 0
 
     def looked(self, look: Look) -> None:
         """Account for the next look."""
+        self._keep_time(look.began)
+        self._keep_time(look.ended)
         if self.since is None:
             self.since = look.began
         self._latest_due = max(self._latest_due, *map(_due_by_then, look.deliveries), -1)
-        if look.full:
+        if look.full or look.ended < look.began:
             self._with_room = None
             return
         if self._with_room is None:
@@ -80,6 +83,13 @@ class Reach:
             self._know(look.began)
         elif look.ended - self._with_room >= QUIET_MS and self._latest_due >= 0:
             self._know(min(look.ended - QUIET_MS, self._latest_due))
+
+    def _keep_time(self, now: int) -> None:
+        """If the clock was set back, what was seen by then is told by the clock as it is now: the old one's time to come was not seen."""
+        if now < self._now:
+            self.until = None if self.until is None else max(0, self.until - self._now + now)
+            self._with_room, self._latest_due = None, -1
+        self._now = now
 
     def _know(self, until: int) -> None:
         self.until = max(until, until if self.until is None else self.until)
@@ -131,7 +141,8 @@ class ObservedFiles:
 
     def flush_if_due(self, now: int) -> None:
         """Write where it is time, also if nothing arrived, or where enough has come together. The first time is at once: what cannot be written shows early."""
-        if now >= self._next_flush or sum(map(len, self._hours.values())) >= ROWS_PER_FILE:
+        due = not self._next_flush - INTERVAL_MS <= now < self._next_flush  # the clock may be set back
+        if due or sum(map(len, self._hours.values())) >= ROWS_PER_FILE:
             self.flush()
             self._next_flush = now + INTERVAL_MS
 

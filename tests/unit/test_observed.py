@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from delaybridge.bridge.ledger.observed import QUIET_MS, Look, ObservedFiles, Reach
+from delaybridge.bridge.ledger.observed import INTERVAL_MS, QUIET_MS, Look, ObservedFiles, Reach
 from delaybridge.bridge.ledger.parquet import mark_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,44 @@ def test_what_was_known_to_be_seen_stays_so_where_late_messages_come_next() -> N
     reach.looked(Look(T0 + QUIET_MS, T0 + 3 * QUIET_MS, [overdue], full=False))
 
     assert (reach.since, reach.until) == (T0, T0)
+
+
+HOUR = 3_600_000
+
+
+def test_nothing_counts_as_seen_that_arrives_after_the_clock_was_set_back_from_there() -> None:
+    """Else what arrives in that hour and was not recorded would be taken for lost."""
+    reach = Reach()
+    reach.looked(Look(T0, T0 + QUIET_MS, (), full=False))
+    reach.looked(Look(T0 + HOUR, T0 + HOUR + QUIET_MS, (), full=False))
+    assert reach.until == T0 + HOUR
+
+    reach.looked(Look(T0 + 3 * QUIET_MS, T0 + 4 * QUIET_MS, (), full=True))
+
+    assert (reach.since, reach.until) == (T0, T0 + 2 * QUIET_MS)
+
+
+def test_of_a_look_in_which_the_clock_was_set_back_no_time_to_come_was_seen() -> None:
+    reach = Reach()
+    reach.looked(Look(T0, T0 + QUIET_MS, (), full=False))
+    reach.looked(Look(T0 + HOUR, T0 + 2 * QUIET_MS, (), full=False))
+    assert reach.until is not None
+    assert reach.until <= T0 + QUIET_MS
+
+    reach.looked(Look(T0 + 2 * QUIET_MS, T0 + 3 * QUIET_MS, (), full=False))
+    assert reach.until == T0 + 2 * QUIET_MS
+
+
+def test_what_was_observed_is_written_within_a_minute_whatever_the_clock_does(tmp_path: Path) -> None:
+    files = ObservedFiles(tmp_path, "rabbit", "orders", "one")
+    files.flush_if_due(T0 + HOUR)
+    files.add({"at": T0 + HOUR, "address": "orders"})
+    files.flush_if_due(T0 + HOUR + INTERVAL_MS - 1)
+    assert not list(tmp_path.rglob("*.parquet"))
+
+    files.flush_if_due(T0)
+
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
 
 
 def test_the_latest_is_the_latest_in_whatever_order_they_are_told(tmp_path: Path) -> None:
