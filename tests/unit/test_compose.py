@@ -130,6 +130,16 @@ def test_services_wait_for_services_of_their_stack(stack: Path) -> None:
     assert awaited <= all_of_them.keys()
 
 
+@pytest.mark.parametrize("name", ["rabbitmq", "kafka", "all"])
+def test_the_bridge_waits_until_apply_has_made_what_leads_to_it(name: str) -> None:
+    """So that it is as `doctor` wants it. On ActiveMQ no client can make it."""
+    all_of_them = services(COMPOSE / name / "compose.yaml")
+
+    [awaited] = all_of_them["delaybridge"]["depends_on"]
+
+    assert all_of_them[awaited].get("entrypoint", []) + all_of_them[awaited]["command"] == ["delaybridge", "apply"]
+
+
 @pytest.mark.parametrize("name", ["activemq", "all"])
 def test_activemqs_configuration_holds_what_plan_prints(name: str) -> None:
     configuration = load(COMPOSE / name / "delaybridge.yaml")
