@@ -22,7 +22,7 @@ from ..adapters.levelled import Trimmable
 from ..core.levels import Levels
 from ..core.reasons import Reason
 from ..core.schedule import Schedule
-from ..core.store import LedgerEvent, Record, Refuse
+from ..core.store import LedgerEvent, Record, Refuse, SourceProgress
 from ..core.time_index.keys import arrival_of
 from ..core.time_index.made import is_made
 from .level_queues.build import ids, levelled, places, queues
@@ -57,6 +57,10 @@ CONFIRM = 30.0
 
 WAKING, UNKNOWN, QUIET = 10.0, 3.0, 1.0
 """Seconds to wait for the first message of a level: where the broker says that some wait, and where it says nothing; and for each next message."""
+
+
+_ENDINGS = "endings told by migrate-store"
+"""In place of a route, which has no spaces in its name: of whose endings the ledger was told, so that a move that was killed tells of them once."""
 
 
 class MovedOut(msgspec.Struct):
@@ -238,6 +242,7 @@ class _Keeper:
         self._orders: dict[bytes, int] = {}
         self._replaced: set[tuple[str, int]] = set()
         self._endings: list[Line] = []
+        self._told = set(index.came(_ENDINGS).tokens)
 
     @property
     def count(self) -> int:
@@ -250,7 +255,7 @@ class _Keeper:
         now, came = self._clock(), self.came
         going: list[Envelope] = []
         strange: list[Refuse] = []
-        told: list[LedgerEvent] = []
+        told: dict[bytes, LedgerEvent] = {}
         for received in batch.messages:
             try:
                 self._sort(unpack(received.message), now, going, told)
@@ -264,6 +269,7 @@ class _Keeper:
         came.ended += len(batch.messages) - len(going) - len(strange)
         if strange:
             self._index.put(strange, now)
+        events = list(told.values())
         for envelope, found in zip(going, self._index.move_in([each.record for each in going], now), strict=True):
             if found is None:
                 came.records += 1
@@ -271,13 +277,14 @@ class _Keeper:
             else:
                 came.again += 1
                 if self._is_scheduled_again(envelope, found):
-                    told.append(LedgerEvent("replaced", now, envelope.record))
-        if told:
-            self._index.tell(told, now)
+                    events.append(LedgerEvent("replaced", now, envelope.record))
+        if events:
+            self._index.tell(events, now, SourceProgress(_ENDINGS, list(told)))
             self._index.sync()
+            self._told.update(told)
         self._tell(came.records)
 
-    def _sort(self, envelope: Envelope, now: int, going: list[Envelope], told: list[LedgerEvent]) -> None:
+    def _sort(self, envelope: Envelope, now: int, going: list[Envelope], told: dict[bytes, LedgerEvent]) -> None:
         record, claim = envelope.record, envelope.claim
         fate = None if claim is None else self._ids.fate(record.id, claim)
         event = None if fate is None else fate[0]
@@ -285,8 +292,8 @@ class _Keeper:
             return
         if event is None:
             going.append(envelope)
-        else:
-            told.append(LedgerEvent(event, now, record))
+        elif (one := _one(record, claim)) not in self._told:
+            told[one] = LedgerEvent(event, now, record)
         if claim is not None:
             self._endings += self._ids.ending(record.id, claim, event, now)
 
@@ -316,3 +323,8 @@ class _Keeper:
 
 def _digest(record: Record) -> bytes:
     return blake2b(msgspec.msgpack.encode(record), digest_size=16).digest()
+
+
+def _one(record: Record, claim: Claim | None) -> bytes:
+    """Names one occurrence that claims an id, whichever copy of it comes."""
+    return blake2b(msgspec.msgpack.encode((record.id, record.schedule.occurrence, claim)), digest_size=16).digest()

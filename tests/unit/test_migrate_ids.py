@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from contract.stores import HOUR, MINUTE, T0, bodies, give, record, take
+from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, give, record, take
 from msgspec.structs import replace
 from unit.migration import at_once, back, configured, killed_out, levels, messages, out, texts
 
@@ -44,6 +44,27 @@ def test_what_moves_to_a_broker_with_a_log_of_ids_can_be_cancelled_there_and_end
     assert bodies(take(index, T0 + HOUR)) == ["b", "c"]
     assert index.counts().events["cancelled"] == 1
     assert len(there.known()) == 0, "nothing is said any more of what has left"
+
+
+def test_a_way_back_that_was_killed_tells_once_of_what_had_been_cancelled(
+    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(index, record("a", T0 + HOUR, chosen_id="a"), record("tick", T0 + HOUR, every=MINUTE, chosen_id="tick"))
+    out(index, there)
+    assert there.log is not None
+    there.log.append([cancelling(each, b"a cancel", T0 + 5, 0) for each in ("a", "tick")])
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(index, "sync", killed)
+        with pytest.raises(KeyboardInterrupt):
+            back(index, there)
+
+    assert back(index, there).ended == 2
+    assert index.counts().events["cancelled"] == 2
+    assert adds_up(index)
 
 
 def test_what_a_bridge_had_ended_and_told_of_before_it_was_killed_does_not_come_back(index: TimeIndex, there: Place) -> None:
