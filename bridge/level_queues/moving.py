@@ -31,7 +31,7 @@ class MoveItem(Item):
     def __init__(
         self, messages: Sequence[Addressed], done: Finish, wanted: Callable[[], bool], moved: Callable[[], None] | None = None
     ) -> None:
-        super().__init__(messages, done if moved is None else partial(_both, moved, done), wanted)
+        super().__init__(messages, done if moved is None else partial(both, moved, done), wanted)
         self.done = done
 
     def gone(self) -> None:
@@ -39,7 +39,8 @@ class MoveItem(Item):
         self.done()
 
 
-def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
+def both(first: Callable[[], None], then: Callable[[], None]) -> None:
+    """Call the one, then the other."""
     first()
     then()
 

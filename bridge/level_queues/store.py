@@ -26,7 +26,7 @@ from .copies import Copies
 from .countdown import Countdown
 from .doors import Doors
 from .ids import ENDED
-from .moving import MoveItem
+from .moving import MoveItem, both
 from .publisher import Item
 from .register import mark_of
 from .unindexed import Unindexed, unsupported
@@ -202,15 +202,18 @@ class LevelQueues(Unindexed):
         self.claims.release()
         self._waiting.forget(taken)
 
-    def _insist(self, items: Sequence[Addressed], taken: Taken, done: Finish) -> None:
-        """Publish, again and again, until all are confirmed or the broker redelivers the message that they come from; then that may be acknowledged."""
+    def _insist(self, items: Sequence[Addressed], taken: Taken, done: Finish, landed: Callable[[], None] | None = None) -> None:
+        """Publish, again and again, until all are confirmed or the broker redelivers the message that they come from; then that may be acknowledged.
+
+        `landed` is called before that, where all are confirmed.
+        """
         if self._mover is not None:
-            self._mover.submit([MoveItem(items, done, lambda: not taken.lost)])
+            self._mover.submit([MoveItem(items, done, lambda: not taken.lost, landed)])
             return
         if not items:
             done()
             return
-        last = Countdown(len(items), done)
+        last = Countdown(len(items), done if landed is None else partial(both, landed, done))
         self._publisher.submit([Item([item], last.one, lambda: not taken.lost) for item in items])
 
     # What goes out.
@@ -227,7 +230,10 @@ class LevelQueues(Unindexed):
         return self._waiting.next_due(lane)
 
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
-        """See `core.store.Store.settle`. The broker may forget a message when the following occurrence, or its dead letter, is confirmed."""
+        """See `core.store.Store.settle`. The broker may forget a message when the following occurrence, or its dead letter, is confirmed.
+
+        Nor does the ledger hear of that occurrence before: if it never comes to its level, it is scheduled again when this one comes again.
+        """
         del wait
         taken = [(entry, outcome) for outcome in outcomes if (entry := self._waiting.take(outcome.key)) is not None]
         try:
@@ -240,7 +246,8 @@ class LevelQueues(Unindexed):
             if self._is_moved(entry, outcome):
                 entry.finish()
             else:
-                self._insist(self._follow_up(entry, outcome, now), entry.origin, entry.finish)
+                scheduled = None if outcome.next is None else partial(self._tell, LedgerEvent("scheduled", now, outcome.next))
+                self._insist(self._follow_up(entry, outcome, now), entry.origin, entry.finish, scheduled)
         return True
 
     def _is_moved(self, entry: Entry, outcome: Settled) -> bool:
@@ -251,20 +258,20 @@ class LevelQueues(Unindexed):
         return entry.next if self._is_moved(entry, outcome) else outcome.next
 
     def _rows(self, entry: Entry, outcome: Settled, now: int) -> Iterator[LedgerEvent]:
-        record, upcoming = entry.record, self._upcoming(entry, outcome)
+        record = entry.record
         if not record.is_carrier:
             lateness = outcome.at - record.schedule.due if outcome.event == "delivered" else None
             yield LedgerEvent(outcome.event, outcome.at, record, lateness, outcome.attempts, str(outcome.reason))
-        if upcoming is not None:
-            yield LedgerEvent("scheduled", now, upcoming)
+        if entry.next is not None and self._is_moved(entry, outcome):
+            yield LedgerEvent("scheduled", now, entry.next)
 
     def _follow_up(self, entry: Entry, outcome: Settled, now: int) -> list[Addressed]:
         """What is to be confirmed before this record may be forgotten."""
         items: list[Addressed] = []
         if outcome.event == "dead_lettered" or outcome.forward is not None:
             items.append(self.places.dead(entry.record, outcome.forward, now, outcome.reason, outcome.detail))
-        if (upcoming := self._upcoming(entry, outcome)) is not None:
-            items.append(self.places.enter(upcoming, entry.claim, now))
+        if outcome.next is not None:
+            items.append(self.places.enter(outcome.next, entry.claim, now))
         return items
 
     # What is finished with its delivery: `moving.Departures`.
@@ -309,10 +316,14 @@ class LevelQueues(Unindexed):
 
     def _tell_end(self, record: Record, claim: Claim, event: Event) -> None:
         now = self._clock()
-        with self._lock:
-            self._untold.append(LedgerEvent(event, now, record))
-        self._tell_rest()
+        self._tell(LedgerEvent(event, now, record))
         self.claims.ended(record, claim, event, now)
+
+    def _tell(self, event: LedgerEvent) -> None:
+        """Any thread."""
+        with self._lock:
+            self._untold.append(event)
+        self._tell_rest()
 
     def _tell_rest(self) -> None:
         """What has ended at the broker cannot be given back where the disk is full: its rows wait in memory until there is room."""
