@@ -278,7 +278,7 @@ def _write(arrivals: Iterable[Look], files: ObservedFiles) -> int:
     from ..clock import wall_clock
     from ..ledger.observed import Reach
 
-    written, reach = 0, Reach()
+    written, reach, failing = 0, Reach(), False
     try:
         for look in _until_interrupted(arrivals):
             for delivery in look.deliveries:
@@ -288,6 +288,9 @@ def _write(arrivals: Iterable[Look], files: ObservedFiles) -> int:
             if reach.since is not None and reach.until is not None:
                 files.seen(reach.since, reach.until)
             files.flush_if_due(wall_clock())
+            if files.error and not failing:
+                typer.echo(f"{files.root} cannot be written, make room: {files.error}; what arrives is kept in memory meanwhile", err=True)
+            failing = bool(files.error)
     finally:
         files.flush()
     return written

@@ -37,6 +37,9 @@ _MOST = (1 << 63) - 1
 INTERVAL_MS = 60_000
 """A file is written at least so often, where something arrived."""
 
+AGAIN_MS = 10_000
+"""What could not be written is tried again so soon."""
+
 QUIET_MS = 1_000
 """A broker is expected to hand a message to an observer that has room for it within so many milliseconds."""
 
@@ -108,7 +111,7 @@ class ObservedFiles:
     """
 
     def __init__(self, root: Path, broker: str, address: str, observer: str, *, copies: bool = True) -> None:
-        self._root = root
+        self.root = root
         self._broker = broker
         self._address = address
         self._observer = observer
@@ -117,6 +120,7 @@ class ObservedFiles:
         self._hours: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
         self._files = 0
         self._next_flush = 0
+        self.error = ""
         self._since: int | None = None
         self._until: int | None = None
 
@@ -140,17 +144,30 @@ class ObservedFiles:
         self._since, self._until = since, until
 
     def flush_if_due(self, now: int) -> None:
-        """Write where it is time, also if nothing arrived, or where enough has come together. The first time is at once: what cannot be written shows early."""
-        due = not self._next_flush - INTERVAL_MS <= now < self._next_flush  # the clock may be set back
-        if due or sum(map(len, self._hours.values())) >= ROWS_PER_FILE:
+        """Write where it is time, also if nothing arrived, or where enough has come together. The first time is at once: what cannot be written shows early.
+
+        Later a disk may be full for a while: then `error` says so, the rows are kept, and it is tried again soon. OSError the first time, and where more would
+        be kept than goes into a file.
+        """
+        full = sum(map(len, self._hours.values())) >= ROWS_PER_FILE
+        if not full and self._next_flush - INTERVAL_MS <= now < self._next_flush:  # else it is due, or the clock was set back
+            return
+        first, self._next_flush = not self._next_flush, now + AGAIN_MS
+        try:
             self.flush()
+        except OSError as error:
+            if first or full:
+                raise
+            self.error = str(error)
+        else:
+            self.error = ""
             self._next_flush = now + INTERVAL_MS
 
     def flush(self) -> None:
         """Write what there is. OSError where that fails; the rows that are in no file are kept."""
         for hour in list(self._hours):
             table = pa.Table.from_pylist(self._hours[hour], schema=SCHEMA)
-            parquet.write(self._root, hour, f"observed-{self._observer}-{self._files:06d}.parquet", [table])
+            parquet.write(self.root, hour, f"observed-{self._observer}-{self._files:06d}.parquet", [table])
             self._files += 1  # not before: where the rows stay, they are written again, over what may be there of them
             del self._hours[hour]
         self._mark()
@@ -167,7 +184,7 @@ class ObservedFiles:
             "latest_ms": self._latest,
             "copies": self._copies,
         }
-        parquet.write_mark(self._root, f"observed-{self._observer}", told)
+        parquet.write_mark(self.root, f"observed-{self._observer}", told)
 
 
 def _within(told: int | None, least: int, most: int) -> int | None:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from typing import TYPE_CHECKING
 
-from delaybridge.bridge.ledger.observed import INTERVAL_MS, QUIET_MS, Look, ObservedFiles, Reach
+import pytest
+from pyarrow import parquet
+
+from delaybridge.bridge.ledger import observed as observed_files
+from delaybridge.bridge.ledger.observed import AGAIN_MS, INTERVAL_MS, QUIET_MS, Look, ObservedFiles, Reach
 from delaybridge.bridge.ledger.parquet import mark_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 T0 = 1_750_000_000_000
+
+
+class FullDisk:
+    """In place of `parquet`."""
+
+    @staticmethod
+    def write(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_was_known_to_be_seen_stays_so_where_late_messages_come_next() -> None:
@@ -61,6 +75,40 @@ def test_what_was_observed_is_written_within_a_minute_whatever_the_clock_does(tm
     files.flush_if_due(T0)
 
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+def observed(folder: Path) -> int:
+    return sum(parquet.read_metadata(file).num_rows for file in folder.rglob("*.parquet"))
+
+
+def test_what_is_observed_while_the_disk_is_full_is_written_once_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was acknowledged: nobody gives it again."""
+    files = ObservedFiles(tmp_path, "rabbit", "orders", "one")
+    files.flush_if_due(T0)
+    with monkeypatch.context() as patched:
+        patched.setattr(observed_files, "parquet", FullDisk)
+        for number in range(1, 4):
+            files.add({"at": T0 + number, "address": "orders"})
+            files.flush_if_due(T0 + number * INTERVAL_MS)
+            assert "No space left" in files.error
+
+    files.flush_if_due(T0 + 3 * INTERVAL_MS + AGAIN_MS - 1)
+    assert observed(tmp_path) == 0
+    files.flush_if_due(T0 + 3 * INTERVAL_MS + AGAIN_MS)
+
+    assert (observed(tmp_path), files.error) == (3, "")
+
+
+def test_no_more_is_kept_for_a_full_disk_than_goes_into_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ObservedFiles(tmp_path, "rabbit", "orders", "one")
+    files.flush_if_due(T0)
+    monkeypatch.setattr(observed_files, "parquet", FullDisk)
+    monkeypatch.setattr(observed_files, "ROWS_PER_FILE", 2)
+    files.add({"at": T0, "address": "orders"})
+    files.flush_if_due(T0 + INTERVAL_MS)
+    files.add({"at": T0, "address": "orders"})
+    with pytest.raises(OSError, match="No space left"):
+        files.flush_if_due(T0 + INTERVAL_MS)
 
 
 def test_the_latest_is_the_latest_in_whatever_order_they_are_told(tmp_path: Path) -> None:
