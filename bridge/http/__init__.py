@@ -81,7 +81,10 @@ def _route(path: str, endpoints: Mapping[str, Endpoint], api: Api) -> Route:
     async def serve(request: Request) -> Response:
         endpoint = endpoints["GET" if request.method == "HEAD" else request.method]
         body = await _body(request, endpoint.body_limit) if endpoint.asks and endpoint.method != "GET" else b""
-        answer = await anyio.to_thread.run_sync(_answer, endpoint, api, request, body, limiter=threads)
+        try:
+            answer = await anyio.to_thread.run_sync(_answer, endpoint, api, request, body, limiter=threads)
+        except anyio.get_cancelled_exc_class():  # as the server does with what is under way when its time to stop is over
+            return problem(503, "stopping", "The bridge is stopping; whether this was done is not known.").response()
         if endpoint.method != "GET":
             log.info("api_call", call=endpoint.handler.__name__, client=request.client and request.client.host, **request.path_params)
         return answer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import httpx
@@ -356,3 +358,29 @@ def test_a_message_that_would_be_dead_lettered_is_refused_with_the_reason_and_wh
     assert error["code"] == "bad_duration"
     assert "would be dead-lettered: bad_duration: x-delay: 'soon'. Send milliseconds" in error["message"]
     assert control.asked == [("send", False)]
+
+
+class Slow(FakeControl):
+    """One that answers no cancel until it is `over`."""
+
+    def reset(self) -> None:
+        super().reset()
+        self.asked_for, self.over = threading.Event(), threading.Event()
+
+    def cancel(self, id: str) -> Answer:  # noqa: A002 - the field's own word
+        self.asked_for.set()
+        self.over.wait()
+        return super().cancel(id)
+
+
+def test_a_request_that_the_stop_cuts_off_is_told_so() -> None:
+    control = Slow()
+    server = HttpServer(control, Metrics("0.1.0"), Http(port=0), lambda: NOW)
+    server.start()
+    with ThreadPoolExecutor() as pool, httpx.Client(base_url=server.url, trust_env=False) as client:
+        answered = pool.submit(client.post, "/api/v1/messages/a/cancel")
+        assert control.asked_for.wait(5)
+        server.stop(2)
+        control.over.set()
+        answer = answered.result()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopping")
