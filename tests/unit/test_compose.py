@@ -162,5 +162,6 @@ def test_the_image_is_not_root_and_holds_the_whole_package() -> None:
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
 
     assert re.search(r"^USER [1-9]\d*$", dockerfile, re.MULTILINE)
+    assert "--gid 10001" in dockerfile  # also where docs/deploying.md has runAsGroup
     assert re.search(r"^HEALTHCHECK .*\n.*/readyz", dockerfile, re.MULTILINE)
     assert {"adapters", "bridge", "core", "spark_jobs", "__init__.py", "py.typed", "pyproject.toml", "README.md", "LICENSE"} <= let_in
