@@ -79,7 +79,7 @@ class Daemon:
                 "store_failed",
                 path=str(self.config.store.path.absolute()),
                 error=str(error),
-                fix="store.path must be a directory, or one that can be made, in which the bridge's user may write",
+                fix=f"store.path must be a directory, or one that can be made, in which the bridge's user ({os.getuid()}) may write",
             )
             return STORE_IO
         except StoreError as error:

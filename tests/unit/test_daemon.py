@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -65,6 +66,7 @@ def test_a_store_path_that_is_a_file_is_told_in_a_sentence_with_what_to_do_and_s
     (told,) = [line for line in logs if line["log_level"] == "error"]
     assert (told["event"], "exc_info" in told) == ("store_failed", False)
     assert "must be a directory" in told["fix"]
+    assert f"user ({os.getuid()})" in told["fix"]  # a container's has no name on the host, whose directory it may be
 
 
 DEFAULT_NAMES_ON_RABBITMQ: dict[str, Any] = {
