@@ -96,6 +96,8 @@ class ClientWorker(Worker):
         self._metrics = metrics
         self._connected_at = float("-inf")
         self._short_lived = 0
+        self._told = ("", float("-inf"))  # why a connection was lost that the log knows of, and when
+        self._unsaid = False  # whether the log knows nothing of the last loss: then it need not know that the broker is there again
 
     def _connect(self, connect: Callable[[], None]) -> bool:
         """Connect, again and again, until it works (True) or the worker is stopping (False)."""
@@ -108,6 +110,7 @@ class ClientWorker(Worker):
             if self.error == before and now - told_at < TOLD_AGAIN:
                 return
             told_at = now
+            self._unsaid = False
             log.warning(
                 "broker_unreachable",
                 worker=self.name,
@@ -138,7 +141,8 @@ class ClientWorker(Worker):
         self._metrics.connected(self._broker, self.connected, self.name)
         if self.connected:
             self.error = ""
-            log.info("connected", worker=self.name, broker=self._broker)
+            if not self._unsaid:
+                log.info("connected", worker=self.name, broker=self._broker)
         return self.connected
 
     def _rest(self) -> None:
@@ -171,7 +175,16 @@ class ClientWorker(Worker):
         self._metrics.connected(self._broker, False, self.name)
         if not self.stopping.is_set():
             self._metrics.reconnect(self._broker)
-            log.warning("connection_lost", worker=self.name, broker=self._broker, error=str(error))
+            self._tell_of_loss(str(error))
+
+    def _tell_of_loss(self, error: str) -> None:
+        """Unless connections do not last, and the reason was told less than a minute ago: as where the group refuses each one that the broker lets in."""
+        now = time.monotonic()
+        told, at = self._told
+        self._unsaid = error == told and now - at < TOLD_AGAIN and now - self._connected_at < LASTING
+        if not self._unsaid:
+            self._told = error, now
+            log.warning("connection_lost", worker=self.name, broker=self._broker, error=error)
 
 
 class SyncWorker(Worker):

@@ -143,6 +143,32 @@ def test_a_broker_that_stays_away_is_told_once_a_minute_and_where_the_reason_is_
     assert told == [(1, "refused"), (4, "refused"), (5, "no route"), (6, "refused")]
 
 
+def test_a_broker_that_drops_every_connection_is_told_once_a_minute_and_where_the_reason_is_another_one_or_one_has_lasted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, short = 0.0, workers.LASTING - 1
+    connections = [(short, "no rights")] * 9 + [(short, "reset"), (workers.LASTING, "reset"), (short, "reset")]
+    worker = _worker(bench, Flaky(connections=0), [])
+    monkeypatch.setattr(workers, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(worker.stopping, "wait", lambda *_: None)
+
+    def serve() -> None:
+        nonlocal now
+        if not connections:
+            worker.stop()
+            return
+        seconds, reason = connections.pop(0)
+        now += seconds
+        raise NotConnected(reason)
+
+    with capture_logs() as logs:
+        worker._serve(lambda: None, serve, lambda: None)
+
+    assert [line.get("error", "there") for line in logs] == [
+        "there", "no rights", "there", "no rights", "there", "reset", "there", "reset", "there",
+    ]  # fmt: skip
+
+
 def test_a_lane_stops_in_time_though_the_wall_clock_stands_still(bench: Bench) -> None:
     """As it seems to while it is being set back."""
     bench.put("confirmed", T0)
