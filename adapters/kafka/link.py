@@ -37,6 +37,10 @@ NOT_WRITTEN = (
 """What a broker answers where it has certainly not taken a batch."""
 _SILENCE = (errors.KafkaConnectionError, errors.KafkaTimeoutError, errors.RequestTimedOutError)
 """Failures of a connection that say no more than that nobody answered, or not in time."""
+_SAYS = {
+    errors.InvalidSessionTimeoutError: "`session_timeout` must lie between the cluster's group.min.session.timeout.ms and group.max.session.timeout.ms",
+}
+"""What people are told of errors that kafka-python knows by their name only."""
 _READ = 1 << 18
 
 
@@ -209,7 +213,8 @@ def not_connected(error: BaseException) -> NotConnected:
     """Any error as NotConnected, in words."""
     text = str(error)
     name = type(error).__name__
-    return NotConnected(text if name in text else f"{name}: {text}" if text else name)
+    text = text if name in text else f"{name}: {text}" if text else name
+    return NotConnected(f"{text}: {_SAYS[type(error)]}" if type(error) in _SAYS else text)
 
 
 def refusal(error: BaseException) -> AdapterError:

@@ -29,7 +29,7 @@ from unit.kafka_sender import sending
 from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejected
 from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka.batches import Records
-from delaybridge.adapters.kafka.link import NOT_WRITTEN, Caught, refusal
+from delaybridge.adapters.kafka.link import NOT_WRITTEN, Caught, not_connected, refusal
 from delaybridge.adapters.kafka.sender import Accumulator, Delivery, Numbers
 
 
@@ -212,6 +212,12 @@ def test_what_nobody_knows_may_have_been_delivered() -> None:
         errors.UnknownError(),
     ):
         assert isinstance(refusal(doubtful), NotConnected)
+
+
+def test_a_session_that_the_cluster_does_not_allow_is_told_with_the_settings_on_both_sides() -> None:
+    told = str(not_connected(errors.InvalidSessionTimeoutError()))
+    assert "InvalidSessionTimeoutError: `session_timeout` must lie between" in told
+    assert "group.min.session.timeout.ms" in told
 
 
 def test_levels_ask_for_offsets_and_positions_as_we_expect() -> None:
