@@ -78,6 +78,7 @@ class _Refusal:
         self.attempts = 0
         self.error = ""
         self.retry_at = 0.0
+        self.told = False
 
 
 class Publisher(ClientWorker):
@@ -288,8 +289,14 @@ class Publisher(ClientWorker):
             if error is not None and refusal.retry_at <= now:
                 refusal.attempts += 1
                 refusal.retry_at = now + self._retry.seconds(refusal.attempts)
-                if refusal.attempts == 1:
-                    log.warning("level_refuses", queue=item.address, error=str(error), action="tried again with growing waits")
+                self._tell(refusal, item.address, error)
+
+    @staticmethod
+    def _tell(refusal: _Refusal, queue: str, error: AdapterError) -> None:
+        """Once. That a connection was lost with a message is told elsewhere, and is no refusal unless the next try ends like that."""
+        if not refusal.told and (refusal.attempts > 1 or not isinstance(error, NotConnected)):
+            refusal.told = True
+            log.warning("level_refuses", queue=queue, error=str(error), action="tried again with growing waits")
 
     def _refusal(self, item: Item, error: AdapterError | None) -> _Refusal:
         """That of its queue; but if the broker rejects this very message, one of its own, so that it blocks no others."""

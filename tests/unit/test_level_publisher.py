@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
+from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import AdapterError, BackOff, Confirm, NotConnected, Outgoing, Rejected
 from delaybridge.bridge.level_queues import publisher as module
@@ -142,6 +143,21 @@ def test_what_is_submitted_survives_a_lost_connection(publisher: Publisher, sink
     sink.broken = False
 
     assert answers.wait(2) == ["lost with it", "came meanwhile"]
+
+
+def test_a_queue_that_loses_its_connection_with_a_message_is_told_to_refuse_it_only_where_that_happens_again(
+    publisher: Publisher, sink: Flaky
+) -> None:
+    answers = Answers()
+    sink.silent = True
+    with capture_logs() as logs:
+        publisher.submit([answers.item("1s", "only")])
+        for lost in ("lost", "lost again", "lost for ever"):
+            wait_until(lambda: bool(sink.unanswered), "the next try")
+            sink.silent = lost != "lost for ever"
+            sink.answer(sink.unanswered.pop(), NotConnected(lost))
+        assert answers.wait(1) == ["only"]
+    assert [(each["event"], each["error"]) for each in logs] == [("level_refuses", "lost again")]
 
 
 def test_a_queue_that_refuses_is_named_with_the_reason_until_it_takes_messages(publisher: Publisher, sink: Flaky) -> None:
