@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kafka import errors
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.structs import MemberState
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 POLL = 200  # ms; so long, and a pause, may a commit wait
 _HANDOVER = 10.0  # s, in which a batch of a revoked partition may still be stored: all of the group wait meanwhile
 _CLOSING = 5000  # ms
+_ASKING = 30.0  # s, in which the cluster tells what was committed
 
 
 class Inbox(Protocol):
@@ -176,6 +178,22 @@ class Connection(ABC):
         if self._holding:
             self.stood_still()
         self._passed = uptime()
+
+    def _committed_in(self, partitions: set[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed there. Another bridge's transaction may have to end before that is told: meanwhile this thread comes by.
+
+        It is asked on kafka-python's thread, whose heartbeats go on: the wait must not be taken for a process that stands still.
+        """
+        deadline = time.monotonic() + _ASKING
+        while True:
+            with contextlib.suppress(errors.KafkaTimeoutError):
+                found: Mapping[TopicPartition, OffsetAndMetadata] = self.consumer._coordinator.fetch_committed_offsets(  # noqa: SLF001 - the public way asks for each alone
+                    partitions, timeout_ms=int(self._session * 250)
+                )
+                return found
+            if time.monotonic() > deadline:
+                raise NotConnected(f"the group did not tell within {_ASKING:g} s what is committed")
+            self._mind_the_session()
 
     def stood_still(self) -> bool:
         """Whether this process stood still for so long that its session may have ended, as one of a machine that was suspended. Any thread.

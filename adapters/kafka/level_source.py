@@ -37,7 +37,7 @@ _POLL, _HURRY = 200, 20  # ms; so often a paused partition is looked at, and whi
 _FETCH = 256 << 10  # bytes of one partition in one answer
 _STILL = 2.0
 """Seconds, see `still`. What cannot be delivered would hold up all bridges at each rebalance: with transactions its next owner takes it from its level."""
-_TIMEOUT = 30_000  # ms, in which committed offsets are told: another bridge's transaction may have to end before
+_TIMEOUT = 30_000  # ms, in which it is told where a partition ends
 
 
 class LevelPoller(Connection):
@@ -91,8 +91,7 @@ class LevelPoller(Connection):
         all of it is taken for new, which delivers twice rather than never.
         """
         if unknown:
-            coordinator = self.consumer._coordinator  # noqa: SLF001 - the public way asks for each partition alone
-            committed = coordinator.fetch_committed_offsets(set(unknown), timeout_ms=_TIMEOUT)
+            committed = self._committed_in(set(unknown))
             if not self.inbox.opened:
                 self._member = self.consumer.group_metadata().member_id
             for each, records in unknown.items():

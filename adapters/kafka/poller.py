@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _OF = "of topic "  # before its id, in what is committed: anything else is not ours
 _FEW, _SMALL = 500, 256 << 10  # records, bytes: a fetch of less is little; a full one brings more, of the largest records too
-_ASKING = 30_000  # ms, in which the cluster tells what was committed
 
 
 class Poller(Connection):
@@ -71,7 +70,7 @@ class Poller(Connection):
             self._member = self.consumer.group_metadata().member_id
         for each in come:
             self._of(each)  # on this thread; from here on it is known on any
-        committed = self.consumer._coordinator.fetch_committed_offsets(come, timeout_ms=_ASKING)  # noqa: SLF001 - the public way asks for each alone
+        committed = self._committed_in(come)
         again = {each for each, position in committed.items() if position.metadata.startswith(_OF) and position.metadata != self._of(each)}
         for each in again:
             with contextlib.suppress(ValueError):  # it has just gone to another bridge

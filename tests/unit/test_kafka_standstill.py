@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from kafka import OffsetAndMetadata, TopicPartition, errors
 from unit.test_kafka_handover import GOES, STAYS, Group, ended, record
 
 from delaybridge.adapters.kafka import connection
@@ -44,6 +45,43 @@ def test_what_of_a_level_cannot_be_delivered_does_not_hold_up_the_group(monkeypa
     now[0] += 7
     poller._mind_the_session()
     assert inbox.failed, "a standstill is still one"
+
+
+def slow_to_tell(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator tells after twenty seconds what was committed, as where another bridge was killed in the middle of a transaction."""
+    now = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(connection, "uptime", clock.monotonic)
+    monkeypatch.setattr(connection, "time", clock)
+
+    def told(_: object, timeout_ms: int) -> dict[TopicPartition, OffsetAndMetadata]:
+        now[0] += timeout_ms / 1000
+        if now[0] < 1020:
+            raise errors.KafkaTimeoutError
+        return {}
+
+    group.coordinator.fetch_committed_offsets = told  # type: ignore[attr-defined]
+    group._consumer.assignment = lambda: {GOES, STAYS}
+
+
+def test_a_source_that_waits_to_hear_what_is_committed_does_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group()
+    slow_to_tell(group, monkeypatch)
+    group.poller._met, group.poller._passed = {STAYS}, 1000.0
+    assert group.poller._meet({GOES}) == set()
+    group.poller._mind_the_session()
+    assert group.poller.inbox.take(1, 0) == ([], None)
+
+
+def test_levels_that_wait_to_hear_what_is_committed_do_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, inbox = Group(), LevelInbox([Level("t", 0)])
+    slow_to_tell(group, monkeypatch)
+    poller = group.levels(inbox)
+    inbox.open(STAYS, None)
+    poller._open({GOES: [record(GOES, 0)]})
+    poller._mind_the_session()
+    assert inbox.unknown([GOES, STAYS]) == set()
+    assert not inbox.failed
 
 
 def test_who_delivers_after_a_standstill_is_told_at_once_that_the_messages_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
