@@ -84,14 +84,18 @@ TIDY = {"proxy_url": f"{_Socket.SCHEMES[0]}://"}
 """What makes a client of kafka-python use these sockets."""
 
 
-def _answers_first(receive: Callable[[], tuple[bytes, Exception | None]]) -> Callable[[], tuple[bytes, Exception | None]]:
+def _answers_first(transport: Any) -> Callable[[], tuple[bytes, Exception | None]]:
     """Give what came before the end of a connection, and tell the end with the next read: the socket says it again.
 
-    kafka-python throws away an answer that it reads together with the end, as where a broker refuses a password and closes.
+    kafka-python throws away an answer that it reads together with the end, as where a broker refuses a password and closes. What comes while another thread
+    closes the connection is for nobody any more: kafka-python's task would die of it.
     """
+    receive: Callable[[], tuple[bytes, Exception | None]] = transport._sock_recv  # noqa: SLF001 - as below
 
     def received() -> tuple[bytes, Exception | None]:
         data, ended = receive()
+        if transport._sock is None:  # noqa: SLF001 - as kafka-python marks one that is closed
+            return b"", ended or errors.KafkaConnectionError("closed")
         return data, None if data else ended
 
     return received
@@ -155,7 +159,7 @@ class Caught:
 
         async def built(*args: Any, **kwargs: Any) -> Any:
             transport = await transport_of(*args, **kwargs)
-            transport._sock_recv = _answers_first(transport._sock_recv)  # noqa: SLF001 - the one place that reads, with TLS and without
+            transport._sock_recv = _answers_first(transport)  # noqa: SLF001 - the one place that reads, with TLS and without
             return transport
 
         reset = manager.reset_backoff

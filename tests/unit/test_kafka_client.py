@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from unit.kafka_sender import sending
 from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejected
 from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka.batches import Records
-from delaybridge.adapters.kafka.link import NOT_WRITTEN, Caught, not_connected, refusal
+from delaybridge.adapters.kafka.link import NOT_WRITTEN, Caught, _answers_first, not_connected, refusal
 from delaybridge.adapters.kafka.sender import Accumulator, Delivery, Numbers
 
 
@@ -126,6 +127,16 @@ def test_an_answer_is_heard_before_the_end_of_the_connection_that_came_with_it()
             transport.close()
         finally:
             caught.close()
+
+
+@pytest.mark.parametrize("told", [errors.KafkaConnectionError("no socket"), None], ids=["in the middle of the read", "after it"])
+def test_what_is_read_while_another_thread_closes_the_connection_is_handed_to_nobody(told: Exception | None) -> None:
+    """Over TLS a read takes long enough for that to happen, and the log had a traceback."""
+    closing = inspect.getsource(KafkaTCPTransport._close)
+    assert closing.index("self._sock = None") < closing.index("self._protocol = None")
+    data, ended = _answers_first(SimpleNamespace(_sock=None, _sock_recv=lambda: (b"late", told)))()
+    assert data == b""
+    assert isinstance(ended, errors.KafkaConnectionError)
 
 
 SILENT = [errors.RequestTimedOutError, errors.KafkaTimeoutError, errors.KafkaConnectionError]
