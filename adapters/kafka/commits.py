@@ -17,8 +17,11 @@ log = structlog.get_logger()
 REBALANCING = (errors.RebalanceInProgressError, errors.CommitFailedError)
 """What Kafka answers while partitions go from one bridge to another. It passes."""
 
-_PASSES = (*REBALANCING, errors.KafkaConnectionError)
-"""So does the end of a connection, as when a broker restarts, or closes one whose login has expired: another one is made."""
+_PASSES = (
+    *REBALANCING, errors.KafkaConnectionError,
+    errors.NotCoordinatorError, errors.CoordinatorNotAvailableError, errors.CoordinatorLoadInProgressError,
+)  # fmt: skip
+"""So does the end of a connection, and what is answered while another broker becomes the coordinator: as when one restarts, or a login has expired."""
 
 _PASSING = 30.0
 """Seconds after which such a failure is logged all the same."""

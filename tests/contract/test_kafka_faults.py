@@ -162,7 +162,7 @@ def test_a_fault_while_receiving_loses_and_doubles_nothing(mock: Mock, user: Use
 
 def test_while_nothing_is_committed_no_more_is_taken_than_a_bridge_recognises_and_then_the_rest(mock: Mock, user: User) -> None:
     user.sink().publish([out(str(number), user.topic, b"%d" % number) for number in range(MOST + 500)])
-    mock.answer(OFFSET_COMMIT, *[LOADING] * 1000)
+    mock.answer(OFFSET_COMMIT, *[NOT_ENOUGH_REPLICAS] * 1000)
     source = user.source()
     with capture_logs() as told:
         assert bodies(receive(source, MOST)) == [str(number) for number in range(MOST)]

@@ -106,7 +106,11 @@ def test_of_commits_that_fail_the_first_is_told_and_that_they_succeed_again(sour
     assert source.commit(REFUSED) == [("commit_failed", "warning")]
 
 
-@pytest.mark.parametrize("passing", [REBALANCING, CLOSED], ids=["in the middle of a rebalance", "whose connection was closed"])
+@pytest.mark.parametrize(
+    "passing",
+    [REBALANCING, CLOSED, errors.NotCoordinatorError(), errors.CoordinatorNotAvailableError(), errors.CoordinatorLoadInProgressError()],
+    ids=lambda error: type(error).__name__,
+)
 def test_a_commit_is_told_only_where_its_trouble_does_not_pass(source: Source, passing: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(commits, "time", SimpleNamespace(monotonic=lambda: now[0]))
