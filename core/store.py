@@ -38,6 +38,10 @@ class StoreLocked(StoreError):
     """Another process has this store open."""
 
 
+class StoreClosed(StoreError):
+    """It was closed in good order: the bridge is ending."""
+
+
 class StoreFull(StoreError):
     """The disk is full. The change did not happen."""
 

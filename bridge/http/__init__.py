@@ -23,7 +23,7 @@ from ..clock import wall_clock
 from ..loopback import is_loopback
 from .connections import Connection
 from .endpoints import ENDPOINTS, JSON, Api, Endpoint
-from .errors import HANDLERS, asked_badly, problem
+from .errors import HANDLERS, asked_badly, problem, stopping
 from .guard import Guard
 from .openapi import document
 from .streams import Streams
@@ -84,7 +84,7 @@ def _route(path: str, endpoints: Mapping[str, Endpoint], api: Api) -> Route:
         try:
             answer = await anyio.to_thread.run_sync(_answer, endpoint, api, request, body, limiter=threads)
         except anyio.get_cancelled_exc_class():  # as the server does with what is under way when its time to stop is over
-            return problem(503, "stopping", "The bridge is stopping; whether this was done is not known.").response()
+            return stopping().response()
         if endpoint.method != "GET":
             log.info("api_call", call=endpoint.handler.__name__, client=request.client and request.client.host, **request.path_params)
         return answer

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from ...adapters.base import AdapterError, BackOff, NotConnected, Rejected
 from ...core.ledger import Event
 from ...core.reasons import Reason
-from ...core.store import StoreError, StoreFull, Unsupported
+from ...core.store import StoreClosed, StoreError, StoreFull, Unsupported
 from ..views import NotKnownError, NotPossibleError, WouldBeRefusedError
 
 if TYPE_CHECKING:
@@ -64,11 +64,16 @@ def asked_badly() -> Iterator[None]:
         raise problem(400, "bad_request", str(error)) from error
 
 
+def stopping() -> Problem:
+    """Where the bridge ends before it has an answer."""
+    return problem(503, "stopping", "The bridge is stopping; whether this was done is not known.")
+
+
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 _HTTP_MESSAGES = {404: "There is nothing at this path: /api/v1/openapi.json names all that are."}
 
 
-def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one table from foreign to own errors, in order of precedence
+def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911, PLR0912 - one table from foreign to own errors, in order of precedence
     match error:
         case Problem():
             return error
@@ -96,6 +101,8 @@ def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911 - one t
             return problem(503, "not_connected", str(error))
         case Unsupported():
             return problem(501, Reason.UNSUPPORTED_IN_LEVEL_QUEUES, str(error))
+        case StoreClosed():
+            return stopping()
         case StoreFull():
             return problem(503, "store_full", f"The disk is full; nothing was changed: {error}")
         case StoreError():

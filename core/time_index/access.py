@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ..store import StoreError, StoreFull
+from ..store import StoreClosed, StoreError, StoreFull
 from .database import translated
 
 if TYPE_CHECKING:
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Access:
-    """Gives any thread its turn at the state. After a failure all calls raise StoreError, because nobody knows what of it is on disk."""
+    """Gives any thread its turn at the state.
+
+    After a failure all calls raise StoreError, because nobody knows what of it is on disk; after `close`, StoreClosed.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -25,7 +28,7 @@ class Access:
     @property
     def failed(self) -> bool:
         """Whether nothing works any more; so it is when the store is closed."""
-        return self._failure is not None
+        return self._closed or self._failure is not None
 
     @contextlib.contextmanager
     def writing(self, now: int = 0) -> Iterator[State]:
@@ -37,6 +40,8 @@ class Access:
     def reading(self, now: int = 0) -> Iterator[State]:
         """A reader's turn. StoreFull, unlike other errors, leaves everything as it was."""
         with self._state.memory_lock:
+            if self._closed:
+                raise StoreClosed("the store is closed")
             if self._failure is not None:
                 raise StoreError(f"the store failed before: {self._failure}") from self._failure
             self._state.ids.told(now)
@@ -61,6 +66,6 @@ class Access:
         """Release the files after the turns that are under way. Idempotent."""
         with self._state.write_lock, self._state.memory_lock:
             if not self._closed:
-                broken, self._closed, self._failure = self._failure, True, StoreError("the store is closed")
-                with contextlib.suppress(*([StoreError] if broken else [])):  # it was told already
+                self._closed = True
+                with contextlib.suppress(*([StoreError] if self._failure else [])):  # it was told already
                     self._state.close()

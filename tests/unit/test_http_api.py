@@ -22,7 +22,7 @@ from delaybridge.bridge.views import Check, NotKnownError, NotPossibleError, Wou
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties, message
 from delaybridge.core.reasons import Reason
-from delaybridge.core.store import Answer, Query, StoreError, StoreFull
+from delaybridge.core.store import Answer, Query, StoreClosed, StoreError, StoreFull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,6 +240,7 @@ def test_a_message_that_cannot_be_made_is_refused(client: httpx.Client, control:
         (NotKnownError("no route is called 'x'"), 404, "unknown"),
         (NotPossibleError("name a route: a, b"), 409, "not_possible"),
         (StoreFull("0 bytes left"), 503, "store_full"),
+        (StoreClosed("the store is closed"), 503, "stopping"),
         (StoreError("corrupt"), 503, "store_failed"),
         (ZeroDivisionError("oops"), 500, "internal"),
     ],
