@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
+from brokers.common import wait_until
 from contract.stores import HOUR, T0, adds_up, bodies, delivered, give, record, take
 
-from delaybridge.core.store import Answer, Held, StoreError, StoreFull, StoreLocked, Withdraw
+from delaybridge.core.store import Answer, Held, StoreClosed, StoreError, StoreFull, StoreLocked, Withdraw
 from delaybridge.core.time_index import TimeIndex, database, disk, watermark
 from delaybridge.core.time_index import index as module
 from delaybridge.core.time_index.disk import Disk, Quota
@@ -85,6 +86,13 @@ def test_damage_within_the_log_is_an_error_and_not_a_silent_loss(crashed: Path) 
 
     with pytest.raises(StoreError, match="Corruption"):
         opened(crashed.parents[1])
+
+
+def test_whoever_asks_a_store_that_is_closed_is_told_so(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.close()
+    with pytest.raises(StoreClosed):
+        index.counts()
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
@@ -250,6 +258,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
+def at_work(index: TimeIndex) -> bool:
+    jobs = ("mem-table-flush-pending", "num-running-flushes", "compaction-pending", "num-running-compactions")
+    return any(index._db._number(family, each) for family in (index._db.due, index._db.ids, index._db.meta) for each in jobs)
+
+
 def fill(index: TimeIndex) -> int:
     """Put until the disk is full; returns how many were taken."""
     body, taken = os.urandom(5_000).hex(), 0
@@ -294,6 +307,7 @@ def test_a_store_whose_disk_is_full_is_closed_without_complaint_and_gives_its_sp
     while dues := take(index, limit=100):
         delivered(index, dues)
     index.forget_outbox(1 << 40)
+    wait_until(lambda: not at_work(index), "RocksDB's threads, which write as well")
     with (small_disk / "other").open("wb", 0) as other:
         os.posix_fallocate(other.fileno(), 0, index._disk.free_bytes())
 
