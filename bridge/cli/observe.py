@@ -292,7 +292,10 @@ def _write(arrivals: Iterable[Look], files: ObservedFiles) -> int:
                 typer.echo(f"{files.root} cannot be written, make room: {files.error}; what arrives is kept in memory meanwhile", err=True)
             failing = bool(files.error)
     finally:
-        files.flush()
+        try:
+            files.flush()
+        except OSError as error:
+            raise OSError(f"{files.root}: {files.unwritten} of {written} messages are in no file: {error}") from error
     return written
 
 

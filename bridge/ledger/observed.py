@@ -143,13 +143,18 @@ class ObservedFiles:
         """Everything that arrived between these instants (epoch ms) was added. The next flush says so in the mark."""
         self._since, self._until = since, until
 
+    @property
+    def unwritten(self) -> int:
+        """How many are in no file yet."""
+        return sum(map(len, self._hours.values()))
+
     def flush_if_due(self, now: int) -> None:
         """Write where it is time, also if nothing arrived, or where enough has come together. The first time is at once: what cannot be written shows early.
 
         Later a disk may be full for a while: then `error` says so, the rows are kept, and it is tried again soon. OSError the first time, and where more would
         be kept than goes into a file.
         """
-        full = sum(map(len, self._hours.values())) >= ROWS_PER_FILE
+        full = self.unwritten >= ROWS_PER_FILE
         if not full and self._next_flush - INTERVAL_MS <= now < self._next_flush:  # else it is due, or the clock was set back
             return
         first, self._next_flush = not self._next_flush, now + AGAIN_MS

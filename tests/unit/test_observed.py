@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyarrow import parquet
 
+from delaybridge.bridge.cli import observe
 from delaybridge.bridge.ledger import observed as observed_files
 from delaybridge.bridge.ledger.observed import AGAIN_MS, INTERVAL_MS, QUIET_MS, Look, ObservedFiles, Reach
 from delaybridge.bridge.ledger.parquet import mark_of
@@ -97,6 +98,16 @@ def test_what_is_observed_while_the_disk_is_full_is_written_once_there_is_room(t
     files.flush_if_due(T0 + 3 * INTERVAL_MS + AGAIN_MS)
 
     assert (observed(tmp_path), files.error) == (3, "")
+
+
+def test_where_the_disk_is_still_full_at_the_end_it_is_told_how_much_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed_files, "parquet", FullDisk)
+    files = ObservedFiles(tmp_path, "rabbit", "orders", "one")
+    monkeypatch.setattr(files, "flush_if_due", lambda _: None)  # it is not time yet
+    looks = [Look(T0, T0, ({"at": T0, "address": "orders"},) * 3, full=False)]
+
+    with pytest.raises(OSError, match=r"^\S+: 3 of 3 messages are in no file: .*No space left"):
+        observe._write(looks, files)
 
 
 def test_no_more_is_kept_for_a_full_disk_than_goes_into_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
