@@ -54,6 +54,7 @@ class Endings:
         self._by_message: _Latest[Ended] = _Latest()
         self._decided: _Latest[Ended] = _Latest()  # apart, or a second of busy deliveries would make them forgotten
         self._cancels: _Latest[bool] = _Latest()
+        self._late: _Latest[bool] = _Latest()
 
     def message(self, id: bytes, ended: Ended) -> None:  # noqa: A002 - the field's own word
         """A message that bore this id has ended."""
@@ -76,3 +77,11 @@ class Endings:
     def spent(self, id: bytes, mark: bytes) -> bool:  # noqa: A002 - the field's own word
         """Whether this cancel has done its work."""
         return self._cancels.get(mark + id) is not None
+
+    def late(self, id: bytes, mark: bytes) -> None:  # noqa: A002 - the field's own word
+        """A cancel found an earlier one for the same message."""
+        self._late.put(mark + id, True)
+
+    def was_late(self, id: bytes, mark: bytes) -> bool:  # noqa: A002 - the field's own word
+        """Whether this cancel did."""
+        return self._late.get(mark + id) is not None

@@ -105,6 +105,8 @@ class Ids:
         if head[:1] in (DUE, FATE) and all(each[:HEAD] != CLAIM + head[1:] for each in others):
             return [Line(line.key, None)]  # its message has ended meanwhile
         self._lines[id_] = (*others, new)
+        if head[:1] == CANCEL and self.target(id_.decode(), said(new).first)[1] is not None:
+            self._endings.late(id_, head[1:])
         return self._copied(place, head, id_)
 
     def _copied(self, place: int, head: bytes, id_: bytes) -> list[Line]:
@@ -138,6 +140,16 @@ class Ids:
     def words(self, id: str) -> list[Word]:  # noqa: A002 - the field's own word
         """The claims and cancels of an id, in the order of the log."""
         return _words(self._lines.get(id.encode(), ()))
+
+    def target(self, id: str, place: int) -> tuple[Word | None, Decision | None]:  # noqa: A002 - the field's own word
+        """The message that a cancel at this place is for, and what stood there before that ends it."""
+        words = [word for word in self.words(id) if word.place < place]
+        target = next((word for word in reversed(words) if not word.cancel and word.fate is None), None)
+        return target, None if target is None else fate_of(words, target)
+
+    def was_late(self, id: str, mark: bytes) -> bool:  # noqa: A002 - the field's own word
+        """Whether this cancel came behind another one for the same message, as far as is remembered."""
+        return self._endings.was_late(id.encode(), mark)
 
     def ended(self, id: str) -> Ended | None:  # noqa: A002 - the field's own word
         """How the last that bore it ended, where that is remembered."""

@@ -24,7 +24,7 @@ import structlog
 from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
-from .ids import ENDED, Claim, Ids, Word, fate_of, said_by
+from .ids import ENDED, Claim, Ids, Word, said_by
 from .lines import MARK, beginning, cancelling, claiming, going_on, is_decision, kept, parts, readable, said, spent
 
 if TYPE_CHECKING:
@@ -224,20 +224,18 @@ class Register:
             return answer
 
     def _judged(self, id: str, mark: bytes, place: int, sure: int) -> Answer:  # noqa: A002 - the field's own word
-        words = self._ids.words(id)
-        own = said_by(words, mark)
+        own = said_by(self._ids.words(id), mark)
         place = place if own is None else own.place  # where it stood first
-        target = next((word for word in reversed(words) if not word.cancel and word.place < place and word.fate is None), None)
+        target, fate = self._ids.target(id, place)
         if target is None:
             ended = self._ids.ended(id)
             if ended is None or ended.at < self._clock() - self._memory:
                 return Answer("unknown")
-            in_time = ended.event == "cancelled" and ended.place > place
+            in_time = ended.event == "cancelled" and ended.place > place and not self._ids.was_late(id, mark)
             return Answer("done") if in_time else Answer("too_late", ended.event, ended.at)
-        fate = fate_of([word for word in words if word.place < place], target)
-        if fate is not None:
-            return Answer("too_late", *fate)
-        return Answer("done" if target.until >= sure else "in_flight")
+        if target.until < sure:
+            return Answer("in_flight")  # also behind an earlier cancel: whether that one came in time is not known yet
+        return Answer("done") if fate is None else Answer("too_late", *fate)
 
     # What the worker does.
 
