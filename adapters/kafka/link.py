@@ -215,17 +215,21 @@ def translated() -> Iterator[None]:
 
 def not_connected(error: BaseException) -> NotConnected:
     """Any error as NotConnected, in words."""
-    text = str(error)
-    name = type(error).__name__
-    text = text if name in text else f"{name}: {text}" if text else name
+    text = _words(error)
     return NotConnected(f"{text}: {_SAYS[type(error)]}" if type(error) in _SAYS else text)
+
+
+def _words(error: BaseException) -> str:
+    """What people are told. Where a broker says no more than the error's number, kafka-python writes `None` behind its name."""
+    text, name = str(error).removesuffix(": None"), type(error).__name__
+    return text if name in text else f"{name}: {text}" if text else name
 
 
 def refusal(error: BaseException) -> AdapterError:
     """What the error for a batch means. If it is not known as a refusal, the batch may have been taken: NotConnected."""
     if isinstance(error, AdapterError):
         return error
-    text = f"{type(error).__name__}: {error}"
+    text = _words(error)
     if isinstance(error, UNROUTABLE):
         return BackOff(Reason.UNROUTABLE, text)
     if isinstance(error, TOO_LARGE):

@@ -225,6 +225,12 @@ def test_what_nobody_knows_may_have_been_delivered() -> None:
         assert isinstance(refusal(doubtful), NotConnected)
 
 
+def test_a_refusal_names_the_error_once_and_says_nothing_where_the_broker_says_nothing() -> None:
+    too_large = errors.MessageSizeTooLargeError
+    assert str(refusal(too_large(None))) == "too_large: [Error 10] MessageSizeTooLargeError"
+    assert str(refusal(too_large("at most 220 bytes"))) == "too_large: [Error 10] MessageSizeTooLargeError: at most 220 bytes"
+
+
 def test_a_session_that_the_cluster_does_not_allow_is_told_with_the_settings_on_both_sides() -> None:
     told = str(not_connected(errors.InvalidSessionTimeoutError()))
     assert "InvalidSessionTimeoutError: `session_timeout` must lie between" in told
