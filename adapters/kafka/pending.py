@@ -42,18 +42,24 @@ class PendingMoves:
     """Moves from `begin` until their outcome is told. One is ready for a transaction once each of its messages has a partition.
 
     Any thread may call it. `changed` guards it, and is notified when a move is begun or may have become ready.
+
+    What goes where a message was refused for good may be refused as well, and each refusal takes a whole transaction back. So from then on these moves are
+    set aside, and take turns with all others, until they have gone through.
     """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self._moves: dict[int, Pending] = {}
         self._ready: list[Pending] = []
+        self._aside: list[Pending] = []
+        self._refusing: set[TopicPartition] = set()
+        self._from_aside = False
         self._count = 0
 
     @property
     def ready(self) -> bool:
         """Whether `next` has any."""
-        return bool(self._ready)
+        return bool(self._ready or self._aside)
 
     def begin(self, moves: Sequence[Move], confirm: Confirm) -> list[Outgoing]:
         """Take these on, and return their messages, each with the number of its move as its tag."""
@@ -88,9 +94,30 @@ class PendingMoves:
         return pending if pending is not None and pending.left else None
 
     def next(self, most: int) -> list[Pending]:
-        """Take the first that are ready, at most so many. Each comes back by `later`, or leaves."""
+        """Take the first that are ready, at most so many: of those that are set aside, or of the others. Each comes back by `later`, or leaves."""
         with self.changed:
-            return [heapq.heappop(self._ready) for _ in range(min(most, len(self._ready)))]
+            if self._refusing:
+                self._set_aside()
+            self._from_aside = bool(self._aside) and not (self._from_aside and self._ready)
+            heap = self._aside if self._from_aside else self._ready
+            return [heapq.heappop(heap) for _ in range(min(most, len(heap)))]
+
+    def _set_aside(self) -> None:
+        ready, self._ready = self._ready, []
+        for each in ready:
+            others = self._refusing.isdisjoint(partition for partition, _ in each.parts)
+            heapq.heappush(self._ready if others else self._aside, each)
+
+    def refused(self, partition: TopicPartition) -> None:
+        """A message for this partition was refused for good."""
+        with self.changed:
+            self._refusing.add(partition)
+
+    def went(self) -> None:
+        """What `next` gave last has gone through."""
+        with self.changed:
+            if self._from_aside and not self._aside:
+                self._refusing.clear()
 
     def later(self, moves: Sequence[Pending]) -> None:
         """These, from `next`, are ready again."""
@@ -122,9 +149,10 @@ class PendingMoves:
     def abandon(self, confirm: Confirm) -> None:
         """Give up those whose outcomes go to `confirm`. One that `next` gave has its outcome when it is known, and is not tried once more."""
         with self.changed:
-            theirs = [each for each in self._ready if each.confirm == confirm]
-            self._ready = [each for each in self._ready if each.confirm != confirm]
-            heapq.heapify(self._ready)
+            theirs = [each for each in (*self._ready, *self._aside) if each.confirm == confirm]
+            for heap in (self._ready, self._aside):
+                heap[:] = [each for each in heap if each.confirm != confirm]
+                heapq.heapify(heap)
             for each in self._moves.values():
                 if each.confirm == confirm:
                     each.abandoned = True

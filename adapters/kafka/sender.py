@@ -58,7 +58,7 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
     def __init__(self, report: Confirm, **configs: Any) -> None:
         super().__init__(**configs)
         self._report = report
-        self.on_failure: Callable[[Exception], None] = _nothing
+        self.on_failure: Callable[[Exception, TopicPartition], None] = _nothing
 
     def enqueue(self, partition: TopicPartition, messages: Sequence[Prepared]) -> None:
         """Add messages to the partition's last batch, where it has room and was not sent yet, and to new ones. Any thread."""
@@ -104,7 +104,7 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
         """Tell the outcomes of a batch. Where a message is to be tried again, what waits behind it gets the same outcome, so that nothing overtakes it."""
         messages = flight.records.prepared
         if failure is not None:
-            self.on_failure(failure(0))
+            self.on_failure(failure(0), flight.topic_partition)
         if failure is None:
             self._report([(tag, None) for tag, _, _ in messages])
             return
@@ -226,7 +226,7 @@ class Numbers(TransactionManager):  # type: ignore[misc]  # kafka-python has no 
         return str(self.ERROR_CLASS_NEEDS_EPOCH_BUMP if self._supports_epoch_bump() else self.ERROR_CLASS_NEEDS_PRODUCER_ID_RESET)
 
 
-def _nothing(_: Exception) -> None:
+def _nothing(_: Exception, __: TopicPartition) -> None:
     pass
 
 

@@ -20,6 +20,7 @@ from ..base import AdapterError, BackOff, NotConnected, Rejected
 from ..moves import Gone
 from .implicit import OLDEST as IMPLICIT_SINCE
 from .implicit import Implicit, renewed
+from .link import refusal
 from .markers import AGAIN, ENDING, UNWRITABLE
 from .pending import CLOSED, PendingMoves, number_in
 from .sink import Publisher
@@ -150,8 +151,10 @@ class Transactor(Publisher):
         for pending, error in early:
             self._pending.tell([pending], error)
 
-    def _gave_up(self, error: Exception) -> None:
+    def _gave_up(self, error: Exception, partition: TopicPartition) -> None:
         """A batch failed, and its transaction with it. The sender's thread, which would sleep before it tells."""
+        if isinstance(refusal(error), Rejected):
+            self._pending.refused(partition)
         self._numbers.give_up(error)
         self._sender.wakeup()
 
@@ -203,6 +206,7 @@ class Transactor(Publisher):
             self._numbers.commit_asked = False
             self._most = _MOST
             session.finished(finished)
+            self._pending.went()
             self._pending.tell(ours, None)
 
     def _placed(self, batch: list[Pending]) -> list[Pending]:
