@@ -13,11 +13,12 @@ from .options import destination
 from .records import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kafka import TopicPartition
 
 _LOOK_EVERY = 1.0  # seconds
+_COUNT_EVERY = 60.0  # seconds
 
 
 class _Topic(NamedTuple):
@@ -30,7 +31,8 @@ class _Topic(NamedTuple):
 class Topics:
     """Asked by the thread that drives the consumer only. Each topic is looked up once, a destination of which nothing is told once a second.
 
-    A topic that is read must be ours to describe. A destination need not: it may be on another broker, and whoever delivers there is told what is not allowed.
+    Partitions may be added to either: they are counted once a minute. A topic that is read must be ours to describe. A destination need not: it may be on
+    another broker, and whoever delivers there is told what is not allowed.
     """
 
     def __init__(self, consumer: Any, suffix: str, timeout: float) -> None:
@@ -39,7 +41,7 @@ class Topics:
         self._timeout = timeout
         self._known: dict[str, _Topic] = {}
         self._untold: set[str] = set()  # destinations that are missing, or not to be described, since the last check
-        self._looked = time.monotonic()
+        self._looked = self._counted = time.monotonic()
 
     def require(self, topics: Sequence[str], remedy: str = "create it, and the bridge will read it") -> None:
         """Raises NotConnected where one of these does not exist."""
@@ -82,20 +84,24 @@ class Topics:
             identity = _identity(self._consumer._cluster.topic_id(name))  # noqa: SLF001 - nothing public says it
             if identity and topic.identity and identity != topic.identity:
                 raise NotConnected(f"topic {name} was deleted and created again")
+        if self._known and now - self._counted >= _COUNT_EVERY:
+            self._counted = now
+            self._consumer._manager.send(_request(self._known)).add_callback(self._count)  # noqa: SLF001 - while the cluster is away nobody waits for it
+
+    def _count(self, answer: Any) -> None:
+        for topic in answer.topics:
+            known = self._known.get(topic.name)
+            if known is not None and topic.error_code == errors.NoError.errno:
+                self._known[topic.name] = known._replace(partitions=_numbers(topic))
 
     def _look_up(self, own: Sequence[str], others: Sequence[str] = ()) -> None:
         """Raises NotConnected where one of our `own` may not be described."""
-        request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in (*own, *others)],
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
+        request = _request((*own, *others))
         manager = self._consumer._manager  # noqa: SLF001 - the consumer's own way asks for all topics and never gives up
         answer = self._consumer._net.run(manager.wait_for, manager.send(request), int(self._timeout * 1000))  # noqa: SLF001
         for topic in answer.topics:
             if topic.error_code == errors.NoError.errno:
-                self._known[topic.name] = _Topic(_identity(topic.topic_id), sorted(each.partition_index for each in topic.partitions))
+                self._known[topic.name] = _Topic(_identity(topic.topic_id), _numbers(topic))
             elif topic.name in others:
                 self._untold.add(topic.name)
             elif topic.error_code == errors.TopicAuthorizationFailedError.errno:
@@ -104,3 +110,16 @@ class Topics:
 
 def _identity(topic_id: Any) -> bytes:
     return topic_id.bytes if topic_id is not None and topic_id.int else b""
+
+
+def _numbers(topic: Any) -> list[int]:
+    return sorted(each.partition_index for each in topic.partitions)
+
+
+def _request(topics: Iterable[str]) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )

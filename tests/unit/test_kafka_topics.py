@@ -29,7 +29,9 @@ class Cluster:
     def _answer(self, request: Any) -> Any:
         names = [topic.name for topic in request.topics]
         self.asked.append(names)
-        return SimpleNamespace(topics=[self._told(name) for name in names])
+        answer = SimpleNamespace(topics=[self._told(name) for name in names])
+        answer.add_callback = lambda heard: heard(answer)
+        return answer
 
     def _told(self, name: str) -> Any:
         error: Any = errors.NoError if name in self.there else errors.UnknownTopicOrPartitionError
@@ -48,6 +50,21 @@ def test_a_partition_is_kept_where_the_destination_has_as_many(cluster: Cluster)
     assert cluster.topics.origin(TopicPartition("orders.delayed", 2)).keeps_partition
     cluster = Cluster(orders=4, orders_delayed=3)
     assert not cluster.topics.origin(TopicPartition("orders.delayed", 2)).keeps_partition
+
+
+def test_partitions_that_were_added_are_heard_of_a_minute_later(cluster: Cluster) -> None:
+    def kept(**there: int) -> bool:
+        cluster.there |= {name.replace("_", "."): count for name, count in there.items()}
+        cluster.topics._looked = cluster.topics._counted = float("-inf")
+        cluster.topics.check()
+        return cluster.topics.origin(TopicPartition("orders.delayed", 2)).keeps_partition
+
+    assert kept()
+    assert not kept(orders=6)
+    assert kept(orders_delayed=6)
+    assert len(cluster.asked) == 3
+    cluster.topics.check()
+    assert len(cluster.asked) == 3, "and not before"
 
 
 def test_a_destination_that_may_not_be_described_is_unknown_and_its_topic_is_read(cluster: Cluster) -> None:
