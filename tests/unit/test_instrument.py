@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import importlib.util
 import inspect
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import kafka
 import pytest
 
 import delaybridge
-from delaybridge.adapters.instrument import divert, watch
+from delaybridge.adapters.instrument import divert, methods, watch
 from delaybridge.adapters.instrument.headers import delayed
 from delaybridge.core.headers import DELAY_NAMES
 
@@ -235,6 +236,29 @@ def test_a_method_that_somebody_wrapped_meanwhile_keeps_that_wrapper(copied: Any
         kafka.KafkaProducer.send = ORIGINAL[0]
 
 
+def test_a_method_that_opentelemetry_or_ddtrace_wrapped_before_is_told_whose_it_is() -> None:
+    """They wrap with wrapt, which finds the producer when the method is bound to it, and not among the arguments."""
+    wrapt = pytest.importorskip("wrapt")  # testcontainers brings it along
+    seen: list[tuple[Any, Any]] = []
+
+    class Traced(Producer):
+        def send(self, topic: str, *args: Any, **kwargs: Any) -> None:
+            raise NotImplementedError
+
+    def traced(_send: Any, producer: Any, args: Any, _kwargs: Any) -> None:
+        seen.append((producer, args[0]))
+
+    wrapt.wrap_function_wrapper(Traced, "send", traced)
+    before, producer = vars(Traced)["send"], Traced()
+    divert.use(SUFFIX)
+    methods.replace(Traced, "send", lambda send: divert.wrapped(send, 3, 4))
+    producer.send("orders", b"now")
+    producer.send("orders", b"later", headers=LATE)
+    assert seen == [(producer, "orders"), (producer, "orders.delayed")]
+    methods.restore(Traced, "send")
+    assert vars(Traced)["send"] is before
+
+
 def test_what_was_a_coroutine_function_is_one_still() -> None:
     delaybridge.instrument()
     assert inspect.iscoroutinefunction(aiokafka.AIOKafkaProducer.send)
@@ -267,6 +291,22 @@ def test_a_module_is_patched_when_it_is_imported(tmp_path: Path, monkeypatch: py
     assert module.__spec__ is not None
     assert module.__spec__.loader is module.__loader__
     watch.stop()
+
+
+def test_a_module_that_is_imported_lazily_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "optional.py").write_text("import no_such_module")
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = importlib.util.find_spec("optional")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "optional", module)
+    spec.loader.exec_module(module)
+    delaybridge.instrument()
+    assert confluent_kafka.Producer is not ORIGINAL[3]
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        module.anything  # noqa: B018 - only now is it loaded
 
 
 def test_a_module_that_fails_to_import_fails_as_it_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
