@@ -52,6 +52,15 @@ def _swap(old: type, new: type) -> None:
         if subclass is not new:
             subclass.__bases__ = tuple(new if base is old else base for base in subclass.__bases__)
     for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", None) or {}
+        names = _names(module)
         for name in [name for name, value in list(names.items()) if value is old]:
             names[name] = new
+
+
+def _names(module: Any) -> dict[str, Any]:
+    """What a module holds by now: to ask itself would load one that is imported lazily (importlib.util.LazyLoader), and fail where that fails."""
+    try:
+        names = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return names if isinstance(names, dict) else {}
