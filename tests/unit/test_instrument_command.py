@@ -116,6 +116,20 @@ def test_a_sitecustomize_of_the_users_runs_as_well(tmp_path: Path) -> None:
     assert printed(sys.executable, tmp_path / "app.py", PYTHONPATH=str(tmp_path)) == "True\nTrue"
 
 
+def test_opentelemetry_instrument_may_be_the_command(tmp_path: Path) -> None:
+    """Its own `sitecustomize` stands before ours and does not go on; what it calls is an entry point."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from importlib.metadata import entry_points\nfor one in entry_points(group='opentelemetry_pre_instrument'): one.load()()"
+    )
+    (tmp_path / "opentelemetry-instrument").write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec "$@"')
+    (tmp_path / "opentelemetry-instrument").chmod(0o755)
+    assert printed(tmp_path / "opentelemetry-instrument", sys.executable, "-c", IS_DIVERTED) == "True"
+    alone = subprocess.run(
+        [tmp_path / "opentelemetry-instrument", sys.executable, "-c", IS_DIVERTED], capture_output=True, text=True, check=True
+    )
+    assert alone.stdout == "False\n"
+
+
 def test_a_sitecustomize_of_the_users_that_fails_is_pythons_to_report(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import no_such_module")
     done = run(sys.executable, "-c", IS_DIVERTED, PYTHONPATH=str(tmp_path))
