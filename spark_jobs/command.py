@@ -26,7 +26,7 @@ _Told = TypeVar("_Told")
 
 
 def told_by(job: Callable[[SparkSession, Say], _Told], *, kafka: bool, conf: Sequence[str]) -> _Told | None:
-    """What a job tells; None, and a line on standard error, where its input cannot be read or its output not be written."""
+    """What a job tells; None, and a line on standard error, where its input cannot be read, its output not be written, or Ctrl-C ended it."""
     errors = Console(stderr=True)
     if sys.stdout is None:  # it was closed: what is printed must fail, and no other file become standard output
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
@@ -40,6 +40,9 @@ def told_by(job: Callable[[SparkSession, Say], _Told], *, kafka: bool, conf: Seq
     except (UnusableInput, OSError) as error:
         errors.print(f"cannot say: {error}", markup=False, highlight=False, soft_wrap=True)
         _leave()
+        return None
+    except KeyboardInterrupt:
+        errors.print("cannot say: interrupted")
         return None
     except Exception:  # noqa: BLE001 - a fault of ours, with its traceback: Python itself would end with 1, which says that something is wrong with the messages
         errors.print(f"cannot say: the audit itself failed\n{traceback.format_exc()}", markup=False, highlight=False, soft_wrap=True)

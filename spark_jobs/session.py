@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +70,7 @@ _PLAINLY = {"PATH_NOT_FOUND": "there is nothing of that name", "UNABLE_TO_INFER_
 """What Spark's conditions mean for a path: it tells of SQL, and that a schema must be specified."""
 
 _DYING = 0.2  # seconds that a Java whose connection is lost may take to end
+_ENDING = 5.0  # and one that is told to
 
 
 class _Members:
@@ -96,13 +100,32 @@ def session(*, kafka: bool, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory() as folder:
         printed = Path(folder) / "java.log"
         spark = _started(builder, printed)
+        _interruptible()
         try:
             with _living(printed):
                 _remember(spark)
                 yield spark
+        except KeyboardInterrupt:  # the answer to what was being asked is still to come: this connection takes no further question
+            _end(getattr(SparkContext._gateway, "proc", None))  # noqa: SLF001 - as in _ended
+            raise
         finally:
             if _ended(0) is None:
                 spark.stop()
+
+
+def _interruptible() -> None:
+    """Let Ctrl-C be a KeyboardInterrupt. PySpark asks Java first to cancel all jobs, amid another question, and takes the one answer for the other."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    """End a Java that this process has started: it ends by itself where we do, but not while it starts. SIGTERM lets it remove its temporary files."""
+    if process is not None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDING)
+        process.kill()
 
 
 def _remember(spark: SparkSession) -> None:
@@ -170,6 +193,10 @@ def _started(builder: SparkSession.Builder, printed: Path) -> SparkSession:
     try:
         with _aside(printed):
             return builder.getOrCreate()
+    except KeyboardInterrupt as error:
+        frames = (frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__))
+        _end(next((names["proc"] for names in frames if names.get("proc") is not None), None))  # of launch_gateway: nothing else has it yet
+        raise
     except Exception as error:
         raise UnusableInput(f"Spark does not start: {error}{_last_words(printed)}") from error
 

@@ -37,6 +37,38 @@ print(told_by(job, kafka=False, conf=["spark.master=local[1]"]))
 """
 
 
+INTERRUPTED = """
+import os, signal, threading, time
+from pyspark import SparkContext, java_gateway
+from delaybridge.spark_jobs.command import told_by
+
+started = []
+
+class Popen(java_gateway.Popen):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        started.append(self)
+
+class Waiting:
+    def sleep(seconds):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def interrupt(spark):
+    while not spark.sparkContext.statusTracker().getActiveJobsIds():
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)
+
+def job(spark, say):
+    threading.Thread(target=interrupt, args=(spark,), daemon=True).start()
+    return spark.range(1 << 50).selectExpr("sum(id % 7)").collect()
+
+java_gateway.Popen = Popen
+if INTERRUPTED_AT == "start":
+    java_gateway.time = Waiting
+print(told_by(job, kafka=False, conf=["spark.master=local[1]"]), [process.poll() is not None for process in started])
+"""
+
+
 @needs_java
 def test_a_job_whose_java_is_killed_cannot_say_and_tells_with_which_exit_code_it_ended() -> None:
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False, timeout=100)
@@ -44,6 +76,15 @@ def test_a_job_whose_java_is_killed_cannot_say_and_tells_with_which_exit_code_it
     assert done.stdout == "None\n"
     assert "cannot say: Spark's Java ended with exit code -9" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@needs_java
+@pytest.mark.parametrize("at", ["start", "work"])
+def test_ctrl_c_ends_a_job_and_its_java_in_a_line_whatever_they_are_at(at: str) -> None:
+    script = INTERRUPTED.replace("INTERRUPTED_AT", repr(at))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
+
+    assert (done.stdout, done.stderr) == ("None [True]\n", "cannot say: interrupted\n")
 
 
 def test_instants_are_utc_whatever_is_asked_of_spark() -> None:
