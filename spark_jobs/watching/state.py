@@ -85,6 +85,8 @@ class State:
         names = self.folder.names()
         if "state.json" in names:
             self.holds = self._taken_up(ledgers, observed)
+            if self.holds.batch >= 0 and "stream" not in names:  # a new one begins at batch 0, which counts as absorbed
+                raise UnusableInput(f"{self.folder.url} holds a state without its stream: give another --checkpoint, or remove it")
         elif "stream" in names:
             raise UnusableInput(f"{self.folder.url} holds a stream without a state: give another --checkpoint, or remove it")
         else:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .. import inputs, kafka_client
+from ..columns import UnusableInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -71,7 +72,12 @@ class Teller:
 
     def _told(self) -> int:
         folder = self._state.folder
-        return int(json.loads(folder.read(_TOLD))["number"]) if _TOLD in folder.names() else 0
+        if _TOLD not in folder.names():
+            return 0
+        try:
+            return int(json.loads(folder.read(_TOLD))["number"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise UnusableInput(f"{folder.at(_TOLD)} does not say what was told: remove it, and the last alerts are told again") from error
 
     def _publish(self, waiting: DataFrame) -> None:
         """Each alert and its end have one key, so they stay in order in one partition."""

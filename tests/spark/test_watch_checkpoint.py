@@ -1,0 +1,48 @@
+"""A checkpoint that is damaged is told in a sentence, and nothing is lost by going on from it."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.spark_jobs.columns import UnusableInput
+from spark.ledgers import T0
+from spark.test_watch import Scene
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def scene(spark: SparkSession, tmp_path: Path) -> Scene:
+    """A watch that has told of a message, and ended."""
+    one = Scene(spark, tmp_path)
+    one.one.scheduled("stuck", T0)
+    one.flush(one.one, T0 + 6_000)
+    assert [line["id"] for line in one.look(T0 + 6_000)] == ["stuck"]
+    one.restart()
+    return one
+
+
+def test_one_that_lost_its_stream_is_refused(scene: Scene) -> None:
+    """Spark would number its batches from 0 again, and these count as absorbed."""
+    shutil.rmtree(scene.folder / "checkpoint" / "stream")
+    with pytest.raises(UnusableInput, match="without its stream"):
+        scene.look(T0 + 7_000)
+
+
+@pytest.mark.parametrize("damaged", ["", '{"num', "[]", '{"number": null}'])
+def test_one_that_does_not_say_what_was_told_is_refused_and_tells_nothing_twice_without_it(scene: Scene, damaged: str) -> None:
+    told = scene.folder / "checkpoint" / "told.json"
+    told.write_text(damaged)
+    with pytest.raises(UnusableInput, match="remove it, and the last alerts are told again"):
+        scene.look(T0 + 7_000)
+    told.unlink()
+    scene.restart()
+    assert scene.look(T0 + 7_000) == []
