@@ -3,7 +3,7 @@
     CHECKPOINT/
         stream/            Spark's own: which files and offsets every batch took
         state.json         what holds, and the tables that belong to it; replaced at once
-        tables-NUMBER/     the tables of one step: open, unlike, alerts, lines
+        tables-NUMBER-OWN/ the tables of one step, as one process wrote them: open, unlike, alerts, lines
         told.json          up to which line everything is told
         counts.json        the counts by destination, for people and machines
         malformed/         rows that were set aside, one folder for each batch
@@ -78,6 +78,7 @@ class State:
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         self._spark = spark
         self.folder = Folder(spark, checkpoint.rstrip("/"))
+        self._own = secrets.token_hex(4)
         self.holds: Holds
 
     def open(self, ledgers: tuple[str, ...], observed: tuple[str, ...], since: int) -> None:
@@ -122,8 +123,8 @@ class State:
         return self._spark.createDataFrame(rows, ddl(columns))
 
     def write(self, tables: Mapping[str, DataFrame]) -> dict[str, str]:
-        """Write tables of the next step, which hold nothing yet; returns their folders. What a crash left there is replaced."""
-        folder = f"{_PREFIX}{self.holds.step + 1}"
+        """Write tables of the next step, which hold nothing yet; returns their folders. Another watch that is at this step must not write over them."""
+        folder = f"{_PREFIX}{self.holds.step + 1}-{self._own}"
         for name, table in tables.items():
             table.write.mode("overwrite").parquet(self.folder.at(f"{folder}/{name}"))
         return {name: f"{folder}/{name}" for name in tables}
@@ -135,12 +136,15 @@ class State:
         return self._spark.read.schema(ddl(TABLES[name])).parquet(self.folder.at(folders[name]))
 
     def hold(self, changed: Holds) -> None:
-        """The step holds from now on; then remove the tables that no longer do. Raises UnusableInput as `require_own` does."""
+        """The step holds from now on; then remove the tables that no longer do. Raises UnusableInput as `require_own` does.
+
+        Those of the same step stay until the next one: another watch may be writing them, and is to end with that sentence.
+        """
         self.require_own()
         self._replace(changed)
         used = {place.split("/")[0] for place in changed.tables.values()}
         for name in self.folder.names():
-            if name.startswith(_PREFIX) and name not in used:
+            if name.startswith(_PREFIX) and name not in used and name.split("-")[1] != str(changed.step):
                 self.folder.remove(name)
 
     def _replace(self, changed: Holds) -> None:

@@ -6,10 +6,13 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 
 from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.watching.alerts import LINES
+from delaybridge.spark_jobs.watching.state import State
 from spark.ledgers import T0
 from spark.test_watch import Scene
 
@@ -35,6 +38,22 @@ def test_one_that_lost_its_stream_is_refused(scene: Scene) -> None:
     shutil.rmtree(scene.folder / "checkpoint" / "stream")
     with pytest.raises(UnusableInput, match="without its stream"):
         scene.look(T0 + 7_000)
+
+
+def test_a_second_watch_at_the_same_step_takes_nothing_from_the_first_and_is_told_why_it_must_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As where the old one is still ending while the new one begins."""
+    first, second = State(spark, str(tmp_path)), State(spark, str(tmp_path))
+    for state in (first, second):
+        state.open(("ledger",), (), T0)
+    lines = [first.frame([{"number": number, "event": "alert", "line": "{}"}], LINES) for number in (1, 2)]
+    held = first.write({"lines": lines[0]})
+    second.write({"lines": lines[1]})
+    first.hold(replace(first.holds, step=1, tables=held))
+    with pytest.raises(UnusableInput, match="another watch is at work"):
+        second.hold(replace(second.holds, step=1, tables=second.write({"lines": lines[1]})))
+    assert [row["number"] for row in first.table("lines").collect()] == [1]
 
 
 @pytest.mark.parametrize("damaged", ["", '{"num', "[]", '{"number": null}'])
