@@ -193,12 +193,12 @@ def _started(builder: SparkSession.Builder, printed: Path) -> SparkSession:
     try:
         with _aside(printed):
             return builder.getOrCreate()
-    except KeyboardInterrupt as error:
+    except BaseException as error:
         frames = (frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__))
         _end(next((names["proc"] for names in frames if names.get("proc") is not None), None))  # of launch_gateway: nothing else has it yet
+        if isinstance(error, Exception):
+            raise UnusableInput(f"Spark does not start: {error}{_last_words(printed)}") from error
         raise
-    except Exception as error:
-        raise UnusableInput(f"Spark does not start: {error}{_last_words(printed)}") from error
 
 
 @contextmanager

@@ -87,6 +87,15 @@ def test_ctrl_c_ends_a_job_and_its_java_in_a_line_whatever_they_are_at(at: str) 
     assert (done.stdout, done.stderr) == ("None [True]\n", "cannot say: interrupted\n")
 
 
+@needs_java
+def test_where_starting_fails_otherwise_no_java_is_left_behind() -> None:
+    script = INTERRUPTED.replace("INTERRUPTED_AT", "'start'").replace("os.kill(os.getpid(), signal.SIGINT)", "raise OSError('no time')", 1)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
+
+    assert done.stdout == "None [True]\n"
+    assert done.stderr.startswith("cannot say: Spark does not start: no time")
+
+
 def test_instants_are_utc_whatever_is_asked_of_spark() -> None:
     asked = ["spark.sql.session.timeZone=Asia/Tokyo", "spark.sql.timestampType=TIMESTAMP_NTZ", "spark.app.name=ours"]
     settings = _settings(kafka=False, conf=asked)
