@@ -43,12 +43,15 @@ class Bridge:
         self.connect()
 
     def move(self, messages: list[Received], address: str, *more: tuple[str, Message], size: int = 0) -> None:
-        self.mover.move(
-            [
-                Move(one.token, ((address, Message((one.message.body or b"") + b"x" * size, key=one.message.key)), *more), one.token)
-                for one in messages
-            ]
-        )
+        self.mover.move(self.moves(messages, address, *more, size=size))
+
+    @staticmethod
+    def moves(messages: list[Received], address: str, *more: tuple[str, Message], size: int = 0) -> list[Move]:
+        """Each message to an address, with so many bytes more, and to where else."""
+        return [
+            Move(one.token, ((address, Message((one.message.body or b"") + b"x" * size, key=one.message.key)), *more), one.token)
+            for one in messages
+        ]
 
     def words(self, count: int, timeout: float = 60) -> list[str]:
         """What became of the next so many."""

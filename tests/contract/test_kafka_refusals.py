@@ -33,8 +33,7 @@ def test_many_messages_that_are_too_large_for_one_topic_keep_none_for_another_wa
     bridge.move(messages[:1], small)
     bridge.move(messages[1:2], world.destination)
     assert bridge.words(2) == ["confirmed"] * 2, "both topics are known now"
-    bridge.move(messages[2:50], small, size=5000)
-    bridge.move(messages[50:], world.destination)
+    bridge.mover.move([*bridge.moves(messages[2:50], small, size=5000), *bridge.moves(messages[50:], world.destination)])
     told = bridge.words(58)
     assert told.count("too_large") == 48
     assert told.index("confirmed") < 10, "they waited for one transaction that was taken back, or for a few"

@@ -186,14 +186,21 @@ def test_what_was_cancelled_and_replaced_stays_so_when_all_bridges_are_killed(ho
     assert events["replaced"] == 1 + events["scheduled"] - 13, "of what was taken in twice the first copies are replaced"
 
 
+def sent(house: House, rng: random.Random, count: int) -> dict[str, int]:
+    """So many messages, all taken in: when each is due, in three to eight seconds."""
+    start = now_ms() + 3_000
+    dues = {f"order-{number}": start + rng.randrange(5_000) for number in range(count)}
+    for name, due in dues.items():
+        house.send(name, x_delay_until=due)
+    house.taken_in(count)
+    return dues
+
+
 def test_whatever_a_cancel_around_the_due_time_is_answered_is_true(house: House) -> None:
     """Cancels come from a little before the due times on; each answer is held against what arrives."""
-    rng, names = random.Random(seed()), [f"order-{number}" for number in range(200)]
-    start = now_ms() + 3_000
-    dues = {name: start + rng.randrange(5_000) for name in names}
-    for name in names:
-        house.send(name, x_delay_until=dues[name])
-    house.taken_in(len(names))
+    rng = random.Random(seed())
+    dues = sent(house, rng, 200)
+    names = list(dues)
 
     def cancel(name: str) -> str:
         time.sleep(max(0.0, dues[name] + rng.randrange(-3_000, 100) - now_ms()) / 1000)
@@ -212,12 +219,9 @@ def test_whatever_a_cancel_around_the_due_time_is_answered_is_true(house: House)
 
 
 def test_of_two_cancels_at_once_around_the_due_time_one_is_done_and_both_say_what_happened(house: House) -> None:
-    rng, names = random.Random(seed()), [f"order-{number}" for number in range(100)]
-    start = now_ms() + 3_000
-    dues = {name: start + rng.randrange(5_000) for name in names}
-    for name in names:
-        house.send(name, x_delay_until=dues[name])
-    house.taken_in(len(names))
+    rng = random.Random(seed())
+    dues = sent(house, rng, 100)
+    names = list(dues)
 
     def cancel(name: str) -> list[str]:
         time.sleep(max(0.0, dues[name] + rng.randrange(-2_500, 50) - now_ms()) / 1000)
