@@ -37,6 +37,24 @@ SYNC_PACE = 0.02
 """Seconds for which settled deliveries gather for one sync; often an intake's write has synced them by then."""
 
 
+class Reasons:
+    """Why something fails again and again, as far as the log was told: each reason at once, and the same one again after a minute. One thread."""
+
+    def __init__(self) -> None:
+        self.over()
+
+    def over(self) -> None:
+        """It works again: whatever is wrong next is told at once."""
+        self._told, self._at = "", float("-inf")
+
+    def untold(self, reason: str, now: float) -> bool:
+        """Whether this is to be told now (by a clock that is never set); then it counts as told."""
+        if reason == self._told and now - self._at < TOLD_AGAIN:
+            return False
+        self._told, self._at = reason, now
+        return True
+
+
 class Worker(ABC):
     """A thread with a name that stops when asked, and reports what it dies of to `failed`."""
 
@@ -96,20 +114,18 @@ class ClientWorker(Worker):
         self._metrics = metrics
         self._connected_at = float("-inf")
         self._short_lived = 0
-        self._told = ("", float("-inf"))  # why a connection was lost that the log knows of, and when
+        self._losses = Reasons()
         self._unsaid = False  # whether the log knows nothing of the last loss: then it need not know that the broker is there again
 
     def _connect(self, connect: Callable[[], None]) -> bool:
         """Connect, again and again, until it works (True) or the worker is stopping (False)."""
-        told_at = float("-inf")
+        reasons = Reasons()
 
         def tell(state: RetryCallState) -> None:
-            nonlocal told_at
             assert state.outcome is not None
-            before, self.error, now = self.error, str(state.outcome.exception()), time.monotonic()
-            if self.error == before and now - told_at < TOLD_AGAIN:
+            self.error = str(state.outcome.exception())
+            if not reasons.untold(self.error, time.monotonic()):
                 return
-            told_at = now
             self._unsaid = False
             log.warning(
                 "broker_unreachable",
@@ -180,10 +196,10 @@ class ClientWorker(Worker):
     def _tell_of_loss(self, error: str) -> None:
         """Unless connections do not last, and the reason was told less than a minute ago: as where the group refuses each one that the broker lets in."""
         now = time.monotonic()
-        told, at = self._told
-        self._unsaid = error == told and now - at < TOLD_AGAIN and now - self._connected_at < LASTING
+        if now - self._connected_at >= LASTING:
+            self._losses.over()
+        self._unsaid = not self._losses.untold(error, now)
         if not self._unsaid:
-            self._told = error, now
             log.warning("connection_lost", worker=self.name, broker=self._broker, error=error)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ..views import LedgerStatus
-from ..workers import TOLD_AGAIN, Worker
+from ..workers import Reasons, Worker
 from .files import LedgerFiles
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class LedgerWorker(Worker):
         self._clock = clock
         self._down = down
         self._error = ""
-        self._told_at = 0.0
+        self._reasons = Reasons()
 
     def run(self) -> None:
         """Flush until stopped."""
@@ -74,12 +74,11 @@ class LedgerWorker(Worker):
             self.files.flush_all()
             self.files.mark(at)
             self._error = ""
+            self._reasons.over()
         except OSError as error:
             self._tell(str(error))
 
     def _tell(self, error: str) -> None:
-        """The same reason once a minute, as where the disk stays full."""
-        if error != self._error or time.monotonic() - self._told_at >= TOLD_AGAIN:
-            self._told_at = time.monotonic()
-            log.error("ledger_not_written", path=str(self.files.root), error=error, action="rows stay in the store until it works")
         self._error = error
+        if self._reasons.untold(error, time.monotonic()):
+            log.error("ledger_not_written", path=str(self.files.root), error=error, action="rows stay in the store until it works")
