@@ -6,13 +6,10 @@ import argparse
 import os
 import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import NoReturn
 
 from . import divert
-from .startup import INGRESS, SUFFIX
-
-STARTUP = Path(__file__).parent / "startup"
+from .startup import FOLDER, INGRESS, SUFFIX
 
 EPILOG = f"""example:
   delaybridge-instrument python app.py
@@ -40,8 +37,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def environment(suffix: str, ingress: str) -> dict[str, str]:
     """The environment of this process, in which Python begins with `startup/sitecustomize.py`."""
     before = os.environ.get("PYTHONPATH")
-    others = [path for path in before.split(os.pathsep) if path != str(STARTUP)] if before else []  # an empty one is the current folder
-    return {**os.environ, SUFFIX: suffix, INGRESS: ingress, "PYTHONPATH": os.pathsep.join([str(STARTUP), *others])}
+    others = [path for path in before.split(os.pathsep) if path != FOLDER] if before else []  # an empty one is the current folder
+    return {**os.environ, SUFFIX: suffix, INGRESS: ingress, "PYTHONPATH": os.pathsep.join([FOLDER, *others])}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would cost each Python that starts some milliseconds
 SUFFIX, INGRESS = "DELAYBRIDGE_INGRESS_SUFFIX", "DELAYBRIDGE_INGRESS_TOPIC"
 
 
@@ -22,5 +23,5 @@ def start_hidden() -> None:
 
     An entry point, which it calls in each Python that it instruments, of ours or not.
     """
-    if os.path.dirname(os.path.abspath(__file__)) in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # noqa: PTH100, PTH120 - as in sitecustomize
+    if FOLDER in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         start()
