@@ -22,6 +22,7 @@ from pika.exceptions import (
     ChannelError,
     ConnectionBlockedTimeout,
     ConnectionClosed,
+    IncompatibleProtocolError,
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
     ReentrancyError,
@@ -52,6 +53,7 @@ UnicodeError: for a host that can have no such name.
 """
 
 _SENTENCES: dict[type[BaseException], str] = {
+    IncompatibleProtocolError: "it ended the connection before the login: ",  # as where it refuses our certificate, which TLS 1.3 tells with the first answer
     ProbableAuthenticationError: "it ended the connection at the login: ",
     ProbableAccessDeniedError: "it ended the connection at the virtual host: ",
     StreamLostError: "",

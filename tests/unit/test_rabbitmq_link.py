@@ -77,6 +77,12 @@ def test_the_text_names_what_went_wrong_at_the_bottom() -> None:
             "it ended the connection at the login: ConnectionClosedByBroker: (403) 'ACCESS_REFUSED - Login was refused'",
         ),
         (
+            exceptions.IncompatibleProtocolError(
+                "StreamLostError: ('[SSL: SSLV3_ALERT_CERTIFICATE_EXPIRED] sslv3 alert certificate expired',)"
+            ),
+            "it ended the connection before the login: StreamLostError: ('[SSL: SSLV3_ALERT_CERTIFICATE_EXPIRED] sslv3 alert certificate expired',)",
+        ),
+        (
             exceptions.ProbableAccessDeniedError("ConnectionClosedByBroker: (530) 'NOT_ALLOWED - vhost shop not found'"),
             "it ended the connection at the virtual host: ConnectionClosedByBroker: (530) 'NOT_ALLOWED - vhost shop not found'",
         ),
