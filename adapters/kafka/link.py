@@ -123,8 +123,8 @@ class Caught:
     """Makes kafka-python's network client, and remembers it: where a constructor of kafka-python fails, it leaves that client's threads and sockets behind.
 
     It also remembers why a connection failed, which kafka-python only logs: "unable to bootstrap" does not say that a password is wrong. `lost` is called for
-    each connection that ended, on the client's thread. `renewed` gives settings for each connection that is made: a client connects to a broker while it is
-    connected to others, and a password or certificate that it was made with may have been replaced by then.
+    each connection that ended, on the client's thread. `renewed` gives settings for each connection that is made, and for each login: a client connects to a
+    broker while it is connected to others, or is asked to log in anew, and a password or certificate that it was made with may have been replaced by then.
     """
 
     def __init__(self, lost: Callable[[], None] | None = None, renewed: Callable[[], dict[str, Any]] = dict) -> None:
@@ -150,6 +150,7 @@ class Caught:
             if connection not in self._watched:
                 self._watched.add(connection)
                 self._renew(manager, connection)
+                connection._sasl_authenticate = self._logging_in(manager, connection)  # noqa: SLF001 - the one place, for the first login and those that follow
                 connection.init_future.add_errback(self._note)
                 connection.init_future.add_errback(partial(unreachable.__setitem__, connection.node_id))
                 connection.init_future.add_callback(lambda _: unreachable.pop(connection.node_id, None))
@@ -172,8 +173,19 @@ class Caught:
         manager.get_connection = watched
         manager._build_transport = built  # noqa: SLF001 - as above
 
+    def _logging_in(self, manager: Any, connection: Any) -> Any:
+        """How it logs in: where the broker asks for that again (`connections.max.reauth.ms`), with the password that is in the file by then."""
+        log_in = connection._sasl_authenticate  # noqa: SLF001 - as above
+
+        async def renewed(*args: Any, **kwargs: Any) -> None:
+            if not connection.initializing:
+                self._renew(manager, connection)
+            await log_in(*args, **kwargs)
+
+        return renewed
+
     def _renew(self, manager: Any, connection: Any) -> None:
-        """Before a connection is made. Where a file cannot be read at this moment, the settings from before are tried."""
+        """Before a connection is made, or logs in again. Where a file cannot be read at this moment, the settings from before are tried."""
         with contextlib.suppress(OSError, UnicodeError):
             settings = self._renewed()
             manager.config |= settings  # those of TLS are taken from there

@@ -15,7 +15,7 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator.base import BaseCoordinator
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.net.connection import KafkaConnection
+from kafka.net.connection import KafkaConnection, SaslReauthenticator
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaTCPTransport
@@ -101,6 +101,29 @@ def test_a_socket_reads_much_more_at_once_than_the_client_asks_for() -> None:
 def test_why_a_connection_failed_is_told_in_one_place() -> None:
     assert "self.get_connection(" in inspect.getsource(KafkaConnectionManager._do_bootstrap)
     assert "self._init_future.failure(error)" in inspect.getsource(KafkaConnection)
+
+
+def test_a_connection_that_must_log_in_again_does_so_with_what_is_in_the_files_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may ask for that (`connections.max.reauth.ms`). kafka-python keeps the password that it connected with, and each connection was lost then."""
+    assert "await self._sasl_authenticate(timeout_at)" in inspect.getsource(KafkaConnection)
+    assert "await self._conn._sasl_authenticate()" in inspect.getsource(SaslReauthenticator)
+    assert "self.initializing = False" in inspect.getsource(KafkaConnection._init_complete)
+    tried, passwords = list[str](), iter(["first", "second", "third"])
+
+    async def log_in(connection: Any, *_: Any) -> None:
+        tried.append(connection.config["sasl_plain_password"])
+
+    monkeypatch.setattr(KafkaConnection, "_sasl_authenticate", log_in)
+    caught = Caught(renewed=lambda: {"sasl_plain_password": next(passwords)})
+    try:
+        manager = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))._manager
+        connection = manager.get_connection(manager.cluster.bootstrap_brokers()[0].node_id)
+        for initializing in (True, False, False):
+            connection.initializing = initializing
+            manager._net.run(connection._sasl_authenticate)
+        assert tried == ["first", "second", "third"]
+    finally:
+        caught.close()
 
 
 def test_the_wait_for_a_broker_is_forgotten_after_a_connection_whether_it_was_refused_or_not() -> None:
