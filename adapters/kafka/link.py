@@ -226,7 +226,9 @@ def translated() -> Iterator[None]:
 
 
 def not_connected(error: BaseException) -> NotConnected:
-    """Any error as NotConnected, in words."""
+    """Any error as NotConnected, in words; one that is, as it is."""
+    if isinstance(error, NotConnected):
+        return error
     text = _words(error)
     return NotConnected(f"{text}: {_SAYS[type(error)]}" if type(error) in _SAYS else text)
 

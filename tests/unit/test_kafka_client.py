@@ -254,6 +254,10 @@ def test_a_refusal_names_the_error_once_and_says_nothing_where_the_broker_says_n
     assert str(refusal(too_large("at most 220 bytes"))) == "too_large: [Error 10] MessageSizeTooLargeError: at most 220 bytes"
 
 
+def test_what_is_said_in_our_own_words_is_told_as_it_is() -> None:
+    assert str(not_connected(NotConnected("no broker has answered for 10 s"))) == "no broker has answered for 10 s"
+
+
 def test_a_session_that_the_cluster_does_not_allow_is_told_with_the_settings_on_both_sides() -> None:
     told = str(not_connected(errors.InvalidSessionTimeoutError()))
     assert "InvalidSessionTimeoutError: `session_timeout` must lie between" in told
