@@ -26,13 +26,13 @@ UNROUTABLE = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError, e
 TOO_LARGE = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 _NOT_ALLOWED = (errors.AuthorizationError, errors.ThrottlingQuotaExceededError)
 _BAD_RECORD = (
-    errors.InvalidRecordError, errors.InvalidTimestampError, errors.CorruptRecordError, errors.PolicyViolationError,
+    errors.InvalidRecordError, errors.CorruptRecordError, errors.PolicyViolationError,
     errors.UnsupportedForMessageFormatError, errors.UnsupportedCompressionTypeError, errors.InvalidRequestError,
 )  # fmt: skip
 NOT_WRITTEN = (
     *UNROUTABLE, *TOO_LARGE, *_NOT_ALLOWED, *_BAD_RECORD, errors.NotLeaderForPartitionError, errors.NotEnoughReplicasError,
     errors.LeaderNotAvailableError, errors.ReplicaNotAvailableError, errors.FencedLeaderEpochError, errors.UnknownLeaderEpochError,
-    errors.ConcurrentTransactionsError, errors.OperationNotAttemptedError,
+    errors.ConcurrentTransactionsError, errors.OperationNotAttemptedError, errors.InvalidTimestampError,
 )  # fmt: skip
 """What a broker answers where it has certainly not taken a batch."""
 _SILENCE = (errors.KafkaConnectionError, errors.KafkaTimeoutError, errors.RequestTimedOutError)

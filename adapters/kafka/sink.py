@@ -3,8 +3,9 @@
     topic unknown                        BackOff(unroutable)            known within about 200 ms; no other topic waits for it
     topic's name impossible              Rejected(bad_destination)
     not allowed, too few replicas, no leader for `delivery_timeout`     BackOff(refused_by_broker)
+    time out of range, as it is this machine's clock                    BackOff(refused_by_broker)
     larger than the topic takes          Rejected(too_large)
-    invalid (no key in a compacted topic, time out of range, policy)    Rejected(rejected_by_broker)
+    invalid (no key in a compacted topic, policy)                       Rejected(rejected_by_broker)
     no answer for `delivery_timeout`     NotConnected                   it may have been delivered
 
 kafka-python retries what is safe to retry until then. What the caller leaves unconfirmed is in memory once.

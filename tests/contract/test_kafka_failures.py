@@ -7,17 +7,20 @@ import secrets
 import threading
 import time
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import free_port, wait_until
 from brokers.kafka import admin, create_topic, delete_topic
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import InvalidConfigurationError
 from structlog.testing import capture_logs
 
 from contract.kafka_user import Intake, User, bodies, named, out, receive, slowest_of_others
-from delaybridge.adapters.base import NotConnected, Outgoing
+from delaybridge.adapters.base import BackOff, NotConnected, Outgoing
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
+from delaybridge.adapters.kafka import sink as sink_module
 from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
@@ -156,6 +159,23 @@ def test_neighbours_of_a_refused_message_are_due_again(user: User) -> None:
     create_topic(user.url, compacted, cleanup_policy="compact")
     user.sink().publish([out("1", compacted, key=b"k"), out("2", compacted), out("3", compacted, key=b"k")])
     assert user.words(3) == {"1": "NotConnected", "2": "rejected_by_broker", "3": "NotConnected"}
+
+
+def test_what_a_wrong_clock_makes_of_messages_is_due_again_and_not_refused_for_good(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka 4 takes no time of more than an hour ahead: nothing is wrong with these messages once the machine's clock is right."""
+    strict = named("strict")
+    try:
+        create_topic(user.url, strict, message_timestamp_after_max_ms="3600000")
+    except InvalidConfigurationError:
+        pytest.skip("this Kafka does not look at the time of what is from the future")
+    sink = user.sink()
+    with monkeypatch.context() as wrong:
+        wrong.setattr(sink_module, "time", SimpleNamespace(monotonic=time.monotonic, time_ns=lambda: time.time_ns() + 7200 * 10**9))
+        sink.publish([out("ahead", strict)])
+        assert user.words(1) == {"ahead": "refused_by_broker"}
+    assert isinstance(user.outcomes[0][1], BackOff)
+    sink.publish([out("right", strict)])
+    assert user.words(2) == {"ahead": "refused_by_broker", "right": "confirmed"}
 
 
 # --- connections ---
