@@ -85,6 +85,7 @@ class _Reader:
         self._loader = loader
         self._environment = environment
         self._open: list[yaml.Node] = []
+        self._flat: set[yaml.Node] = set()
 
     def value(self, node: yaml.Node, key: Key) -> Any:
         """The data below a node. Raises yaml.YAMLError for what is no plain data."""
@@ -123,8 +124,10 @@ class _Reader:
         return self.value(node, key)
 
     def _mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
-        self._refuse_doubles(node, key)
-        self._loader.flatten_mapping(node)
+        if node not in self._flat:  # an alias leads here again; what was merged in by `<<` stands beside what goes before it by now
+            self._refuse_doubles(node, key)
+            self._loader.flatten_mapping(node)
+            self._flat.add(node)
         found: dict[str, Any] = {}
         for name_node, value_node in node.value:
             name = str(name_node.value)

@@ -57,6 +57,19 @@ def test_numbers_to_the_base_of_ten_and_text_in_quotes_are_what_they_look_like(f
     assert tuple(dict(load().retry).values()) == (10, 1000, 0)
 
 
+def test_what_an_anchor_names_may_stand_in_several_places_and_be_changed_in_some(file: Path) -> None:
+    file.write_text("""
+brokers: {here: {type: memory}}
+routes:
+  - {name: a, from: {broker: here, queue: a}, to: &main {broker: here, address: out}}
+  - {name: b, from: {broker: here, queue: b}, to: &other {<<: *main, address: elsewhere}}
+  - {name: c, from: {broker: here, queue: c}, to: *other}
+  - {name: d, from: {broker: here, queue: d}, to: *other}
+""")
+
+    assert [route.to.address for route in load().routes] == ["out", "elsewhere", "elsewhere", "elsewhere"]
+
+
 @pytest.mark.parametrize(
     "key",
     [
