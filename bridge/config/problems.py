@@ -48,6 +48,9 @@ _TEXTS = {
     "value_error": "{error}",
 }
 
+_PLAIN = frozenset({"str", "int", "float", "bool"})
+"""What pydantic calls an alternative of a type that is a plain value; all others bear brackets."""
+
 
 def worded(
     errors: Iterable[ErrorDetails], document: Document, overrides: Mapping[str, Any], environment: Mapping[str, str]
@@ -75,7 +78,8 @@ def worded(
 def _written(key: Key, data: Any) -> Key:
     """The key less what pydantic appends to tell the alternatives of a type apart."""
     for length, part in enumerate(key):
-        if ("[" in str(part) and not (isinstance(data, dict) and part in data)) or not isinstance(data, dict | list | None):
+        appended = "[" in str(part) or part in _PLAIN
+        if (appended and not (isinstance(data, dict) and part in data)) or not isinstance(data, dict | list | None):
             return key[:length]
         data = _below(data, part)
     return key

@@ -176,7 +176,12 @@ def test_a_problem_is_told_in_words_that_say_what_to_do(file: Path, text: str, t
 
 def test_alternatives_of_one_key_are_one_problem(file: Path) -> None:
     told = problems(file, SMALL.replace("{type: memory}", "{type: rabbitmq, url: 5, tls: {ca_fil: x}}"))
+    kafka = problems(file, SMALL.replace("{type: memory}", "{type: kafka, bootstrap_servers: [9092]}").replace("queue: in", "topic: {}"))
 
+    assert kafka == [
+        "3: brokers.here.bootstrap_servers: must be text: put it in quotes",
+        "5: routes[0].from.topic: must be text: put it in quotes; or it must be a list: lines that begin with `- `",
+    ]
     assert told == [
         "3: brokers.here.url: must be text: put it in quotes; or it must be a list: lines that begin with `- `",
         "3: brokers.here.tls.ca_fil: unknown key; did you mean `ca_file`? known keys: ca_file, cert_file, key_file, verify",
