@@ -26,7 +26,7 @@ def text_of(field: Field) -> bytes | None:
         return value
     if isinstance(value, bool | dict | list):
         return json.dumps(value, default=_in_json, ensure_ascii=False, separators=(",", ":")).encode()
-    return (repr(value) if isinstance(value, float) else str(value)).encode()
+    return str(value).encode()
 
 
 def _plain(field: Field) -> Any:

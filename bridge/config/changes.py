@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def _plain(value: Any) -> Any:
         return keys
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
-    return value.get_secret_value() if isinstance(value, SecretStr) else value
+    return value
 
 
 def _differing(old: dict[str, Any], new: dict[str, Any], prefix: str) -> Iterator[str]:
