@@ -82,6 +82,12 @@ def test_a_length_that_is_none_makes_the_body_a_text_and_swallows_nothing(length
     assert bodies(wire[:70], wire[70:]) == [b"abc", b"next", b""]
 
 
+def test_a_length_that_ends_where_the_next_message_does_swallows_it_neither() -> None:
+    following = message(b"next", sized=False, number=2)
+    wire = message(b"abc", sized=True, length=len(b"abc\0\n" + following) - len(b"\0\n"))
+    assert bodies(wire + following + RECEIPT) == [b"abc", b"next", b""]
+
+
 @pytest.mark.parametrize("length", [b"9" * 11, b"9" * 4_301, b"-1", b"1.5", b"", "\N{ARABIC-INDIC DIGIT ONE}".encode()])
 def test_what_cannot_be_a_length_is_none_so_the_last_frame_of_a_stream_waits_for_nothing(length: bytes) -> None:
     (one,) = read(message(b"abc", sized=True, length=length))

@@ -252,6 +252,7 @@ def test_variables_are_filled_in_from_the_environment_or_a_secret_file_or_a_defa
     (tmp_path / "secret").write_text("from-a-mounted-file\n")
     monkeypatch.setenv("TOKEN_FILE", str(tmp_path / "secret"))
     monkeypatch.setenv("PORT", "9000")
+    monkeypatch.setenv("PORT_FILE", "nowhere")
     file.write_text(SMALL + 'bridge: "${WHO:b}-1"\nhttp: {port: "${PORT}", token: "${TOKEN}"}\nstore: {path: "a$${b}"}')
 
     config = load(file)
@@ -380,6 +381,7 @@ def test_secrets_are_found_for_the_logs_and_masked_when_shown(file: Path) -> Non
     shown = masked(config)
     assert shown["http"]["token"] == "***"
     assert shown["brokers"]["here"]["name"] == "amqp://user:***@host/"
+    assert shown["routes"][0]["from"] == {"broker": "here", "queue": "in"}
 
 
 def test_a_password_file_that_the_adapter_reads_itself_is_known_to_the_logs(file: Path, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from unit.config_problems import problems
+from unit.config_problems import SMALL, problems
 
 from delaybridge.bridge.config.file import load
+from delaybridge.bridge.config.secrets import secrets
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -57,6 +58,15 @@ def test_numbers_to_the_base_of_ten_and_text_in_quotes_are_what_they_look_like(f
     assert tuple(dict(load().retry).values()) == (10, 1000, 0)
 
 
+def test_a_variable_whose_file_holds_no_text_is_told(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_bytes(b"\xff")
+    monkeypatch.setenv("TOKEN_FILE", str(tmp_path / "secret"))
+
+    (told,) = problems(file, 'http: {token: "${TOKEN}"}')
+
+    assert told.startswith("1: http.token: TOKEN_FILE cannot be read: ")
+
+
 def test_what_an_anchor_names_may_stand_in_several_places_and_be_changed_in_some(file: Path) -> None:
     file.write_text("""
 brokers: {here: {type: memory}}
@@ -104,3 +114,14 @@ def test_a_switch_is_no_number(file: Path, key: str) -> None:
 )
 def test_a_secret_that_no_file_holds_is_told_and_not_taken_for_none(file: Path, written: str, told: str) -> None:
     assert problems(file, f"http: {{token_file: {written}}}") == [f"1: http.token_file: {told}"]
+
+
+def test_the_passwords_of_all_nodes_of_a_broker_are_known_to_the_logs_and_nothing_else_is_one(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "password").write_bytes(b"\xff")
+    first, second = "amqp://u:first@a", "amqp://u:second@b"
+    file.write_text(SMALL.replace("memory", f"rabbitmq, url: ['{first}', '{second}'], password_file: {tmp_path}/password"))
+    config = load(file)
+
+    assert secrets(config) == {first, "first", second, "second"}
+    (tmp_path / "password").unlink()
+    assert secrets(config) == {first, "first", second, "second"}

@@ -193,9 +193,9 @@ def test_values_become_text(table: bytes, text: bytes | None) -> None:
 
 def test_tables_and_arrays_become_json() -> None:
     items = b"S\0\0\0\x01x" + b"t\x01" + b"x\0\0\0\x01\xff"
-    inner = b"\x01nl" + (1).to_bytes(8, "big") + b"\x01aA" + len(items).to_bytes(4, "big") + items
+    inner = b"\x01nl" + (1).to_bytes(8, "big") + b"\x01aA" + len(items).to_bytes(4, "big") + items + b"\x01\xffV"
     table = b"\x01hF" + len(inner).to_bytes(4, "big") + inner
-    assert text_of(next(fields.fields(table))) == b'{"n":1,"a":["x",true,"/w=="]}'
+    assert text_of(next(fields.fields(table))) == '{"n":1,"a":["x",true,"/w=="],"\ufffd":null}'.encode()
 
 
 def test_what_is_nested_too_deep_is_rejected() -> None:

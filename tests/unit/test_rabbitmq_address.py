@@ -17,6 +17,8 @@ READINGS = [
     ("/exchanges/shop", Target(b"shop", b"")),
     ("/exchanges/shop/", Target(b"shop", b"")),
     ("/exchanges/a%2Fb/%2F", Target(b"a/b", b"/")),
+    ("q" * 255, Target(b"", b"q" * 255)),
+    ("/queues/" + "q" * 255, Target(b"", b"q" * 255)),
 ]
 
 
