@@ -48,6 +48,8 @@ def pattern(address: str) -> re.Pattern[str]:
     *first, last = parts = full[7:].split(".")
     if ">" in first:
         raise ValueError(f"{address!r}: `>` stands at the end only")
+    if any(len(part) > 1 and re.search("[*>]", part) for part in parts):  # to ActiveMQ it is a letter there, and the name is nobody's
+        raise ValueError(f"{address!r}: `*` and `>` stand for whole parts between dots, as in `orders.*` and `orders.>`")
     named = r"\.".join(r"[^.]+" if part == "*" else re.escape(part) for part in (first if last == ">" else parts))
     rest = "" if last != ">" else r"(?:\..+)?" if first else ".+"
     return re.compile(re.escape(full[:7]) + named + rest)

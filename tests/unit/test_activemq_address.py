@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from delaybridge.adapters.activemq import Endpoint
@@ -41,6 +43,12 @@ def test_anything_else_is_refused(address: str) -> None:
 def test_a_gate_has_activemqs_wildcards(gate: str, inside: str, outside: str) -> None:
     assert pattern(gate).fullmatch(inside)
     assert not pattern(gate).fullmatch(outside)
+
+
+@pytest.mark.parametrize("gate", ["orders*", "orders>", "/topic/a.*b", "orders.>.new", "a,b", "a b", "a?b", "stomp://h", "/queue/", ""])
+def test_a_gate_that_no_destination_could_pass_is_refused(gate: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(gate))}"):
+        pattern(gate)
 
 
 def test_an_endpoint_refuses_what_names_no_queue_and_no_gate() -> None:
