@@ -291,7 +291,10 @@ class Store(Protocol):
         ...
 
     def put_back(self, keys: Sequence[bytes]) -> None:
-        """Make these due again: the connection died before anything was heard of them."""
+        """Make these due again: the connection died before anything was heard of them.
+
+        One that was due before records that are held back behind its address waits there with them, and goes out first; so after a restart.
+        """
         ...
 
     def lanes(self) -> builtins.list[str]:

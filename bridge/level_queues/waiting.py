@@ -111,6 +111,13 @@ class _Lane:
         due = self.ready.get(address, self.waiting) if entry.place[0] <= self.seen else self.waiting
         heapq.heappush(self.held[address] if entry.held else due, entry)
 
+    def put_back(self, entry: Entry) -> None:
+        """The same, and behind its address where others are: they may be later ones."""
+        if _head(self.held.get(entry.record.address, [])):
+            self.hold(entry)
+        else:
+            self.back(entry)
+
     def heads(self) -> Iterator[Entry]:
         """The first of all heaps of what is not held."""
         return (head for heap in (self.waiting, *self.ready.values()) if (head := _head(heap)))
@@ -225,10 +232,9 @@ class Waiting:
     def put_back(self, keys: Sequence[bytes]) -> None:
         """See `core.store.Store.put_back`."""
         with self._lock:
-            for key in keys:
-                entry = self._handed_out(key)
-                if entry is not None:
-                    self._lanes[entry.record.lane].back(entry)
+            back = [entry for key in keys if (entry := self._handed_out(key)) is not None]
+            for entry in sorted(back, key=lambda entry: not entry.held):  # those that were held show what the others have to wait with
+                self._lanes[entry.record.lane].put_back(entry)
 
     def release(self, keys: Sequence[bytes]) -> None:
         """As `put_back`, and not behind its address any more: where that is held still, the lane puts it there again."""

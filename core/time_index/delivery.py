@@ -147,6 +147,22 @@ class Delivery:
         self._advance(change, len(aside))
         self._state.commit(change)
 
+    def overtaken(self, track: Track, address: str) -> list[tuple[bytes, Record]]:
+        """What is due for an address before records that are held back behind it: it was in flight when they came, and is due again.
+
+        Nearly always none, which costs one look-up. Of a very long stretch only the beginning is looked at.
+        """
+        state = self._state
+        last = state.held.last(track, address)
+        stretches = ((first, min(end, last)) for first, end in track.unread() if first < last)
+        records = chain.from_iterable(scan(state.db.due, *some) for some in stretches)
+        due = ((key, state.decoded(key, raw)[0]) for key, raw in islice(records, _PASSED_AT_ONCE) if key not in state.lanes.claimed)
+        return [(key, record) for key, record in due if record.address == address and state.held.entry(address, key) is None]
+
+    def line_up(self, track: Track, address: str, now: int) -> None:
+        """Hold back what is `overtaken`, too, so that it goes out first."""
+        self._set_aside(track, self.overtaken(track, address), now)
+
     def due_held(self, track: Track, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """Hand out what is held back behind an address, in order. A record that was doomed before a restart ends here."""
         state, lanes = self._state, self._state.lanes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from . import keys
-from .database import Database, scan, scan_prefix
+from .database import Database, last_up_to, scan, scan_prefix
 from .held_address import HeldAddress
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ class HeldBack:
     def first(self, track: Track) -> bytes:
         """No record of this track before this due key is held back."""
         return min((track.start + behind.first[len(behind.prefix) :] for behind in self.of(track).values()), default=track.end)
+
+    def last(self, track: Track, address: str) -> bytes:
+        """The last due key of what is held back behind an address; the start of the track where nothing is."""
+        behind = self.of(track).get(address)
+        return track.start + last_up_to(self._db.meta, behind.end)[len(behind.prefix) :] if behind else track.start
 
     def entry(self, address: str, key: bytes) -> Entry | None:
         """How the record for `address` under a due key is held back, None where it is not."""

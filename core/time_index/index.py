@@ -114,6 +114,8 @@ class TimeIndex:
         if place is None:
             with self._access.reading(now):
                 return []
+        if held is not None:
+            self._line_up(place, held, now)
         found, more = self._hand_out(place, now, limit, max_bytes, held)
         while more:
             space = max_bytes - sum(due.record.message.size for due in found)
@@ -122,6 +124,16 @@ class TimeIndex:
         if self._state.unsynced(found):  # what the machine may still lose must not go out: it would go out twice
             self._access.sync()
         return found
+
+    def _line_up(self, place: Lane, held: str, now: int) -> None:
+        track = self._state.lanes.find(place.name, held)
+        if track is None:
+            return
+        with self._access.reading(now):
+            overtaken = self._delivery.overtaken(track, held)
+        if overtaken:
+            with self._access.writing(now):
+                self._delivery.line_up(track, held, now)
 
     def _hand_out(self, place: Lane, now: int, limit: int, max_bytes: int, held: str | None) -> tuple[builtins.list[Due], bool]:
         """What can be handed out while nobody waits for the lock, and whether somebody does who has the next turn."""

@@ -111,6 +111,44 @@ def test_a_held_record_that_is_put_back_is_still_held(store: Store) -> None:
     assert bodies(take(store, held="orders")) == ["1"]
 
 
+def test_what_is_put_back_goes_out_before_later_records_that_are_held_behind_its_address(store: Store) -> None:
+    give(store, *(record(f"{number}", T0 + number) for number in range(4)))
+    first, second, third, fourth = take(store, T0 + 3)
+    store.hold([Held(second.key, 1, "refused"), Held(fourth.key, 1, "refused")], T0 + 3)
+    store.put_back([first.key, third.key])
+
+    again = take(store, T0 + 3, held="orders")
+    assert bodies(again) == ["0", "1", "2", "3"]
+
+    store.put_back([due.key for due in again])
+    assert bodies(take(store, T0 + 3, limit=1, held="orders")) == ["0"]
+    assert take(store, T0 + 3) == []
+    assert bodies(take(store, T0 + 3, held="orders")) == ["1", "2", "3"]
+
+
+def test_what_is_put_back_together_with_later_records_that_were_held_goes_out_before_them(store: Store) -> None:
+    give(store, record("0", T0), record("1", T0 + 1))
+    first, second = take(store, T0 + 1)
+    store.hold([Held(second.key, 1, "refused")], T0 + 1)
+    (second,) = take(store, T0 + 1, held="orders")
+    store.put_back([first.key, second.key])
+
+    assert bodies(take(store, T0 + 1, held="orders")) == ["0", "1"]
+
+
+@only_an_index
+def test_what_was_in_flight_at_a_kill_goes_out_before_later_records_that_are_held_behind_its_address(open_store: OpenStore) -> None:
+    store = open_store()
+    give(store, *(record(f"{number}", T0 + number) for number in range(4)))
+    _, second, _, fourth = take(store, T0 + 3)
+    store.hold([Held(second.key, 1, "refused"), Held(fourth.key, 1, "refused")], T0 + 3)
+
+    store = open_store()
+
+    assert bodies(take(store, T0 + 3, held="orders")) == ["0", "1", "2", "3"]
+    assert store.counts().held == 4
+
+
 def test_a_million_held_records_do_not_stop_another_address(store: Store) -> None:
     """A hundred here: what counts is that none of them is handed out again and again."""
     give(store, *(record("x", address="down") for _ in range(100)))

@@ -183,6 +183,7 @@ class Model:
         return found
 
     def due_held(self, lane: str, address: str, now: int, limit: int) -> list[Item]:
+        self._line_up(lane, address, now)
         held = [item for item in self.held(lane) if item.record.address == address and not item.flying]
         found = list[Item]()
         for item in sorted(held, key=lambda item: item.place):
@@ -194,6 +195,15 @@ class Model:
                 item.flying = True
                 found.append(item)
         return found
+
+    def _line_up(self, lane: str, address: str, now: int) -> None:
+        """What waits before something that is held behind its address is held there, too."""
+        last = max((item.place for item in self.held(lane) if item.record.address == address), default=(0, 0))
+        for item in [item for item in self.waiting(lane) if item.record.address == address and item.place < last]:
+            if item.doomed:
+                self.end(item, item.doomed, now)
+            else:
+                item.held = 0, ""
 
     def settle(self, item: Item, outcome: Settled, now: int) -> None:
         doomed, ours = item.doomed, self.known.get(item.record.id) is item

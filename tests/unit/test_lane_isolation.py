@@ -188,6 +188,55 @@ def test_what_follows_a_destination_that_caught_up_waits_behind_it_again_when_th
     assert gone + bench.deliver(T0 + 3000) == [f"back {number}" for number in range(30)]
 
 
+def _stuck_before_what_is_held(bench: Bench) -> None:
+    """Five messages without an answer, and two more that came when their destination was slow."""
+    bench.lane.settings = settings(window=10, share=4)
+    for number in range(5):
+        bench.put(f"{number}", T0 + number)
+    bench.tick(T0 + 4)
+    for number in (5, 6):
+        bench.put(f"{number}", T0 + 1_000 + number)
+    bench.tick(T0 + 1_200)
+    assert bodies(bench.wire) == [f"{number}" for number in range(5)]
+    assert bench.store.counts().held == 2
+
+
+def test_what_a_lost_connection_leaves_in_doubt_goes_out_before_what_was_held_behind_it(bench: Bench) -> None:
+    _stuck_before_what_is_held(bench)
+
+    bench.answer(NotConnected("gone"))
+    bench.lane.drain(T0 + 1_300)
+    bench.lane.connected(T0 + 1_400)
+
+    assert bench.deliver(T0 + 1_400) == [f"{number}" for number in range(7)]
+
+
+def test_what_a_kill_leaves_in_doubt_goes_out_before_what_was_held_behind_it(bench: Bench, tmp_path: Path) -> None:
+    _stuck_before_what_is_held(bench)
+    bench.store.close()
+
+    again = Bench(tmp_path / "store", SETTINGS)
+    again.lane.connected(T0 + 1_400)
+
+    assert again.deliver(T0 + 1_400) == [f"{number}" for number in range(7)]
+    again.store.close()
+
+
+def test_what_a_lost_connection_leaves_in_doubt_goes_out_before_what_was_refused_after_it(bench: Bench) -> None:
+    for number in range(5):
+        bench.put(f"{number}", T0 + number)
+    bench.tick(T0 + 4)
+    refused, bench.wire = bench.wire[3:], bench.wire[:3]
+    bench.lane.confirm([(out.tag, BackOff(Reason.REFUSED_BY_BROKER, "no room")) for out in refused])
+    bench.tick(T0 + 5)
+
+    bench.answer(NotConnected("gone"))
+    bench.lane.drain(T0 + 6)
+    bench.lane.connected(T0 + 1_400)
+
+    assert bench.deliver(T0 + 1_400) == [f"{number}" for number in range(5)]
+
+
 def test_a_lane_whose_window_is_full_sleeps_until_an_outcome_comes(bench: Bench) -> None:
     """A held destination that may be tried is no reason to tick: there is no room for it."""
     bench.paused.add("orders")
