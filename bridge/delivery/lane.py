@@ -206,7 +206,8 @@ class Lane:
         outgoing: list[Outgoing] = []
         behind: list[Held] = []
         for due in batch:
-            why = self._held_by(due, held, now)
+            # All that is held is for one address: what stands behind a message that must wait, waits with it.
+            why = behind[-1].error if held is not None and behind else self._held_by(due, held, now)
             if why is not None:
                 behind.append(Held(due.key, due.attempts, why))
             elif not self._closing.expired(due, now):

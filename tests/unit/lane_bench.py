@@ -55,14 +55,14 @@ class Bench:
             lambda: None,
         )
 
-    def put(self, name: str, due: int, address: str = "a", now: int = T0, **schedule: object) -> None:
+    def put(self, name: str, due: int, address: str = "a", now: int = T0, route: str = "orders", **schedule: object) -> None:
         record = Record(
             message=message(name.encode()),
             schedule=Schedule(due=due, **schedule),  # type: ignore[arg-type]  # what each test gives
             lane="rabbit",
             address=address,
             id=name,
-            route="orders",
+            route=route,
             taken=now,
         )
         self.store.put([Put(record)], now)

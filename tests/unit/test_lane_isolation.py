@@ -352,6 +352,21 @@ def test_held_destinations_respect_the_window(bench: Bench) -> None:
     assert 0 < len(bench.wire) <= SETTINGS.window
 
 
+def test_what_waits_behind_a_paused_route_does_not_pass_it_when_its_own_route_is_resumed(bench: Bench) -> None:
+    bench.paused |= {"orders", "bills"}
+    for number in range(8):
+        bench.put(f"{number}", T0 + number, route="bills" if number % 2 else "orders")
+    bench.tick(T0 + 8)
+
+    bench.paused.discard("bills")
+    bench.holds.resume()
+    resumed = bench.deliver(T0 + 9)
+    bench.paused.discard("orders")
+    bench.holds.resume()
+
+    assert resumed + bench.deliver(T0 + 10) == [f"{number}" for number in range(8)]
+
+
 def test_a_route_that_is_resumed_while_its_message_is_being_held_back_goes_on(bench: Bench) -> None:
     """The lane has seen the pause, then the pause ends, then the lane holds the message back."""
 
