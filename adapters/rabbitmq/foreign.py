@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 KEY = b"x-delay-key"
 TOMBSTONE = b"x-delay-tombstone"
 _PERSISTENT = 2
+_LONGEST = 315_360_000_000
+"""Ten years in milliseconds: RabbitMQ refuses a longer time to live, and closes the channel."""
 
 
 def is_foreign(message: Message) -> bool:
@@ -42,8 +44,15 @@ def _properties(given: Properties) -> Properties:
     return replace(
         given,
         delivery_mode=given.delivery_mode or _PERSISTENT,
+        expiration=None if _is_endless(given.expiration) else given.expiration,
         timestamp=given.timestamp_ms // 1000 if given.timestamp is None else given.timestamp,
     )
+
+
+def _is_endless(expiration: bytes | None) -> bool:
+    """Whether this time to live is longer than RabbitMQ can count."""
+    digits = (expiration or b"").lstrip(b"0")
+    return digits.isdigit() and (len(digits) > len(str(_LONGEST)) or int(digits) > _LONGEST)
 
 
 def key_of(table: bytes) -> bytes | None:

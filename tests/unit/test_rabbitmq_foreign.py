@@ -20,6 +20,14 @@ def test_what_came_from_a_durable_broker_is_persistent_and_bears_its_time_in_sec
     assert (properties.delivery_mode, properties.timestamp) == (2, 1_700_000_000)
 
 
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [(b"1000", b"1000"), (b"315360000000", b"315360000000"), (b"315360000001", None), (b"9" * 200, None), (b"soon", b"soon"), (None, None)],
+)
+def test_a_time_to_live_that_rabbitmq_cannot_count_never_ends(sent: bytes | None, kept: bytes | None) -> None:
+    assert native(Message(b"", properties=Properties(timestamp_ms=1, expiration=sent))).properties.expiration == kept
+
+
 @pytest.mark.parametrize(("key", "tag"), [(b"customer-7", "S"), (b"\xff\x00", "x"), (b"", "S")])
 def test_a_key_travels_as_a_header_and_is_a_key_again(key: bytes, tag: str) -> None:
     sent = native(Message(b"", fields.table([("a", 1)]), NEW, key))
