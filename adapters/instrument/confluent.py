@@ -6,12 +6,14 @@ base class (`SerializingProducer`, classes of the application). Beneath the seri
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .divert import wrapped
+from .divert import Current, wrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 MODULE = "confluent_kafka"
@@ -19,7 +21,7 @@ _MARK = "_delaybridge_replaces"
 
 
 def patch(module: ModuleType) -> None:
-    """produce(topic, value, key, partition, callback, on_delivery, timestamp, headers); `produce_batch` takes no headers."""
+    """produce(topic, value, key, partition, callback, on_delivery, timestamp, headers); produce_batch(topic, messages, …) sends no headers."""
     producer = module.cimpl.Producer
     if _MARK not in vars(producer):
         _swap(producer, _subclass(producer))
@@ -42,7 +44,25 @@ def _subclass(producer: type) -> type:
         "produce": produce,
         _MARK: producer,
     }
+    if hasattr(producer, "produce_batch"):  # since 2.12
+        body["produce_batch"] = _refusing(producer.produce_batch)
     return type(producer.__name__, (producer,), body)
+
+
+def _refusing(produce_batch: Callable[..., Any]) -> Callable[..., Any]:
+    """Raises ValueError for a batch with a delay header: confluent-kafka drops the headers of batches, so all of it would arrive at once."""
+    from .headers import delayed  # noqa: PLC0415 - the core's tables, once a client is there
+
+    @functools.wraps(produce_batch)
+    def refuse(producer: Any, topic: Any, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        if Current.rule is not None and isinstance(messages, list):
+            for one in messages:
+                headers = one.get("headers") if isinstance(one, dict) else None
+                if headers and delayed(headers):
+                    raise ValueError("produce_batch of confluent-kafka sends no headers, so this message would not be delayed: use produce")
+        return produce_batch(producer, topic, messages, *args, **kwargs)
+
+    return refuse
 
 
 def _swap(old: type, new: type) -> None:

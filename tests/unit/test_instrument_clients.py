@@ -157,6 +157,23 @@ def test_producers_of_confluent_kafka_go_on_undiverted_when_it_is_taken_back(clu
     assert [one.topic for one in cluster.records(1)] == ["orders"]
 
 
+@pytest.mark.parametrize("headers", [LATE, dict(LATE)], ids=["pairs", "mapping"])
+def test_a_batch_of_confluent_kafka_whose_delay_would_be_dropped_is_refused(cluster: Cluster, headers: Any) -> None:
+    producer = confluent_kafka.Producer(cluster.configuration())
+    messages = [{"value": b"now"}, {"value": b"later", "headers": headers}]
+    with pytest.raises(ValueError, match="use produce"):
+        producer.produce_batch("orders", messages)
+    with pytest.raises(ValueError, match="use produce"):
+        producer.produce_batch(topic="orders", messages=messages)
+    assert producer.produce_batch("orders", [{"value": b"now", "headers": {"a": "1"}}], partition=2) == 1
+    with pytest.raises(TypeError):
+        producer.produce_batch("orders", "no messages")  # type: ignore[arg-type]
+    delaybridge.uninstrument()
+    assert producer.produce_batch("orders", messages) == 2
+    assert producer.flush(10) == 0
+    assert [one.topic for one in cluster.records(3)] == ["orders"] * 3
+
+
 def test_the_asyncio_producer_of_confluent_kafka_sends_through_the_patched_one(cluster: Cluster) -> None:
     """It takes no headers yet; when it does, they go through `produce` as well."""
     aio = pytest.importorskip("confluent_kafka.aio")
