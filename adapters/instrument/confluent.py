@@ -7,7 +7,9 @@ base class (`SerializingProducer`, classes of the application). Beneath the seri
 from __future__ import annotations
 
 import functools
+import gc
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from .divert import Current, wrapped
@@ -25,6 +27,7 @@ def patch(module: ModuleType) -> None:
     producer = module.cimpl.Producer
     if _MARK not in vars(producer):
         _swap(producer, _subclass(producer))
+        _tell_of_those_made_before(producer)
 
 
 def restore(module: ModuleType) -> None:
@@ -63,6 +66,17 @@ def _refusing(produce_batch: Callable[..., Any]) -> Callable[..., Any]:
         return produce_batch(producer, topic, messages, *args, **kwargs)
 
     return refuse
+
+
+def _tell_of_those_made_before(old: type) -> None:
+    """An object of a C type cannot change over to another type."""
+    count = sum(type(one) is old for one in gc.get_objects())
+    if count:
+        warnings.warn(
+            f"delaybridge.instrument() came too late for {count} of confluent-kafka's producers, which divert nothing: call it before they are made",
+            RuntimeWarning,
+            stacklevel=6,  # who called instrument()
+        )
 
 
 def _swap(old: type, new: type) -> None:
