@@ -32,7 +32,7 @@ class _Loader:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        self._patch(module)
+        _apply(self._patch, module)
 
 
 class _Finder:
@@ -56,6 +56,17 @@ class _Finder:
 _FINDER: Any = _Finder()
 
 
+def _apply(patch: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """What cannot be patched must not send: without its patch it would send delayed messages at once."""
+    try:
+        patch(module)
+    except (AttributeError, KeyError) as error:
+        error.add_note(
+            f"delaybridge cannot instrument this version of {module.__name__.partition('.')[0]}: docs/interception.md names those that it can"
+        )
+        raise
+
+
 def start(patches: Patches) -> None:
     """Patch these modules: now if they are loaded, else when they are. A patch may be called more than once."""
     _FINDER.patches = patches
@@ -63,7 +74,7 @@ def start(patches: Patches) -> None:
         sys.meta_path.insert(0, _FINDER)
     for name, patch in patches.items():
         if name in sys.modules:
-            patch(importlib.import_module(name))  # which waits where another thread is still importing it
+            _apply(patch, importlib.import_module(name))  # which waits where another thread is still importing it
 
 
 def stop() -> list[ModuleType]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:delaybridge.instrument.. came too late")  # for what another test has left
+
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 ORIGINAL = (
     kafka.KafkaProducer.send,
@@ -318,6 +320,30 @@ def test_a_module_that_fails_to_import_fails_as_it_would(tmp_path: Path, monkeyp
     with pytest.raises(ModuleNotFoundError, match="absent"):
         __import__("absent")
     watch.stop()
+
+
+def test_a_client_of_an_unknown_kind_is_not_imported_and_the_error_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undiverted, it would send at once what is to be delayed."""
+    (tmp_path / "redone.py").write_text("class Producer: pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    watch.start({"redone": lambda module: methods.replace(module.Producer, "send", lambda send: send)})
+    with pytest.raises(KeyError, match="send") as error:
+        __import__("redone")
+    assert error.value.__notes__ == ["delaybridge cannot instrument this version of redone: docs/interception.md names those that it can"]
+    assert "redone" not in sys.modules
+    watch.stop()
+
+
+def test_it_needs_two_libraries_besides_the_clients() -> None:
+    """The documentation tells them to whoever cannot have all of the daemon's beside an application. (msgspec uses typing_extensions if it is there.)"""
+    script = (
+        "import sys; before = set(sys.modules); import delaybridge; delaybridge.instrument();"
+        "import delaybridge.adapters.instrument.headers, delaybridge.adapters.instrument.command;"
+        "names = {name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names;"
+        "print(sorted(name for name in names - {'typing_extensions'} if not name.startswith('_')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout == "['cronsim', 'delaybridge', 'msgspec']\n"
 
 
 def test_instrumenting_loads_neither_clients_nor_the_core() -> None:
