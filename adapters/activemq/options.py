@@ -105,6 +105,8 @@ class Endpoint(BaseModel):
     @field_validator("queue", mode="after")
     @classmethod
     def _plain(cls, queue: str) -> str:
+        if queue.startswith(("/queue/", "/topic/")):  # it would be a queue that is called so
+            raise ValueError(f"{queue!r} is an address: name the queue alone, without what stands before it; no route reads a topic")
         try:
             destination(queue_address(queue))
         except Rejected as error:

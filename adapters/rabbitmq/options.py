@@ -137,6 +137,13 @@ class Endpoint(BaseModel):
     gate: tuple[str, ...] = ()
     declare: bool = True
 
+    @field_validator("queue", mode="after")
+    @classmethod
+    def _plain(cls, queue: str) -> str:
+        if queue.startswith(("/queues/", "/exchanges/")):  # it would be a queue that is called so
+            raise ValueError(f"{queue!r} is an address: name the queue alone, without what stands before it; no route reads an exchange")
+        return queue
+
     @property
     def address(self) -> str:
         """The queue, as an address."""

@@ -54,6 +54,8 @@ def test_a_gate_that_no_destination_could_pass_is_refused(gate: str) -> None:
 def test_an_endpoint_refuses_what_names_no_queue_and_no_gate() -> None:
     with pytest.raises(ValueError, match="exactly one"):
         Endpoint(queue="a,b")
+    with pytest.raises(ValueError, match="name the queue alone"):
+        Endpoint(queue="/queue/a")
     with pytest.raises(ValueError, match="neither"):
         Endpoint(queue="a", gate=("/exchange/x",))
     assert Endpoint(queue="a", gate=("b.>",)).address == "/queue/a"

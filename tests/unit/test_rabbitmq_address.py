@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaybridge.adapters.base import Rejected
+from delaybridge.adapters.rabbitmq import Endpoint
 from delaybridge.adapters.rabbitmq.address import Target, exchange_address, gate_of, parse, queue_address, real_of
 
 READINGS = [
@@ -54,3 +55,9 @@ def test_any_queue_name_survives_being_written_and_read(queue: str) -> None:
 
 def test_the_gate_and_the_real_exchange_are_named_after_the_exchange() -> None:
     assert (gate_of("orders"), real_of("orders")) == ("orders.gate", "orders.real")
+
+
+@pytest.mark.parametrize("queue", ["/queues/in", "/exchanges/orders/new"])
+def test_a_route_reads_a_queue_by_its_name_and_not_by_an_address(queue: str) -> None:
+    with pytest.raises(ValueError, match="name the queue alone"):
+        Endpoint(queue=queue)
