@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 NOW = 1_750_000_000_000
 
 
-def pending(id_: str, due: int = NOW + 60_000, body: bytes = b"secret") -> Pending:
+_TEXT = Properties(content_type=b"text/plain", priority=4)
+
+
+def pending(id_: str, due: int = NOW + 60_000, body: bytes = b"secret", properties: Properties = _TEXT) -> Pending:
     """One waiting message that recurs every minute."""
     record = Record(
-        message=message(body, {"colour": "blue", "weight": 3, "raw": b"\xff\x00"}, Properties(content_type=b"text/plain", priority=4)),
+        message=message(body, {"colour": "blue", "weight": 3, "raw": b"\xff\x00"}, properties),
         schedule=Schedule(due=due, recurrence=Recurrence(start=NOW, delay=60_000, period=60_000, repeat=9)),
         lane="rabbit",
         address="orders",

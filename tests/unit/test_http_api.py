@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pyarrow as pa
 import pytest
-from fake_control import NOW, FakeControl
+from fake_control import NOW, FakeControl, pending
 from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import BackOff, NotConnected, Received, Rejected
@@ -121,13 +121,15 @@ def test_a_bad_filter_is_refused_with_the_reason(client: httpx.Client, query: st
     assert error["message"]
 
 
-def test_one_message_is_shown_with_all_but_its_body(client: httpx.Client) -> None:
+def test_one_message_is_shown_with_all_but_its_body(client: httpx.Client, control: FakeControl) -> None:
     shown = client.get("/api/v1/messages/a").json()
     assert shown["headers"] == {"colour": "blue", "weight": 3, "raw": {"base64": "/wA="}}
     assert shown["properties"] == {"content_type": "text/plain", "priority": 4}
     assert shown["recurrence"] == {"start": NOW, "delay": 60_000, "period": 60_000, "repeat": 9, "cron": "", "zone": "UTC"}
     assert shown["next"] == [NOW + 60_000 * n for n in range(1, 6)]
     assert "body" not in shown
+    control.waiting["b"] = pending("b", properties=Properties(type=b"\xff"))
+    assert client.get("/api/v1/messages/b").json()["properties"] == {"type": "\ufffd"}
 
 
 @pytest.mark.parametrize("path", ["tenant/7/b", "tenant%2F7%2Fb"])
@@ -199,11 +201,12 @@ def test_a_message_is_sent_as_it_is_described(client: httpx.Client, control: Fak
     asked = {
         "route": "main", "body_base64": base64.b64encode(b"\x00\xff").decode(), "address": "orders",
         "headers": {"x-delay": 500, "text": "ü", "flag": True, "half": 0.5, "none": None, "raw": {"base64": "AP8="}},
-        "properties": {"content_type": "text/plain", "priority": 4},
+        "properties": {"content_type": "text/plain", "priority": 4, "type": "t" * 255},
     }  # fmt: skip
     assert client.post("/api/v1/messages", json=asked).status_code == 202
     headers: dict[str, fields.Value] = {"x-delay": 500, "text": "ü", "flag": True, "half": 0.5, "none": None, "raw": b"\x00\xff"}
-    assert control.sent == [("main", message(b"\x00\xff", headers, Properties(content_type=b"text/plain", priority=4)), "orders")]
+    properties = Properties(content_type=b"text/plain", priority=4, type=b"t" * 255)
+    assert control.sent == [("main", message(b"\x00\xff", headers, properties), "orders")]
 
 
 def test_a_message_beyond_the_limit_is_too_large(client: httpx.Client, control: FakeControl, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +300,13 @@ def test_observed_deliveries_come_one_a_line(client: httpx.Client, control: Fake
     assert (third["body_base64"], third["headers"], "id" in third) == ("/w==", {"n": {"base64": ""}}, False)
     assert list(fourth["headers"]) == [""]
     assert control.observing == 0
+
+
+def test_what_no_bridge_wrote_into_its_headers_is_told_as_a_header_only(client: httpx.Client, control: FakeControl) -> None:
+    foreign: dict[str, fields.Value] = {"x-delay-id": 7, "x-delay-occurrence": 0, "x-delay-due": 5}
+    control.arrivals = [[Received(Message(None, fields.table(foreign.items())), "x", b"1")]]
+    told = client.get("/api/v1/observe?broker=rabbit&address=orders").json()
+    assert told == {"at": NOW, "address": "orders", "body": "", "headers": foreign}
 
 
 def test_observing_what_is_not_there_is_an_error_not_an_empty_stream(client: httpx.Client) -> None:
