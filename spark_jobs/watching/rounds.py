@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from .. import marks
+from ..columns import UnusableInput
+from ..session import cause
 from ..verdict import instant
 from . import alerts, counting, sessions, steps, streams, topics
 from .state import State
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
     from ..reach import Reach
     from .arguments import Arguments
     from .steps import Step
+
+_FRAME = re.compile(r"^\[STREAM_FAILED\].*? terminated with exception: | SQLSTATE: \w+")
+"""What Spark says around the reason why a stream ended."""
+_ANEW = "give another --checkpoint, and a --since that covers the alerts that are open"
 
 
 class Rounds:
@@ -65,28 +73,45 @@ class Rounds:
         """Everything that is in the files and topics now. Spark forgets no batch and may repeat the last one."""
         self._failure = None
         writer = self._happened.writeStream.foreachBatch(self._absorb).option("checkpointLocation", self.state.folder.at("stream"))
-        query = writer.trigger(availableNow=True).start()
+        try:
+            query = writer.trigger(availableNow=True).start()
+        except (PySparkException, Py4JJavaError) as error:
+            raise self._no_stream(error) from None
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            raise self._failure or error from None
+            raise self._failure or self._no_stream(error) from None
         finally:
             query.stop()
             sessions.let_go(self._spark, lambda: sessions.of_query(query))
 
+    def _no_stream(self, error: PySparkException | Py4JJavaError) -> UnusableInput:
+        """Of damaged notes Spark has a dozen exceptions, some of which speak of other things: what may be is said with all of them."""
+        what = _FRAME.sub("", cause(error))
+        return UnusableInput(
+            f"the stream of {self.state.folder.url} ended: {what}; if it does at each start, with inputs that can be read, what "
+            f"Spark noted in {self.state.folder.at('stream')} is damaged: {_ANEW}"
+        )
+
     def _absorb(self, batch: DataFrame, number: int) -> None:
         """Carry the state on by a batch, unless that was done before a crash. Spark hands on only the text of what is raised here."""
-        if number <= self.state.holds.batch:
+        if number == self.state.holds.batch:
             return
         kept = sessions.kept(batch)
         now = self._clock()
         try:
+            self._require_next(number)
             self._take(steps.absorb(self.state, self._arguments, kept, number, self.reaches, now), now)
         except Exception as error:
             self._failure = error
             raise
         finally:
             kept.unpersist()
+
+    def _require_next(self, number: int) -> None:
+        """Raises UnusableInput where Spark counts its batches anew: it may have passed over files, and what is in this batch would count as absorbed."""
+        if number < self.state.holds.batch:
+            raise UnusableInput(f"{self.state.folder.at('stream')} has lost notes of what was read: {_ANEW}")
 
     def _take(self, step: Step, now: int) -> None:
         """The step holds from now on; tell what it tells."""

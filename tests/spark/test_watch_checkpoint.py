@@ -65,3 +65,28 @@ def test_one_that_does_not_say_what_was_told_is_refused_and_tells_nothing_twice_
     told.unlink()
     scene.restart()
     assert scene.look(T0 + 7_000) == []
+
+
+@pytest.mark.parametrize("damaged", ["commits/0", "offsets/0", "sources/0/0", "metadata"])
+def test_one_in_which_the_notes_of_the_stream_are_damaged_is_refused_with_what_to_do(scene: Scene, damaged: str) -> None:
+    """A disk that was full, or a machine that lost its power, leaves files that are empty."""
+    notes = scene.folder / "checkpoint" / "stream" / damaged
+    notes.write_bytes(b"")
+    notes.with_name(f".{notes.name}.crc").unlink()
+    with pytest.raises(UnusableInput, match=r"what Spark noted in file:\S+/stream is damaged: give another --checkpoint") as told:
+        scene.look(T0 + 7_000)
+    assert len(str(told.value)) < 700
+    assert "runId" not in str(told.value)
+
+
+def test_one_whose_stream_counts_its_batches_anew_is_refused_instead_of_passing_over_what_comes(scene: Scene) -> None:
+    scene.one.scheduled("second", T0 + 1)
+    scene.flush(scene.one, T0 + 6_500)
+    scene.look(T0 + 6_500)
+    scene.restart()
+    for lost in ("commits", "offsets"):
+        shutil.rmtree(scene.folder / "checkpoint" / "stream" / lost)
+    scene.one.scheduled("third", T0 + 2)
+    scene.flush(scene.one, T0 + 7_000)
+    with pytest.raises(UnusableInput, match="has lost notes of what was read: give another --checkpoint"):
+        scene.look(T0 + 7_000)
