@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import secrets
 import time
 from contextlib import suppress
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 _OBJECTS = frozenset({"s3a", "s3", "gs"})
 """Stores in which a file appears when it is closed, in the place of the earlier one, and renaming is copying and deleting."""
+
+HIDDEN = (".", "_")
+"""Spark passes over files and folders whose names begin so."""
 
 _TRIED = ".writable"
 _UNFINISHED = ".tmp"
@@ -36,6 +40,11 @@ class Folder:
     def at(self, name: str) -> str:
         """The URL of an entry."""
         return f"{self.url}/{name}"
+
+    def shows(self, other: Folder) -> bool:
+        """Whether Spark, where it reads all that lies in this folder, reads what is in another one, too: by their URLs, links are not followed."""
+        below = posixpath.relpath(posixpath.normpath(other.url), posixpath.normpath(self.url))
+        return below == "." or not any(part.startswith(HIDDEN) for part in below.split("/"))
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)

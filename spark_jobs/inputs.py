@@ -182,6 +182,13 @@ def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) 
     marks.require_root(spark, path, files(spark, frame), what)
 
 
+def require_apart(spark: SparkSession, option: str, written: str, places: Iterable[str]) -> None:
+    """Raises UnusableInput where what an option names lies in a folder of `places`: whoever reads that would take it for a part of the input."""
+    for place in places:
+        if not place.startswith("kafka://") and Folder(spark, place).shows(Folder(spark, written)):
+            raise UnusableInput(f"{option} {written} lies in {place}, and would be read as a part of it: name another place")
+
+
 def files(spark: SparkSession, frame: DataFrame) -> list[str]:
     """The URLs of the files that a frame reads. As `inputFiles`, which asks Java for one at a time: 20,000 take seconds."""
     found = frame._jdf.inputFiles()  # noqa: SLF001 - the way to all at once that there is

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from ..core.durations import LATEST_INSTANT
 from .columns import UnusableInput
-from .hadoop import Folder
+from .hadoop import HIDDEN, Folder
 from .overlaps import Listener
 from .reach import Mark
 
@@ -60,7 +60,7 @@ def renamed(broker: str, address: str, aliases: Mapping[str, str]) -> str:
 def alone(spark: SparkSession, path: str) -> bool:
     """Whether a folder holds marks, and nothing besides that Spark would read."""
     names = Folder(spark, path).names()
-    return FOLDER in names and all(name.startswith(("_", ".")) for name in names)
+    return FOLDER in names and all(name.startswith(HIDDEN) for name in names)
 
 
 def require_root(spark: SparkSession, path: str, files: Iterable[str], what: str) -> None:

@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, Any]:
     """Read, audit, write; returns the report. Raises UnusableInput."""
     asked = arguments.question
+    inputs.require_apart(spark, "--out", arguments.out, arguments.ledgers + arguments.observed)
     topics = inputs.watched(arguments.observed, asked.aliases)
     kafka_client.require_there(spark, arguments.observed, arguments.kafka_options)
     question = replace(asked, watched=asked.watched | topics)

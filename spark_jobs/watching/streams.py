@@ -29,7 +29,13 @@ HAPPENED = ("input", "event", "event_ms", "id", "occurrence", "due_ms", "latenes
 
 
 def door(spark: SparkSession, arguments: Arguments) -> None:
-    """Raises UnusableInput for a ledger without files, or with other columns, which a stream would take for null; and for a topic that is not there."""
+    """Raises UnusableInput for a ledger without files, or with other columns, which a stream would take for null; and for a topic that is not there.
+
+    And for a ledger into which the watch would write.
+    """
+    inputs.require_apart(spark, "--checkpoint", arguments.checkpoint, arguments.ledgers)
+    if arguments.alerts is not None:
+        inputs.require_apart(spark, "--alerts", str(arguments.alerts), arguments.ledgers)
     for path in arguments.ledgers:
         inputs.door(spark, path, LEDGER, "ledger")
     kafka_client.require_there(spark, arguments.observed, arguments.kafka_options)

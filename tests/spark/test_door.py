@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.spark_jobs import inputs
+from delaybridge.spark_jobs import arguments, inputs, reconcile
 from delaybridge.spark_jobs.columns import LEDGER, UnusableInput
 from delaybridge.spark_jobs.session import readable_errors
-from spark.ledgers import T0, Bridge
+from delaybridge.spark_jobs.watching.arguments import Arguments
+from delaybridge.spark_jobs.watching.rounds import Rounds
+from spark.ledgers import QUIET, T0, Bridge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,3 +106,36 @@ def test_the_files_of_a_frame_are_listed_all_at_once(spark: SparkSession, tmp_pa
 
     assert sorted(inputs.files(spark, frame)) == sorted(frame.inputFiles())
     assert inputs.files(spark, spark.range(1)) == []
+
+
+@pytest.mark.parametrize("place", ["", "/delaybridge-audit", "/./a/b", "/../north/out"])
+def test_what_would_be_written_into_a_folder_that_is_read_is_refused(spark: SparkSession, tmp_path: Path, place: str) -> None:
+    """With `--ledger .` the usual place of the results is one: the bridge's own ledger could not be read any more."""
+    root = str(_ledger(tmp_path / "north"))
+
+    with pytest.raises(
+        UnusableInput, match=rf"--out {re.escape(root + place)} lies in {re.escape(root)}/, and would be read as a part of it"
+    ):
+        inputs.require_apart(spark, "--out", root + place, ["kafka://here:9092/orders", f"{root}/"])
+
+
+@pytest.mark.parametrize("place", ["-audit", "/../out", "/..", "/_audit", "/.audit/x"])
+def test_what_would_be_written_beside_it_or_where_spark_does_not_look_is_not(spark: SparkSession, tmp_path: Path, place: str) -> None:
+    root = str(_ledger(tmp_path / "north"))
+
+    inputs.require_apart(spark, "--out", root + place, [root])
+
+
+def test_the_commands_refuse_to_write_into_what_they_read_before_they_do(spark: SparkSession, tmp_path: Path) -> None:
+    root = _ledger(tmp_path / "north", marked=False)
+    before = sorted(root.rglob("*"))
+    asked = arguments.parse(["--ledger", str(root), "--out", f"{root}/out", "--all-ended"], QUIET)
+    watch = Arguments((str(root),), f"{root}/watch", T0)
+
+    with pytest.raises(UnusableInput, match="--out "):
+        reconcile.reconcile(spark, asked, lambda _: None)
+    with pytest.raises(UnusableInput, match="--checkpoint "):
+        Rounds(spark, watch, lambda: T0)
+    with pytest.raises(UnusableInput, match="--alerts "):
+        Rounds(spark, replace(watch, checkpoint=str(tmp_path / "watch"), alerts=root / "alerts.jsonl"), lambda: T0)
+    assert sorted(root.rglob("*")) == before
