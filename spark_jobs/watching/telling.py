@@ -13,10 +13,13 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .. import inputs, kafka_client
 from ..columns import UnusableInput
+from ..session import cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -80,13 +83,18 @@ class Teller:
             raise UnusableInput(f"{folder.at(_TOLD)} does not say what was told: remove it, and the last alerts are told again") from error
 
     def _publish(self, waiting: DataFrame) -> None:
-        """Each alert and its end have one key, so they stay in order in one partition."""
+        """Each alert and its end have one key, so they stay in order in one partition. Raises UnusableInput where Kafka does not take them."""
         if self._topic is None:
             return
         servers, topic = inputs.address_of(self._topic)
         key = "concat_ws('/', get_json_object(line, '$.kind'), get_json_object(line, '$.bridge'), get_json_object(line, '$.id'))"
         writer = waiting.selectExpr(f"{key} AS key", "line AS value").write.format("kafka").option("kafka.bootstrap.servers", servers)
-        writer.options(**self._options).option("topic", topic).save()
+        try:
+            writer.options(**self._options).option("topic", topic).save()
+        except (PySparkException, Py4JJavaError) as error:
+            raise UnusableInput(
+                f"topic {topic} at {servers} took no alerts: {cause(error)}; they are told there at the next start"
+            ) from error
 
     @staticmethod
     def _print(lines: Iterable[tuple[int, str]]) -> None:
