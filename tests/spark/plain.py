@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+from delaybridge.core.durations import HOUR_MS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,6 +17,17 @@ Occurrence = tuple[str, str, int, int]
 """Destination, id, number, due time."""
 
 Finding = tuple[str, Occurrence]
+
+Bucket = tuple[str, str, str, str, int]
+"""Destination, kind, dialect, level, hour of due time (epoch ms)."""
+
+SECOND, MINUTE, DAY = 1_000, 60_000, 24 * HOUR_MS
+LEVELS = {
+    "0s": 0, "1s": SECOND, "5s": 5 * SECOND, "10s": 10 * SECOND, "30s": 30 * SECOND, "1m": MINUTE, "2m": 2 * MINUTE, "5m": 5 * MINUTE,
+    "10m": 10 * MINUTE, "20m": 20 * MINUTE, "30m": 30 * MINUTE, "1h": HOUR_MS, "2h": 2 * HOUR_MS, "6h": 6 * HOUR_MS, "1d": DAY, "7d": 7 * DAY,
+    "30d": 30 * DAY,
+}  # fmt: skip
+"""As docs/audit.md has them."""
 
 
 def findings(ledger: Sequence[Row], seen: Sequence[dict[str, Any]], question: Question) -> Counter[Finding]:
@@ -27,6 +40,36 @@ def findings(ledger: Sequence[Row], seen: Sequence[dict[str, Any]], question: Qu
         if name == "unrecorded":
             found["missing", occurrence] -= times
     return +found + _untimely(due, arrived, question)
+
+
+def summary(ledger: Sequence[Row], seen: Sequence[dict[str, Any]], question: Question) -> dict[Bucket, Counter[str]]:
+    """What is counted in each bucket, where all rows of an occurrence are in one: events, `pending`, `residue`, `observed`, and what is wrong."""
+    counted: defaultdict[Bucket, Counter[str]] = defaultdict(Counter)
+    rows: defaultdict[Occurrence, list[Row]] = defaultdict(list)
+    for row in ledger:
+        if question.since <= row.due_time < question.until:
+            rows[row.destination, row.id, row.occurrence, row.due_time].append(row)
+            counted[_bucket(row)][row.event] += 1
+    where = {occurrence: _bucket(of_it[0]) for occurrence, of_it in rows.items()}
+    for occurrence, of_it in rows.items():
+        open_ones = 2 * sum(row.event == "scheduled" for row in of_it) - len(of_it)
+        counted[where[occurrence]]["pending" if open_ones > 0 else "residue"] += open_ones
+    told = [(name, occurrence) for name, occurrence in findings(ledger, seen, question).elements()]
+    told += [("observed", (one["destination"], one["id"], one["occurrence"], one["due_time"])) for one in seen if one["id"]]
+    for name, occurrence in told:
+        if question.since <= occurrence[3] < question.until:
+            counted[where.get(occurrence, (occurrence[0], "", "", "", _hour(occurrence[3])))][name] += 1
+    return {bucket: numbers for bucket, numbers in counted.items() if any(numbers.values())}
+
+
+def _bucket(row: Row) -> Bucket:
+    wait = row.due_time - row.taken_time
+    level = next((name for name, longest in LEVELS.items() if wait <= longest), "longer")
+    return row.destination, row.kind, row.dialect, level, _hour(row.due_time)
+
+
+def _hour(instant: int) -> int:
+    return instant // HOUR_MS * HOUR_MS
 
 
 def _settled(due: Iterable[Row]) -> Iterator[tuple[str, Occurrence, int]]:

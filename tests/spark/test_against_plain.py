@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,15 +15,18 @@ from delaybridge.core.durations import HOUR_MS
 from delaybridge.core.ledger import EVENTS
 from delaybridge.spark_jobs import inputs
 from delaybridge.spark_jobs.audit import audit
+from delaybridge.spark_jobs.findings import FINDINGS
 from spark import plain
 from spark.ledgers import QUESTION, T0, Bridge, Observer
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 MESSAGES = 400
+COUNTED = (*EVENTS, "pending", "residue", "observed", *FINDINGS)
 LATENESS = (3, 3, 3, 3, -1, -60, 1_000, 1_001, 1_060, 5_000)
 
 
@@ -37,11 +41,11 @@ def _chaos(dice: random.Random) -> tuple[list[Bridge], Observer]:
         if not again or dice.random() < 0.5:
             due = T0 + dice.randrange(-HOUR_MS // 2, 2 * HOUR_MS + HOUR_MS // 2)
         id_ = f"m-{number - again}"
-        told: dict[str, Any] = {"occurrence": dice.choice((1, 1, 1, 2)), "destination": destination}
+        told: dict[str, Any] = {"occurrence": dice.choice((1, 1, 1, 2)), "destination": destination, **_taken(due)}
         if dice.random() < 0.5:
             dice.choice(bridges).scheduled(id_, due, **told)
             dice.choice(bridges).delivered(id_, due, **told)
-            seen.saw(id_, due, 5, **told)
+            seen.saw(id_, due, 5, told["occurrence"], destination)
             continue
         for _ in range(dice.randrange(4)):
             event = dice.choice(EVENTS)
@@ -53,16 +57,37 @@ def _chaos(dice: random.Random) -> tuple[list[Bridge], Observer]:
     return bridges, seen
 
 
+def _taken(due: int) -> dict[str, Any]:
+    """Of what is due at one instant, all that a message has from when it was taken in."""
+    return {
+        "kind": ("once", "period", "cron")[due % 3],
+        "dialect": ("own", "rabbitmq")[due % 2],
+        "taken": due - (-1, 0, 1, 1_000, 1_001, 3_600_000, 30 * 86_400_000, 30 * 86_400_000 + 1)[due % 8],
+    }
+
+
 def test_whatever_happens_the_jobs_and_the_plain_python_find_the_same(spark: SparkSession, tmp_path: Path) -> None:
     bridges, seen = _chaos(random.Random(11))
     paths = [bridge.write(tmp_path / bridge.name) for bridge in bridges]
     rows = [row for bridge in bridges for row in bridge.rows]
 
-    found = audit(inputs.ledger(spark, paths), inputs.observed(spark, [seen.write(tmp_path / "seen")], T0, {}, {}), {}, QUESTION)
+    question = replace(QUESTION, until=QUESTION.until + 1)  # a third hour of one millisecond
+    found = audit(inputs.ledger(spark, paths), inputs.observed(spark, [seen.write(tmp_path / "seen")], T0, {}, {}), {}, question)
     told: Counter[plain.Finding] = Counter()
     for row in found.discrepancies.collect():
-        due = round(row["due_time"].timestamp() * 1_000)
-        told[row["finding"], (row["destination"], row["id"], row["occurrence"], due)] += row["count"]
+        told[row["finding"], (row["destination"], row["id"], row["occurrence"], _ms(row["due_time"]))] += row["count"]
+    counted = {
+        (row["destination"], row["kind"], row["dialect"], row["level"], _ms(row["due_hour"])): Counter(
+            {name: row[name] for name in COUNTED}
+        )
+        for row in found.summary.collect()
+    }
 
     assert len(told) > 150
-    assert told == plain.findings(rows, seen.rows, QUESTION)
+    assert told == plain.findings(rows, seen.rows, question)
+    assert len(counted) > 80
+    assert counted == plain.summary(rows, seen.rows, question)
+
+
+def _ms(instant: datetime) -> int:
+    return round(instant.timestamp() * 1_000)
