@@ -124,7 +124,8 @@ def forecast(spark: SparkSession, arguments: Arguments, say: Say = lambda _: Non
 def _write(spark: SparkSession, table: DataFrame, report: dict[str, Any], out: str) -> dict[str, Any]:
     """The table under a name of its own; then `forecast.json`, which names it, at once; then the earlier table goes. See `runs`."""
     run = Run(Folder(spark, out.rstrip("/")), "forecast.json", TABLES)
-    table.orderBy(*minutes.DESTINATION, "minute").write.mode("errorifexists").parquet(run.at(MINUTES))
+    with run.writing():
+        table.orderBy(*minutes.DESTINATION, "minute").write.mode("errorifexists").parquet(run.at(MINUTES))
     report = {**report, "tables": {MINUTES: run.at(MINUTES)}}
     run.hold(report)
     return {**report, "json": run.folder.at("forecast.json")}

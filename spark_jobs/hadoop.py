@@ -6,11 +6,16 @@ import os
 import posixpath
 import secrets
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 _OBJECTS = frozenset({"s3a", "s3", "gs"})
@@ -109,6 +114,16 @@ class Folder:
         overwrite[0] = rename.OVERWRITE
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._root.toUri(), self._conf)
         context.rename(unfinished, target, overwrite)
+
+    @contextmanager
+    def clearing(self, name: str) -> Iterator[None]:
+        """What is written to an entry meanwhile goes again where that fails: on a full disk each further attempt would leave more."""
+        try:
+            yield
+        except Exception:  # not after Ctrl-C: Java would take no further question, see `session`
+            with suppress(Py4JError, PySparkException):
+                self.remove(name)
+            raise
 
     def remove(self, name: str) -> None:
         """Delete an entry with all that is in it, if it is there."""

@@ -9,8 +9,8 @@
                    malformed        rows that were set aside
 
 A run writes its tables under a name of its own, then replaces report.html, then report.json: that is the moment at which the window's result changes. Then
-the tables of the earlier run go, see `runs`. A run that dies before that leaves the earlier report.json as it was, with its tables, and its own tables to a
-later run's cleaning; report.html may be the new one already. How a file is replaced: see `Folder.replace`.
+the tables of the earlier run go, see `runs`. A run that fails before that leaves the earlier report.json as it was, with its tables, and takes its own away;
+one that dies leaves these to a later run's cleaning. report.html may be the new one already. How a file is replaced: see `Folder.replace`.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ def write(spark: SparkSession, audit: Audit, told: dict[str, Any], out: str) -> 
         "histories": in_order(audit.histories, few, "id", "occurrence", "event_time", "bridge", "sequence", "place"),
         "malformed": audit.malformed,
     }
-    for name, table in tables.items():
-        table.write.mode("errorifexists").parquet(run.at(name))
     places = {**told, "tables": {name: run.at(name) for name in tables}, "html": folder.at("report.html")}
-    folder.replace("report.html", report.page(places))
+    with run.writing():
+        for name, table in tables.items():
+            table.write.mode("errorifexists").parquet(run.at(name))
+        folder.replace("report.html", report.page(places))
     run.hold(places)
     return {**places, "json": folder.at("report.json")}

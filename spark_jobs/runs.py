@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from .hadoop import Folder
 
 PATIENCE = timedelta(days=1)
@@ -37,14 +39,22 @@ class Run:
 
     def at(self, table: str) -> str:
         """The URL of a table of this run."""
-        return self.folder.at(f"{self.tables}{self.own}/{table}")
+        return self.folder.at(f"{self._place}/{table}")
+
+    @property
+    def _place(self) -> str:
+        return f"{self.tables}{self.own}"
+
+    def writing(self) -> AbstractContextManager[None]:
+        """While this run writes: where that fails, its tables go again."""
+        return self.folder.clearing(self._place)
 
     def hold(self, told: dict[str, Any]) -> None:
         """Make `told`, whose `tables` name this run's, the file: from now on they hold. Then remove what nobody needs any more."""
         before = self._held()
         self.folder.replace(self.file, json.dumps(told, indent=2) + "\n")
         for name in self.folder.names():
-            if name.startswith(self.tables) and name != f"{self.tables}{self.own}" and (name == before or self._is_old(name)):
+            if name.startswith(self.tables) and name != self._place and (name == before or self._is_old(name)):
                 self.folder.remove(name)
 
     def _held(self) -> str | None:

@@ -89,8 +89,8 @@ class Rounds:
         """Of damaged notes Spark has a dozen exceptions, some of which speak of other things: what may be is said with all of them."""
         what = _FRAME.sub("", cause(error))
         return UnusableInput(
-            f"the stream of {self.state.folder.url} ended: {what}; if it does at each start, with inputs that can be read, what "
-            f"Spark noted in {self.state.folder.at('stream')} is damaged: {_ANEW}"
+            f"the stream of {self.state.folder.url} ended: {what}; if it does at each start, with inputs that can be read and room on the disk, "
+            f"what Spark noted in {self.state.folder.at('stream')} is damaged: {_ANEW}"
         )
 
     def _absorb(self, batch: DataFrame, number: int) -> None:

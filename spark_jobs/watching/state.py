@@ -125,8 +125,9 @@ class State:
     def write(self, tables: Mapping[str, DataFrame]) -> dict[str, str]:
         """Write tables of the next step, which hold nothing yet; returns their folders. Another watch that is at this step must not write over them."""
         folder = f"{_PREFIX}{self.holds.step + 1}-{self._own}"
-        for name, table in tables.items():
-            table.write.mode("overwrite").parquet(self.folder.at(f"{folder}/{name}"))
+        with self.folder.clearing(folder):
+            for name, table in tables.items():
+                table.write.mode("overwrite").parquet(self.folder.at(f"{folder}/{name}"))
         return {name: f"{folder}/{name}" for name in tables}
 
     def read(self, folders: Mapping[str, str], name: str) -> DataFrame:

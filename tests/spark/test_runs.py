@@ -65,3 +65,17 @@ def test_what_a_dead_run_left_goes_after_a_day_and_so_does_what_an_earlier_versi
     run.hold(_told(run))
 
     assert _tables(tmp_path) == ["tables-20251119T100002Z-later", "tables-20251120T100001Z-1"]
+
+
+def test_a_run_that_fails_takes_its_tables_away_and_leaves_what_holds(spark: SparkSession, tmp_path: Path) -> None:
+    """On a full disk each further attempt would leave more of them."""
+    held = _begun(spark, tmp_path, "20251120T100000Z-1")
+    held.hold(_told(held))
+    before = (tmp_path / "report.json").read_text()
+    failed = _begun(spark, tmp_path, "20251120T100001Z-2")
+
+    with pytest.raises(OSError, match="No space left"), failed.writing():
+        raise OSError("No space left on device")
+
+    assert _tables(tmp_path) == ["tables-20251120T100000Z-1"]
+    assert (tmp_path / "report.json").read_text() == before

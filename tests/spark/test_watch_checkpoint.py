@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import DataFrameWriter
+
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.watching.alerts import LINES
 from delaybridge.spark_jobs.watching.state import State
@@ -90,3 +92,24 @@ def test_one_whose_stream_counts_its_batches_anew_is_refused_instead_of_passing_
     scene.flush(scene.one, T0 + 7_000)
     with pytest.raises(UnusableInput, match="has lost notes of what was read: give another --checkpoint"):
         scene.look(T0 + 7_000)
+
+
+def test_a_step_that_cannot_be_written_leaves_no_tables_and_is_taken_by_the_next_watch(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk each further attempt, by a supervisor, would leave more of them."""
+    scene.one.scheduled("second", T0 + 1)
+    scene.flush(scene.one, T0 + 6_500)
+    tables = sorted(scene.folder.glob("checkpoint/tables-*"))
+    with monkeypatch.context() as patched:
+        patched.setattr(DataFrameWriter, "parquet", _until_full)
+        with pytest.raises(OSError, match="No space left"):
+            scene.look(T0 + 6_500)
+    assert sorted(scene.folder.glob("checkpoint/tables-*")) == tables
+    scene.restart()
+    assert [line["id"] for line in scene.look(T0 + 7_000)] == ["second"]
+
+
+def _until_full(writer: DataFrameWriter, path: str) -> None:
+    writer.format("parquet").save(path)
+    raise OSError("No space left on device")
