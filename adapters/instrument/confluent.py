@@ -27,7 +27,8 @@ def patch(module: ModuleType) -> None:
     producer = module.cimpl.Producer
     if _MARK not in vars(producer):
         _swap(producer, _subclass(producer))
-        _tell_of_those_made_before(producer)
+        if not getattr(module.__spec__, "_initializing", False):  # while it is being imported nobody has made any, and to look takes time
+            _tell_of_those_made_before(producer)
 
 
 def restore(module: ModuleType) -> None:

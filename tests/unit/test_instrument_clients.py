@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import subprocess
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -176,6 +178,16 @@ def test_producers_of_confluent_kafka_that_were_made_before_are_told_of(cluster:
     early.produce("orders", b"v", headers=LATE)
     assert early.flush(10) == 0
     assert [one.topic for one in cluster.records(1)] == ["orders"]
+
+
+def test_no_producers_are_looked_for_where_confluent_kafka_is_imported_only_now() -> None:
+    """All objects of the process are looked through: a start of an application need not wait for that."""
+    script = (
+        "import gc, delaybridge; delaybridge.instrument(); gc.get_objects = None; import confluent_kafka;"
+        "print(confluent_kafka.Producer.produce.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout == "delaybridge.adapters.instrument.divert\n"
 
 
 @pytest.mark.parametrize("headers", [LATE, dict(LATE)], ids=["pairs", "mapping"])
