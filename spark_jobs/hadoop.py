@@ -49,7 +49,7 @@ class Folder:
     def shows(self, other: Folder) -> bool:
         """Whether Spark, where it reads all that lies in this folder, reads what is in another one, too: by their URLs, links are not followed."""
         below = posixpath.relpath(posixpath.normpath(other.url), posixpath.normpath(self.url))
-        return below == "." or not any(part.startswith(HIDDEN) for part in below.split("/"))
+        return below == "." or not any(part.startswith(HIDDEN) for part in below.split("/"))  # `..`, which leads out of it, begins so, too
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)

@@ -16,7 +16,7 @@ from ...core.reasons import Reason
 from ..base import Rejected
 
 _NO_NAME = re.compile(r"[,*>?\x00-\x1f\x7f]|://|^\s|\s$|^$")
-_PREFIXES = ("/queue/", "/topic/")
+PREFIXES = ("/queue/", "/topic/")
 _LONGEST = 512
 
 
@@ -25,7 +25,7 @@ def destination(address: str) -> str:
     """What goes into the header `destination`. Raises Rejected(bad_destination)."""
     full = address if address.startswith("/") else queue_address(address)
     kind, name = full[:7], full[7:]
-    if kind not in _PREFIXES:
+    if kind not in PREFIXES:
         raise Rejected(Reason.BAD_DESTINATION, f"{address!r} is neither /queue/<name> nor /topic/<name> nor a queue's name")
     if _NO_NAME.search(name) or len(name.encode(errors="replace")) > _LONGEST:
         raise Rejected(Reason.BAD_DESTINATION, f"{address!r} does not name exactly one queue or topic")
@@ -43,7 +43,7 @@ def pattern(address: str) -> re.Pattern[str]:
     So `orders.>` is `orders` as well. Raises ValueError.
     """
     full = address if address.startswith("/") else queue_address(address)
-    if not full.startswith(_PREFIXES) or re.search(r"[,?\s]|://", full) or not full[7:]:
+    if not full.startswith(PREFIXES) or re.search(r"[,?\s]|://", full) or not full[7:]:
         raise ValueError(f"{address!r} is neither /queue/<name> nor /topic/<name> nor a queue's name")
     *first, last = parts = full[7:].split(".")
     if ">" in first:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from ..base import NotConnected, Rejected
 from ..options import File, Seconds, check_password, check_tls, parts_of, password_of, scheme_of, texts_of
 from ..tls import Tls
-from .address import destination, pattern, queue_address
+from .address import PREFIXES, destination, pattern, queue_address
 from .transport import Target, Times
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
@@ -105,7 +105,7 @@ class Endpoint(BaseModel):
     @field_validator("queue", mode="after")
     @classmethod
     def _plain(cls, queue: str) -> str:
-        if queue.startswith(("/queue/", "/topic/")):  # it would be a queue that is called so
+        if queue.startswith(PREFIXES):  # it would be a queue that is called so
             raise ValueError(f"{queue!r} is an address: name the queue alone, without what stands before it; no route reads a topic")
         try:
             destination(queue_address(queue))

@@ -160,7 +160,7 @@ class Delivery:
         return [(key, record) for key, record in due if record.address == address and state.held.entry(address, key) is None]
 
     def line_up(self, track: Track, address: str, now: int) -> None:
-        """Hold back what is `overtaken`, too, so that it goes out first."""
+        """Hold back what is `overtaken`, too, so that it goes out first. Asked again: some of it may have ended since it was looked for without this lock."""
         self._set_aside(track, self.overtaken(track, address), now)
 
     def due_held(self, track: Track, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
