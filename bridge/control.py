@@ -4,49 +4,28 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..adapters.base import Observable, Producing, Received, Source
-from ..core.durations import HOUR_MS
 from ..core.recurrence import upcoming
 from ..core.store import Answer, Page, Pending, Query, Record, Refuse
 from . import plugins
-from .config.in_force import InForce
-from .delivery.holds import NEVER
 from .outlet import Outlet
+from .overview import Overview
 from .shelf import Shelf
 from .text import instant
-from .views import (
-    AddressStatus,
-    Check,
-    HeldStatus,
-    HourStatus,
-    LaneStatus,
-    LedgerStatus,
-    LevelStatus,
-    NotKnownError,
-    NotPossibleError,
-    RouteStatus,
-    Status,
-    StoreStatus,
-    WouldBeRefusedError,
-)
+from .views import NotKnownError, NotPossibleError, WouldBeRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..core.downtimes import Downtimes
     from ..core.message import Message
-    from ..core.store import DeadLetter, Store
-    from .clock import Clock
+    from ..core.store import DeadLetter
     from .config import Config, Route
-    from .delivery.pauses import Pauses
-    from .delivery.worker import LaneWorker
-    from .downtimes import DowntimeFile
-    from .intake.worker import IntakeWorker
-    from .workers import Worker
+    from .engine import Engine
+    from .views import Check, Status
 
 IN_FLIGHT_PATIENCE = 5.0
 """Seconds that a request waits for a message that is being published, before it answers `in_flight`."""
@@ -59,115 +38,46 @@ PAGE = 1000
 class Control:
     """Answers what HTTP asks of the engine: see `views.ControlPort`."""
 
-    def __init__(
-        self,
-        config: Config,
-        store: Store,
-        intakes: Mapping[str, IntakeWorker],
-        lanes: Mapping[str, LaneWorker],
-        pauses: Pauses,
-        clock: Clock,
-        started: int,
-        down: DowntimeFile,
-        stopping: Callable[[], bool],
-        workers: Callable[[], Sequence[Worker]],
-        ledger: Callable[[], LedgerStatus] = LedgerStatus,
-        levels: Callable[[], list[LevelStatus]] = list,
-        more_checks: Callable[[], list[Check]] = list,
-    ) -> None:
-        self.config = config
-        self._store = store
-        self._intakes = intakes
-        self._lanes = lanes
-        self._pauses = pauses
-        self._clock = clock
-        self._started = started
-        self._down = down
-        self._stopping = stopping
-        self._workers = workers
-        self._ledger = ledger
-        self._levels = levels
-        self._more_checks = more_checks
-        self._shelf = Shelf(store, intakes, lanes, clock)
-        self._in_force = InForce()
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._intakes = engine.intakes
+        self._lanes = engine.lanes
+        self._pauses = engine.pauses
+        self._clock = engine.clock
+        self._shelf = Shelf(engine.store, engine.intakes, engine.lanes, engine.clock)
+        self._overview = Overview(engine)
+
+    @property
+    def _config(self) -> Config:
+        """A reload replaces it."""
+        return self._engine.config
 
     @property
     def downtimes(self) -> Downtimes:
         """See `views.ControlPort`."""
-        return self._down.known
+        return self._engine.down.known
 
     def status(self) -> Status:
         """See `views.ControlPort`."""
-        counts, now = self._store.counts(), self._clock()
-        since = self._in_force.since(self.config)
-        return Status(
-            bridge=self.config.bridge,
-            version=version("delaybridge"),
-            ready=all(check.ok for check in self.checks()),
-            started=self._started,
-            now=now,
-            pending=counts.pending,
-            held=counts.held,
-            shelved=counts.shelved,
-            events=counts.events,
-            oldest_overdue_ms=self.oldest_overdue_ms(now),
-            routes=[self._route_status(route) for route in self.config.routes],
-            lanes=[self._lane_status(worker) for worker in self._lanes.values()],
-            by_address=[AddressStatus(lane, address, pending) for (lane, address), pending in counts.by_address.items()],
-            by_hour=[HourStatus(hour * HOUR_MS, pending) for hour, pending in sorted(counts.by_hour.items())],
-            store=StoreStatus(self._store.free_bytes(), self._store.room(), str(self.config.store.path.absolute())),
-            ledger=self._ledger(),
-            levels=self._levels(),
-            config=str(self.config.file.absolute()) if self.config.file else None,
-            without_broker=sorted(set(self._store.lanes()) - set(self.config.brokers)),
-            needs_restart=list(since.needs_restart),
-            needs_reload=list(since.reloadable),
-        )
+        return self._overview.status()
 
     def oldest_overdue_ms(self, now: int) -> int:
-        """How late the record is that has waited longest beyond its due time, 0 where none is late."""
-        first = self._store.first_due()
-        return 0 if first is None else max(0, now - first)
-
-    def _route_status(self, route: Route) -> RouteStatus:
-        worker = self._intakes[route.name]
-        return RouteStatus(
-            name=route.name,
-            paused=route.name in self._pauses.routes,
-            connected=worker.connected,
-            received=worker.intake.received,
-            source=f"{route.source.broker} {worker.intake.planner.route.source}",
-            to=f"{route.to.broker} {route.to.address or ''}".rstrip(),
-            error=worker.error,
-        )
-
-    def _lane_status(self, worker: LaneWorker) -> LaneStatus:
-        lane = worker.lane
-        held = [
-            HeldStatus(address, hold.attempts, hold.error, None if hold.retry_at == NEVER else hold.retry_at)
-            for address, hold in list(lane.holds.addresses.items())
-        ]
-        return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held, worker.error or worker.blocked)
+        """See `Overview`."""
+        return self._overview.oldest_overdue_ms(now)
 
     def alive(self) -> bool:
-        """See `views.ControlPort`. A thread that dies ends the daemon, so this is false only for a moment."""
-        return self._stopping() or all(worker.alive for worker in self._workers())
+        """See `views.ControlPort`."""
+        return self._overview.alive()
 
     def checks(self) -> Sequence[Check]:
         """See `views.ControlPort`."""
-        disk = Check("disk", self._store.room(), f"{self._store.free_bytes()} bytes free")
-        sources = [Check(f"source {name}", worker.connected, worker.error) for name, worker in self._intakes.items()]
-        lanes = [
-            Check(f"destination {name}", worker.connected and not worker.blocked, worker.error or worker.blocked)
-            for name, worker in self._lanes.items()
-        ]
-        levels = [Check(f"level {level.name}", level.connected, level.error) for level in self._levels()]
-        return [disk, *sources, *lanes, *levels, *self._more_checks()]
+        return self._overview.checks()
 
     def messages(self, query: Query, limit: int, cursor: str) -> Page:
         """See `views.ControlPort`."""
-        if query.lane and query.lane not in self.config.brokers and query.lane not in self._store.lanes():
-            raise NotKnownError(f"there is no broker {query.lane!r}; the brokers are: {', '.join(self.config.brokers)}")
+        if query.lane and query.lane not in self._config.brokers and query.lane not in self._store.lanes():
+            raise NotKnownError(f"there is no broker {query.lane!r}; the brokers are: {', '.join(self._config.brokers)}")
         return self._store.list(query, limit, cursor)
 
     def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
@@ -215,7 +125,7 @@ class Control:
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Ask again while the message is in flight: its confirmation makes the answer definite. Polled: a notification would slow every delivery."""
         deadline = time.monotonic() + IN_FLIGHT_PATIENCE
-        while (answer := ask()).outcome == "in_flight" and time.monotonic() < deadline and not self._stopping():
+        while (answer := ask()).outcome == "in_flight" and time.monotonic() < deadline and not self._engine.stopping:
             time.sleep(0.02)
         return answer
 
@@ -244,12 +154,12 @@ class Control:
         return known
 
     def _known(self, route: str) -> bool:
-        return route in self._pauses.routes or any(known.name == route for known in self.config.routes)
+        return route in self._pauses.routes or any(known.name == route for known in self._config.routes)
 
     def send(self, route: str | None, message: Message, address: str, *, force: bool = False) -> None:
         """See `views.ControlPort`."""
         chosen = self._route(route)
-        broker = self.config.brokers[chosen.source.broker]
+        broker = self._config.brokers[chosen.source.broker]
         if not force:
             self._would_be_taken(chosen, broker.type, message, address)
         adapter, endpoint = plugins.adapter(broker.type), chosen.source.endpoint
@@ -272,20 +182,20 @@ class Control:
 
     def _route(self, name: str | None) -> Route:
         if name is None:
-            if len(self.config.routes) > 1:
-                raise NotPossibleError(f"name a route: {', '.join(route.name for route in self.config.routes)}")
-            return self.config.routes[0]
-        for route in self.config.routes:
+            if len(self._config.routes) > 1:
+                raise NotPossibleError(f"name a route: {', '.join(route.name for route in self._config.routes)}")
+            return self._config.routes[0]
+        for route in self._config.routes:
             if route.name == name:
                 return route
-        raise NotKnownError(f"there is no route {name!r}; the routes are: {', '.join(route.name for route in self.config.routes)}")
+        raise NotKnownError(f"there is no route {name!r}; the routes are: {', '.join(route.name for route in self._config.routes)}")
 
     @contextmanager
     def observe(self, broker: str, address: str, *, take: bool) -> Iterator[Iterator[Sequence[Received]]]:
         """See `views.ControlPort`."""
-        if broker not in self.config.brokers:
-            raise NotKnownError(f"there is no broker {broker!r}; the brokers are: {', '.join(self.config.brokers)}")
-        section = self.config.brokers[broker]
+        if broker not in self._config.brokers:
+            raise NotKnownError(f"there is no broker {broker!r}; the brokers are: {', '.join(self._config.brokers)}")
+        section = self._config.brokers[broker]
         adapter = plugins.adapter(section.type)
         if not isinstance(adapter, Observable):
             raise NotPossibleError(f"a {section.type} broker cannot be observed")
@@ -302,7 +212,7 @@ class Control:
             tap.close()
 
     def _arrivals(self, tap: Source) -> Iterator[Sequence[Received]]:
-        while not self._stopping():
+        while not self._engine.stopping:
             batch = tap.receive(PAGE, OBSERVE_TIMEOUT)
             if batch is None:
                 yield ()

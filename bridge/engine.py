@@ -55,49 +55,35 @@ class Engine:
         self.config = config
         self.started = clock()
         self.metrics = metrics
-        self._clock = clock
-        self._stopping = False
+        self.clock = clock
+        self.stopping = False
         self.journal = open_journal(config)
-        self._down = at_the_start(config.store.path, self.started, self.journal.outbox_start())
-        self._queues: Assembled | None = None
+        self.down = at_the_start(config.store.path, self.started, self.journal.outbox_start())
+        self.queues: Assembled | None = None
         self._apart: list[ApartSource | ApartSink] = []
         if config.store.kind == "level_queues":
             _tell_of_what_stays_behind(self.journal)
-            self._queues = assembled(config, self.journal, clock, self._down, metrics, self._wake, failed)
-        self.store: Store = self._queues.store if self._queues else self.journal
+            self.queues = assembled(config, self.journal, clock, self.down, metrics, self._wake, failed)
+        self.store: Store = self.queues.store if self.queues else self.journal
         self.sync = SyncWorker(self.store.sync, failed)
         self.pauses = Pauses(config.store.path / "paused.json", self._resumed)
         self._holds: dict[str, Holds] = {}
         self._dead_letters = {route.name: route.dead_letter or "" for route in config.routes}
         self.lanes = {name: self._lane(name, failed) for name in self._destinations()}
         self.intakes = {route.name: self._intake(route, failed) for route in config.routes}
-        self.ledger = LedgerWorker(self.journal, config, clock, self._down, failed)
-        self.control = Control(
-            config,
-            self.store,
-            self.intakes,
-            self.lanes,
-            self.pauses,
-            clock,
-            self.started,
-            self._down,
-            stopping=lambda: self._stopping,
-            workers=lambda: self.workers,
-            ledger=self.ledger.status,
-            levels=self._queues.status if self._queues else list,
-            more_checks=self._queues.checks if self._queues else list,
-        )
+        self.ledger = LedgerWorker(self.journal, config, clock, self.down, failed)
+        self.control = Control(self)
         self.managements = self._managements(failed)
 
     def _managements(self, failed: Failed) -> list[scheduler_requests.ManagementWorker]:
         """Empty if the store cannot be searched: then there is nothing to browse or to remove from."""
         if not self.store.indexed:
             return []
-        return scheduler_requests.workers(self.config, self.store, self.control, self._clock, self.metrics, failed, lambda: self._stopping)
+        return scheduler_requests.workers(self.config, self.store, self.control, self.clock, self.metrics, failed, lambda: self.stopping)
 
     def _destinations(self) -> list[str]:
         """The brokers that a route names, and those for which messages of earlier routes still wait. In level queues any bridge may find any message."""
-        if self._queues is not None:
+        if self.queues is not None:
             return list(self.config.brokers)
         brokers = list(dict.fromkeys(route.to.broker for route in self.config.routes))
         for name in self.store.lanes():
@@ -119,18 +105,18 @@ class Engine:
             self._dead_letters,
             self.pauses.routes,
             self.started,
-            self._down,
+            self.down,
             lane_settings(config),
             self.metrics,
             self.sync.ask,
         )
         sink, drain_for = self._sink(name), drain_seconds(config)
         in_turns = isinstance(sink, DepartureSink)
-        return LaneWorker(lane, sink, self._clock, self.metrics, failed, drain_for=drain_for, in_turns=in_turns)
+        return LaneWorker(lane, sink, self.clock, self.metrics, failed, drain_for=drain_for, in_turns=in_turns)
 
     def _sink(self, broker: str) -> Sink:
-        if self._queues is not None and broker in self._queues.sinks:
-            return self._queues.sinks[broker]
+        if self.queues is not None and broker in self.queues.sinks:
+            return self.queues.sinks[broker]
         section = self.config.brokers[broker]
         if section.own_processes:
             return self._in_a_process(ApartSink(self._setup(section), broker))
@@ -142,7 +128,7 @@ class Engine:
             planner,
             source,
             self.store,
-            self._clock,
+            self.clock,
             self._wake,
             self.metrics,
             self.config.intake.batch,
@@ -152,7 +138,7 @@ class Engine:
 
     def _source(self, route: configuration.Route) -> Source:
         """What a level store joins with its own consumer stays in this process."""
-        queues, section = self._queues, self.config.brokers[route.source.broker]
+        queues, section = self.queues, self.config.brokers[route.source.broker]
         joins = queues is not None and route.source.broker == self.config.store.broker
         source: Source
         if section.own_processes and not joins:
@@ -188,12 +174,12 @@ class Engine:
 
     @property
     def _level_workers(self) -> list[list[Worker]]:
-        return self._queues.workers if self._queues else []
+        return self.queues.workers if self.queues else []
 
     @property
     def level_queues_refusing(self) -> int:
         """How many level queues refuse messages."""
-        return self._queues.refusing if self._queues else 0
+        return self.queues.refusing if self.queues else 0
 
     def start(self) -> None:
         """Start all threads; connecting goes on in them."""
@@ -202,7 +188,7 @@ class Engine:
 
     def reload(self, config: configuration.Config) -> None:
         """Take over what can change while running (`config.changes.RELOADABLE`)."""
-        self.config = self.control.config = config
+        self.config = config
         for route in config.routes:
             self._dead_letters[route.name] = route.dead_letter or ""
             self.intakes[route.name].intake.planner = self._planner(route)
@@ -216,9 +202,9 @@ class Engine:
 
         An intake that does not end, because its broker hangs while it connects, leaves the others three quarters of the time.
         """
-        self._stopping = True
-        if self._queues is not None:
-            self._queues.shut()
+        self.stopping = True
+        if self.queues is not None:
+            self.queues.shut()
         began = time.monotonic()
         groups: list[list[Worker]] = [
             [*self.intakes.values(), *self.managements],

@@ -43,7 +43,7 @@ def test_but_not_for_longer_than_a_request_may_take(engine: Engine, answers: lis
 
 
 def test_nor_while_the_bridge_stops(engine: Engine, answers: list[Answer]) -> None:
-    engine._stopping = True
+    engine.stopping = True
     assert engine.control.cancel("a") == IN_FLIGHT
     assert len(answers) == 2
 

@@ -121,9 +121,9 @@ def test_a_bridge_with_a_store_from_a_backup_was_down_since_ever(site: Site, ope
     def known(at: int, until: int) -> Downtimes:
         engine = Engine(site.config(), lambda: at, Metrics("0.1.0"), lambda *_: None)
         engine.ledger._flush()
-        engine._down.alive(until, engine.journal.outbox_start())
+        engine.down.alive(until, engine.journal.outbox_start())
         engine.store.close()
-        return engine._down.known
+        return engine.down.known
 
     site.run("a")
     site.copy()
