@@ -88,6 +88,10 @@ class Control:
         """See `views.ControlPort`."""
         return [each.due for each in islice(upcoming(record.schedule), count)]
 
+    def waits_for(self, record: Record) -> str:
+        """See `views.ControlPort`."""
+        return self._overview.waits_for(record)
+
     def pending(self) -> Iterator[Pending]:
         """See `views.ControlPort`."""
         page = self._store.list(Query(), PAGE)

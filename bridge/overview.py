@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from ..core.durations import HOUR_MS
 from .config.in_force import InForce
 from .delivery.holds import NEVER
+from .text import instant
 from .views import AddressStatus, Check, HeldStatus, HourStatus, LaneStatus, RouteStatus, Status, StoreStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..core.store import Record
     from .config import Route
+    from .delivery.holds import Hold
     from .delivery.worker import LaneWorker
     from .engine import Engine
 
@@ -85,6 +88,25 @@ class Overview:
         ]
         levels = [Check(f"level {level.name}", level.connected, level.error) for level in queues.status()] if queues else []
         return [disk, *sources, *lanes, *levels, *(queues.checks() if queues else [])]
+
+    def waits_for(self, record: Record) -> str:
+        """See `views.ControlPort`."""
+        if record.schedule.due > self._engine.clock():
+            return ""
+        if record.route in self._engine.pauses.routes:
+            return f"route {record.route} is paused"
+        worker = self._engine.lanes.get(record.lane)
+        if worker is None:
+            return f"no broker {record.lane} is configured"
+        if not worker.connected or worker.blocked:
+            return f"broker {record.lane}: {worker.error or worker.blocked or 'not connected'}"
+        hold = worker.lane.holds.addresses.get(record.address)
+        return "" if hold is None else _held_for(hold)
+
+
+def _held_for(hold: Hold) -> str:
+    again = "" if hold.retry_at == NEVER else f", tried again at {instant(hold.retry_at)}"
+    return f"its destination is held back{again}: {hold.error}"
 
 
 def _lane_status(worker: LaneWorker) -> LaneStatus:

@@ -195,6 +195,10 @@ class ControlPort(Protocol):
         """When this occurrence and the following ones are due (epoch ms), at most `count`, fewer if the schedule ends earlier."""
         ...
 
+    def waits_for(self, record: Record) -> str:
+        """What keeps a record that is due from going out; empty where nothing does, and where it is not due."""
+        ...
+
     def pending(self) -> Iterator[Pending]:
         """Every pending record, in order of due time; holds a bounded number of them at once."""
         ...

@@ -114,6 +114,9 @@ class FakeControl:
     def next_dues(self, record: Record, count: int) -> list[int]:
         return [record.schedule.due + 60_000 * n for n in range(count)]
 
+    def waits_for(self, record: Record) -> str:
+        return f"route {record.route} is paused"
+
     def pending(self) -> Iterator[Pending]:
         self._ask("pending")
         yield from (pending(f"m{n}", NOW + n) for n in range(self.backlog))

@@ -130,6 +130,7 @@ def _details(found: dict[str, Any]) -> dict[str, Any]:
         "from": place(found["source"]),
         "to": place(found["destination"]),
         "due": instant(found["due"]),
+        "waits for": found.get("waits_for"),
         "ends": instant(found.get("ends")),
         "next": "\n".join(map(instant, found.get("next", ()))),
         **nested,

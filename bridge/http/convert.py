@@ -30,8 +30,8 @@ def message_view(pending: Pending) -> MessageView:
     return MessageView(**_pending(pending))
 
 
-def message_detail(pending: Pending, following: Sequence[int]) -> MessageDetail:
-    """One message in full; `following` are its next due times."""
+def message_detail(pending: Pending, following: Sequence[int], waits_for: str) -> MessageDetail:
+    """One message in full; `following` are its next due times, and `waits_for` what keeps it from going out."""
     record = pending.record
     schedule = record.schedule
     return MessageDetail(
@@ -43,6 +43,7 @@ def message_detail(pending: Pending, following: Sequence[int]) -> MessageDetail:
         ends=schedule.ends,
         misfire=schedule.misfire,
         next=list(following),
+        waits_for=waits_for,
     )
 
 

@@ -115,7 +115,7 @@ def show_message(api: Api, id: str) -> shapes.MessageDetail:  # noqa: A002 - the
     """One pending message with its headers and its next due times, or what became of it."""
     found = api.control.find(id)
     if isinstance(found, Pending):
-        return message_detail(found, api.control.next_dues(found.record, _NEXT))
+        return message_detail(found, api.control.next_dues(found.record, _NEXT), api.control.waits_for(found.record))
     raise _refusal(found, 404, "Not pending any more")
 
 

@@ -119,7 +119,10 @@ class RecurrenceView(msgspec.Struct, frozen=True):
 
 
 class MessageDetail(MessageView, frozen=True, kw_only=True):
-    """Everything about one pending message but its body. `next` are the next due times, this occurrence first, at most five."""
+    """Everything about one pending message but its body. `next` are the next due times, this occurrence first, at most five.
+
+    `waits_for` says what keeps it from going out, once it is due; empty where nothing does.
+    """
 
     taken: int
     headers: dict[str, HeaderValue]
@@ -128,6 +131,7 @@ class MessageDetail(MessageView, frozen=True, kw_only=True):
     ends: int | None
     misfire: Misfire
     next: list[int]
+    waits_for: str
 
 
 class MessagePage(msgspec.Struct, frozen=True):

@@ -151,6 +151,11 @@ def test_show_tells_a_period_in_words_and_nothing_of_what_is_not_set(daemon: Dae
     assert "recurrence start" not in told
 
 
+def test_show_of_what_is_due_says_what_it_waits_for(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/messages/a", MESSAGE | {"waits_for": "route orders is paused"})
+    assert "waits for   route orders is paused" in call("show", "a").stdout
+
+
 def test_show_of_an_unknown_id_fails(daemon: Daemon) -> None:
     daemon.error("GET /api/v1/messages/x", 404, "unknown")
 

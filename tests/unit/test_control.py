@@ -16,6 +16,7 @@ from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.level_queues.unindexed import Unindexed
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.bridge.text import instant
 from delaybridge.bridge.views import NotKnownError, NotPossibleError, WouldBeRefusedError
 from delaybridge.core.message import message
 from delaybridge.core.reasons import Reason
@@ -178,6 +179,24 @@ def test_a_destination_that_waits_for_resume_has_no_next_try(engine: Engine) -> 
     assert tries["orders"] is None
     assert tries["billing"] is not None
     assert tries["billing"] > T0
+
+
+def test_what_is_due_and_does_not_go_out_says_what_it_waits_for(engine: Engine) -> None:
+    """Also what stands behind a message that failed: it was never tried itself."""
+    (lane,) = engine.lanes.values()
+    due, gone = replace(record(lane="memory", address="billing", due=T0), route="default"), record(lane="gone", due=T0)
+
+    assert engine.control.waits_for(replace(due, schedule=replace(due.schedule, due=T0 + 1))) == ""
+    assert engine.control.waits_for(gone) == "no broker gone is configured"
+    assert engine.control.waits_for(due) == "broker memory: not connected"
+    lane.connected = True
+    assert engine.control.waits_for(due) == ""
+    retry = instant(lane.lane.holds.fail("billing", "unroutable", T0).retry_at)
+    assert engine.control.waits_for(due) == f"its destination is held back, tried again at {retry}: unroutable"
+    lane.lane.holds.pause("billing")
+    assert engine.control.waits_for(due) == "its destination is held back: unroutable"
+    assert engine.control.pause("default")
+    assert engine.control.waits_for(due) == "route default is paused"
 
 
 def test_a_paused_route_can_be_resumed_though_it_is_no_longer_configured(tmp_path: Path) -> None:

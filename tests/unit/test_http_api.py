@@ -127,6 +127,7 @@ def test_one_message_is_shown_with_all_but_its_body(client: httpx.Client, contro
     assert shown["properties"] == {"content_type": "text/plain", "priority": 4}
     assert shown["recurrence"] == {"start": NOW, "delay": 60_000, "period": 60_000, "repeat": 9, "cron": "", "zone": "UTC"}
     assert shown["next"] == [NOW + 60_000 * n for n in range(1, 6)]
+    assert shown["waits_for"] == "route main is paused"
     assert "body" not in shown
     control.waiting["b"] = pending("b", properties=Properties(type=b"\xff"))
     assert client.get("/api/v1/messages/b").json()["properties"] == {"type": "\ufffd"}
