@@ -11,6 +11,8 @@ import json
 import logging
 import re
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
@@ -44,8 +46,8 @@ _KEPT = {"\n", "\t"}
 """Control characters that a traceback needs."""
 
 
-def configure(logs: Logs, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:
-    """Send all logs of this process to `stream` (standard error). May be called again."""
+def configure(logs: Logs, secrets: Iterable[str | Path] = (), stream: TextIO | None = None) -> None:
+    """Send all logs of this process to `stream` (standard error). May be called again. `secrets`: see `Redactor`."""
     target = stream or sys.stderr
     as_json = logs.format == "json" or (logs.format == "auto" and not target.isatty())
     shared: list[Processor] = [
@@ -102,16 +104,36 @@ def _printable(value: Any, kept: Container[str]) -> Any:
 
 
 class Redactor:
-    """Masks known secrets in a rendered line. Texts under four characters are left: masking them would hide everything else."""
+    """Masks known secrets in a rendered line, and what any of their files, given as paths, holds now or held at an earlier line.
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
-        longest_first = sorted(forms, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if forms else None
+    Texts under four characters are left: masking them would hide everything else.
+    """
+
+    def __init__(self, secrets: Iterable[str | Path]) -> None:
+        given = list(secrets)
+        self._files = [secret for secret in given if isinstance(secret, Path)]
+        self._texts = {secret for secret in given if isinstance(secret, str)}
+        self._pattern = _pattern(self._texts)
 
     def __call__(self, _logger: WrappedLogger, _method: str, line: Any) -> str:
         """The line without secrets. `line` is text: this stands last in a chain that is typed for event dictionaries."""
+        if fresh := {_content(file) for file in self._files} - self._texts:  # each time: an adapter may have connected by a new password
+            self._texts |= fresh
+            self._pattern = _pattern(self._texts)
         return self._pattern.sub(MASK, line) if self._pattern else str(line)
+
+
+def _content(file: Path) -> str:
+    """What an adapter finds in a file that it reads itself. If it cannot be read, the adapter reports that."""
+    with suppress(OSError, UnicodeDecodeError):
+        return file.read_text().strip()
+    return ""
+
+
+def _pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    forms = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
+    longest_first = sorted(forms, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if forms else None
 
 
 def _forms(secret: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from ...core.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ..config import Logs
 
@@ -44,7 +45,7 @@ class Setup(NamedTuple):
     options: Any
     endpoint: Any
     logs: Logs
-    secrets: frozenset[str]
+    secrets: frozenset[str | Path]
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):

@@ -20,8 +20,11 @@ _IN_URL = re.compile(r"(?P<before>\b[a-z][a-z0-9+.-]*://[^:/?#@\s]*:)(?P<passwor
 _WORD = re.compile(r"(^|_)(password|passcode|passphrase|secret|token)$")
 
 
-def secrets(config: Config) -> frozenset[str]:
-    """Every secret text in use: secret fields, keys that are called so and their files, and passwords in URLs, as written and as decoded."""
+def secrets(config: Config) -> frozenset[str | Path]:
+    """Every secret in use: secret fields, keys that are called so, and passwords in URLs, as written and as decoded.
+
+    A path is that of a file which an adapter reads at each connection: what is secret is whatever stands in it then.
+    """
     return frozenset(secret for secret in _found(config, "") if secret)
 
 
@@ -31,7 +34,7 @@ def masked(config: Config) -> dict[str, Any]:
     return shown
 
 
-def _found(value: Any, name: str) -> Iterator[str]:
+def _found(value: Any, name: str) -> Iterator[str | Path]:
     if isinstance(value, BaseModel):
         for field in type(value).model_fields:
             yield from _found(getattr(value, field), field)
@@ -45,23 +48,15 @@ def _found(value: Any, name: str) -> Iterator[str]:
         yield from _in_scalar(value, name)
 
 
-def _in_scalar(value: Any, name: str) -> Iterator[str]:
+def _in_scalar(value: Any, name: str) -> Iterator[str | Path]:
     if isinstance(value, SecretStr):
         yield from _in_text(value.get_secret_value(), secret=True)
     elif isinstance(value, SecretBytes):
         yield value.get_secret_value().decode(errors="replace")
     elif isinstance(value, Path) and _WORD.search(name.removesuffix("_file")):
-        yield _content(value)
+        yield value
     elif value is not None and not isinstance(value, bool | int | float):
         yield from _in_text(str(value), secret=bool(_WORD.search(name)))
-
-
-def _content(file: Path) -> str:
-    """A secret that an adapter reads itself. If it cannot be read, the adapter reports that."""
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def _in_text(text: str, *, secret: bool) -> Iterator[str]:

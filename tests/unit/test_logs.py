@@ -15,6 +15,7 @@ from delaybridge.bridge.logs import configure, set_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -123,6 +124,34 @@ def test_a_secret_in_a_traceback_is_masked() -> None:
 
     (line,) = lines(stream)
     assert "bad password ***" in line["exception"]
+
+
+def test_a_secret_that_is_renewed_in_its_file_is_masked_and_the_old_one_stays_so(tmp_path: Path) -> None:
+    stream, file = io.StringIO(), tmp_path / "password"
+    file.write_text("hunter22\n")
+    configure(Logs(), [file], stream)
+    log = structlog.get_logger("x")
+
+    log.info("connecting", password="hunter22")
+    file.write_text("winter33\n")
+    log.info("connecting again", passwords=["hunter22", "winter33"])
+
+    first, second = lines(stream)
+    assert first["password"] == "***"
+    assert second["passwords"] == ["***", "***"]
+
+
+@pytest.mark.parametrize("content", [None, b"\xff", b""], ids=["missing", "no text", "empty"])
+def test_a_file_that_holds_no_secret_keeps_no_line_from_being_written(tmp_path: Path, content: bytes | None) -> None:
+    stream, file = io.StringIO(), tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    configure(Logs(), [file], stream)
+
+    structlog.get_logger("x").info("connecting", to="host")
+
+    (line,) = lines(stream)
+    assert line["to"] == "host"
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
