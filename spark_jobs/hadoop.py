@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import secrets
 import time
 from contextlib import contextmanager, suppress
@@ -24,10 +25,20 @@ _OBJECTS = frozenset({"s3a", "s3", "gs"})
 HIDDEN = (".", "_")
 """Spark passes over files and folders whose names begin so."""
 
+_PATTERN = re.compile(r"[][{}*?\\]")
+"""What of a path Spark's readers take for a pattern."""
+
 _TRIED = ".writable"
 _UNFINISHED = ".tmp"
 _PATIENCE_S = 24 * 3_600
 """After so long an unfinished file is what a process left that was killed."""
+
+
+def by_name(spark: SparkSession, path: str) -> str:
+    """A path for Spark's readers: what is there by that very name is meant, also where they would take it for a pattern. Else it stays one."""
+    if _PATTERN.search(path) and Folder(spark, path).there:
+        return _PATTERN.sub(r"\\\g<0>", path)
+    return path
 
 
 class Folder:
@@ -54,9 +65,14 @@ class Folder:
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
 
+    @property
+    def there(self) -> bool:
+        """Whether there is anything of that name."""
+        return bool(self._files.exists(self._root))
+
     def names(self) -> list[str]:
         """What lies in the folder, sorted; nothing where there is none."""
-        if not self._files.exists(self._root):
+        if not self.there:
             return []
         return sorted(status.getPath().getName() for status in self._files.listStatus(self._root))
 

@@ -18,7 +18,7 @@ from ..core.durations import HOUR_MS, LATEST_INSTANT
 from ..core.ledger import EVENTS
 from . import marks
 from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
-from .hadoop import Folder
+from .hadoop import Folder, by_name
 from .overlaps import seen_once
 from .session import cause
 
@@ -161,7 +161,7 @@ def renamed(frame: DataFrame, aliases: Mapping[str, str]) -> DataFrame:
 
 def parquet(spark: SparkSession, paths: Sequence[str], columns: Mapping[str, str]) -> Input:
     """All Parquet files below these paths, with these columns (see `door`), in one scan: half as much to plan as one for each path."""
-    frame = _files(spark).schema(ddl(columns)).parquet(*paths)
+    frame = _files(spark).schema(ddl(columns)).parquet(*(by_name(spark, path) for path in paths))
     return Input(frame.select(*columns), frame.select(*columns, F.col("_metadata.file_path").alias("place")))
 
 
@@ -173,7 +173,7 @@ def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) 
     if marks.alone(spark, path):
         return
     try:
-        frame = _files(spark).parquet(path)
+        frame = _files(spark).parquet(by_name(spark, path))
     except (PySparkException, Py4JJavaError) as error:
         if what in Folder(spark, path).names():
             raise UnusableInput(f"{path} is no {what}; did you mean {path.rstrip('/')}/{what}?") from error

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..columns import UnusableInput, require
+from ..hadoop import by_name
 from ..inputs import files
 from ..session import cause
 
@@ -54,7 +55,7 @@ def read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def _file(spark: SparkSession, path: str) -> DataFrame:
     try:
-        frame = spark.read.parquet(path)
+        frame = spark.read.parquet(by_name(spark, path))
     except (PySparkException, Py4JJavaError) as error:
         raise UnusableInput(f"export {path}: no Parquet file can be read there: {cause(error)}") from error
     placed = frame.select(*frame.columns, F.col("_metadata.file_path").alias("file"))

@@ -21,7 +21,7 @@ import msgspec
 
 from ..columns import UnusableInput, ddl
 from ..frames import none_of
-from ..hadoop import Folder
+from ..hadoop import Folder, by_name
 from .alerts import ALERTS, LINES
 from .bridges import Beginnings, Islands
 from .occurrences import OPEN, UNLIKE
@@ -134,7 +134,7 @@ class State:
         """A table in the folder that is named so; one that nothing was written to has none, is empty, and costs nothing."""
         if name not in folders:
             return none_of(self.frame([], TABLES[name]))
-        return self._spark.read.schema(ddl(TABLES[name])).parquet(self.folder.at(folders[name]))
+        return self._spark.read.schema(ddl(TABLES[name])).parquet(by_name(self._spark, self.folder.at(folders[name])))
 
     def hold(self, changed: Holds) -> None:
         """The step holds from now on; then remove the tables that no longer do. Raises UnusableInput as `require_own` does.

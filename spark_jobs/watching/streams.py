@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from .. import inputs, kafka_client
 from ..columns import LEDGER, ddl
+from ..hadoop import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ def _inputs(spark: SparkSession, arguments: Arguments) -> Iterator[DataFrame]:
 def _files(spark: SparkSession, path: str) -> DataFrame:
     """A growing ledger. Spark passes over names that begin with a dot or an underscore: unfinished files, and the bridges' marks."""
     reader = spark.readStream.schema(ddl(LEDGER)).option("recursiveFileLookup", "true").option("maxFileAge", OLDEST_FILE)
-    return reader.parquet(path).select(*LEDGER, F.col("_metadata.file_path").alias("place"))
+    return reader.parquet(by_name(spark, path)).select(*LEDGER, F.col("_metadata.file_path").alias("place"))
 
 
 def of_ledger(rows: DataFrame) -> DataFrame:
