@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..core.durations import HOUR_MS, LATEST_INSTANT, parse_duration
 from .columns import UnusableInput
 from .findings import FINDINGS
-from .inputs import address_of
+from .places import address_of, is_topic
 from .question import MARKED_MS, Question
 from .verdict import Allowance, allowance
 
@@ -37,7 +37,7 @@ class Arguments:
     @property
     def reads_kafka(self) -> bool:
         """Whether a topic is among the inputs."""
-        return any(place.startswith("kafka://") for place in self.observed)
+        return any(is_topic(place) for place in self.observed)
 
 
 def parse(argv: Sequence[str] | None, now: int) -> Arguments:
@@ -203,7 +203,7 @@ def topic(text: str) -> str:
 
 def _place(text: str) -> str:
     """A folder, or a topic."""
-    return topic(text) if text.startswith("kafka:") else text
+    return topic(text) if is_topic(text) else text
 
 
 def pair(text: str) -> tuple[str, str]:

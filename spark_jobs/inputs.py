@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import parse_qs, urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
@@ -20,6 +19,7 @@ from . import marks
 from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
 from .hadoop import Folder, by_name
 from .overlaps import seen_once
+from .places import address_of, broker_of, is_topic
 from .session import cause
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ def observed(
     options: Mapping[str, str],
     overlaps: Sequence[Overlap] = (),
 ) -> Input:
-    """All observations as one; a place is a path, or `kafka://HOST:PORT[,HOST:PORT]/TOPIC[?broker=NAME]`.
+    """All observations as one, see `places`.
 
     Where an observer left its mark and no file, nothing arrived. What several observers saw in `overlaps` is there once. Raises UnusableInput.
     """
-    topics, paths = ([place for place in places if place.startswith("kafka://") is is_topic] for is_topic in (True, False))
+    topics, paths = ([place for place in places if is_topic(place) is wanted] for wanted in (True, False))
     seen = [_once(from_kafka(topic(spark.read, place, since, options), broker_of(place))) for place in topics]
     parts = [Input(frame.drop("place"), frame).each(lambda rows: renamed(rows, aliases)) for frame in seen]
     for path in paths:
@@ -185,7 +185,7 @@ def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) 
 def require_apart(spark: SparkSession, option: str, written: str, places: Iterable[str]) -> None:
     """Raises UnusableInput where what an option names lies in a folder of `places`: whoever reads that would take it for a part of the input."""
     for place in places:
-        if not place.startswith("kafka://") and Folder(spark, place).shows(Folder(spark, written)):
+        if not is_topic(place) and Folder(spark, place).shows(Folder(spark, written)):
             raise UnusableInput(f"{option} {written} lies in {place}, and would be read as a part of it: name another place")
 
 
@@ -201,26 +201,12 @@ def _files(spark: SparkSession) -> DataFrameReader:
     return spark.read.option("recursiveFileLookup", "true").option("parquet.filter.dictionary.enabled", "false")
 
 
-def broker_of(place: str) -> str:
-    """The ledger's name for the broker of a `kafka://` place."""
-    return parse_qs(urlsplit(place).query).get("broker", ["kafka"])[0]
-
-
-def address_of(place: str) -> tuple[str, str]:
-    """Bootstrap servers and topic of a `kafka://` place. Raises UnusableInput."""
-    parts = urlsplit(place)
-    name = parts.path.strip("/")
-    if parts.scheme != "kafka" or not parts.netloc or not name:
-        raise UnusableInput(f"{place}: write it as kafka://HOST:PORT/TOPIC?broker=NAME")
-    return parts.netloc, name
-
-
 def watched(places: Iterable[str], aliases: Mapping[str, str]) -> frozenset[tuple[str, str]]:
     """Broker and address, as the ledger writes it, of each topic among these places: compared with what arrived also where nothing did.
 
     Raises UnusableInput, also for a topic that stands there twice, for each of its messages would count twice.
     """
-    names = [(broker_of(place), address_of(place)[1]) for place in places if place.startswith("kafka://")]
+    names = [(broker_of(place), address_of(place)[1]) for place in places if is_topic(place)]
     if again := [name for name, times in Counter(names).items() if times > 1]:
         raise UnusableInput(f"topic {again[0][1]} of broker {again[0][0]} is given twice: what arrived once would count twice")
     return frozenset((broker, marks.renamed(broker, name, aliases)) for broker, name in names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from py4j.protocol import Py4JJavaError
 
 from .columns import UnusableInput
-from .inputs import address_of
+from .places import address_of, is_topic
 from .session import cause
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def consumer_of(spark: SparkSession, servers: str, topic: str, options: Mapping[
 def require_there(spark: SparkSession, places: Iterable[str], options: Mapping[str, str]) -> None:
     """Raises UnusableInput where one of the topics among these places cannot be read: Spark's source tells that without its name."""
     for place in places:
-        if place.startswith("kafka://"):
+        if is_topic(place):
             with consumer_of(spark, *address_of(place), options):
                 pass
 

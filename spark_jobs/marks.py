@@ -11,6 +11,7 @@ from ..core.durations import LATEST_INSTANT
 from .columns import UnusableInput
 from .hadoop import HIDDEN, Folder
 from .overlaps import Listener
+from .places import is_topic
 from .reach import Mark
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def read(spark: SparkSession, ledgers: Iterable[str]) -> dict[str, Mark]:
 def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, str]) -> list[Listener]:
     """What observers say of themselves, addresses as the ledger writes them. To be read before the files are listed: a mark tells of files that are there."""
     marks = []
-    folders = (one for one in places if not one.startswith("kafka://"))
+    folders = (one for one in places if not is_topic(one))
     for place, told in _files(spark, folders, "bridge", "holds a ledger: name it by --ledger"):
         with _readable(place, "an observer"):
             broker = str(told["broker"])

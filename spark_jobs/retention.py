@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 from py4j.protocol import Py4JJavaError
 
 from .gaps import Gap, Seen
-from .inputs import address_of, broker_of
 from .kafka_client import admin_of, consumer_of, kafka_of
 from .marks import renamed
+from .places import address_of, broker_of, is_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ _ANY_TIME = 1 << 31
 def gaps(spark: SparkSession, places: Iterable[str], options: Mapping[str, str], question: Question) -> Iterator[Gap]:
     """For each topic among these places that has lost its beginning: the gap from the beginning of time until it begins. Raises Spark's errors."""
     for place in places:
-        if place.startswith("kafka://"):
+        if is_topic(place):
             broker, (servers, name) = broker_of(place), address_of(place)
             if first := beginnings(spark, servers, name, options, question.now):
                 until = min(max(first) + question.grace, question.as_of)
@@ -120,7 +120,7 @@ def _earliest(spark: SparkSession, consumer: Any, partition: Any, offset: int) -
 def unfinished(spark: SparkSession, places: Iterable[str], options: Mapping[str, str], aliases: Mapping[str, str]) -> Iterator[Seen]:
     """Of each topic among these places in which a transaction is open, how far it is read now. Raises Spark's errors."""
     for place in places:
-        if place.startswith("kafka://"):
+        if is_topic(place):
             broker, (servers, name) = broker_of(place), address_of(place)
             open_ms = ends(spark, servers, name, options).open_ms
             if open_ms is not None:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from .. import inputs, kafka_client
 from ..columns import LEDGER, ddl
 from ..hadoop import by_name
+from ..places import broker_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ def _inputs(spark: SparkSession, arguments: Arguments) -> Iterator[DataFrame]:
         yield of_ledger(inputs.with_problem(_files(spark, path)))
     for place in arguments.observed:
         records = inputs.topic(spark.readStream, place, arguments.since, {**_AND_GO_ON, **arguments.kafka_options})
-        seen = inputs.from_kafka(records, inputs.broker_of(place))
+        seen = inputs.from_kafka(records, broker_of(place))
         yield of_sightings(inputs.renamed(seen, arguments.aliases).where("id is not null or problem is not null"))
 
 

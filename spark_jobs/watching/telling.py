@@ -17,8 +17,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .. import inputs, kafka_client
+from .. import kafka_client
 from ..columns import UnusableInput
+from ..places import address_of
 from ..session import cause
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Teller:
         """Each alert and its end have one key, so they stay in order in one partition. Raises UnusableInput where Kafka does not take them."""
         if self._topic is None:
             return
-        servers, topic = inputs.address_of(self._topic)
+        servers, topic = address_of(self._topic)
         key = "concat_ws('/', get_json_object(line, '$.kind'), get_json_object(line, '$.bridge'), get_json_object(line, '$.id'))"
         writer = waiting.selectExpr(f"{key} AS key", "line AS value").write.format("kafka").option("kafka.bootstrap.servers", servers)
         try:

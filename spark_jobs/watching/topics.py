@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from .. import inputs, retention
+from .. import retention
 from ..columns import UnusableInput
 from ..marks import renamed
+from ..places import address_of, broker_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 Topics = dict[str, Topic]
-"""By place, see `inputs.address_of`."""
+"""By place, see `places.address_of`."""
 
 
 class FoundTopic(NamedTuple):
@@ -56,7 +57,7 @@ def find(spark: SparkSession, arguments: Arguments, before: Topics) -> dict[str,
     """By place, what is to be read now. Raises UnusableInput for a topic that is not the one that was read `before`, and Spark's errors."""
     found = {}
     for place in arguments.observed:
-        where = (*inputs.address_of(place), arguments.kafka_options)
+        where = (*address_of(place), arguments.kafka_options)
         found[place] = FoundTopic(retention.ends(spark, *where), retention.id_of(spark, *where))
         require_same(place, before.get(place, Topic({})), found[place])
     return found
@@ -64,7 +65,7 @@ def find(spark: SparkSession, arguments: Arguments, before: Topics) -> dict[str,
 
 def require_same(place: str, before: Topic, found: FoundTopic) -> None:
     """Raises UnusableInput for a topic that was made anew since it was read."""
-    _, name = inputs.address_of(place)
+    _, name = address_of(place)
     if before.id and found.id and before.id != found.id:
         raise UnusableInput(f"topic {name} was made anew since it was read: give another --checkpoint")
     if any(found.ends.offsets.get(partition, 0) < offset for partition, offset in before.read.items()):
@@ -77,7 +78,7 @@ def read(spark: SparkSession, arguments: Arguments, before: Topics, found: Mappi
 
 
 def _read(spark: SparkSession, arguments: Arguments, place: str, before: Topic, found: FoundTopic, now: int) -> Topic:
-    first = retention.beginnings(spark, *inputs.address_of(place), arguments.kafka_options, now, before.read)
+    first = retention.beginnings(spark, *address_of(place), arguments.kafka_options, now, before.read)
     begins = min(max(first), now) + arguments.grace + arguments.skew if first else -1  # a producer's clock may be ahead
     ends = found.ends
     standing = {one: before.standing.get(one, now) if before.read.get(one) == ends.offsets[one] else now for one in ends.waiting}
@@ -106,5 +107,5 @@ def stuck(topics: Topics, arguments: Arguments, now: int) -> dict[str, int]:
 
 def destination(place: str, arguments: Arguments) -> tuple[str, str]:
     """Broker and address, as the ledger writes it."""
-    broker = inputs.broker_of(place)
-    return broker, renamed(broker, inputs.address_of(place)[1], arguments.aliases)
+    broker = broker_of(place)
+    return broker, renamed(broker, address_of(place)[1], arguments.aliases)
