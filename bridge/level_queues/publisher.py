@@ -33,6 +33,9 @@ AT_ONCE = 500
 IDLE = 10.0
 """Seconds without traffic after which it is asked whether the connection is there."""
 
+LOSSES = 3
+"""Connections in a row that may be lost with a queue's messages, as while its broker starts again, before that counts as a refusal."""
+
 ALONE = 2.0
 """Seconds for which others wait, at most, while a message that the broker rejected is tried again without them."""
 
@@ -293,8 +296,8 @@ class Publisher(ClientWorker):
 
     @staticmethod
     def _tell(refusal: _Refusal, queue: str, error: AdapterError) -> None:
-        """Once. That a connection was lost with a message is told elsewhere, and is no refusal unless the next try ends like that."""
-        if not refusal.told and (refusal.attempts > 1 or not isinstance(error, NotConnected)):
+        """Once. That a connection was lost with a message is told elsewhere, and is no refusal unless further tries end like that, again and again."""
+        if not refusal.told and (refusal.attempts > LOSSES or not isinstance(error, NotConnected)):
             refusal.told = True
             log.warning("level_refuses", queue=queue, error=str(error), action="tried again with growing waits")
 

@@ -145,19 +145,21 @@ def test_what_is_submitted_survives_a_lost_connection(publisher: Publisher, sink
     assert answers.wait(2) == ["lost with it", "came meanwhile"]
 
 
-def test_a_queue_that_loses_its_connection_with_a_message_is_told_to_refuse_it_only_where_that_happens_again(
-    publisher: Publisher, sink: Flaky
+@pytest.mark.parametrize(("losses", "told"), [(3, []), (6, ["lost 4"])], ids=["a broker that starts again", "again and again"])
+def test_a_queue_whose_connection_is_lost_with_a_message_is_told_to_refuse_it_only_where_that_goes_on(
+    publisher: Publisher, sink: Flaky, losses: int, told: list[str]
 ) -> None:
+    """A broker that starts again may take a connection or two, and drop them."""
     answers = Answers()
     sink.silent = True
     with capture_logs() as logs:
         publisher.submit([answers.item("1s", "only")])
-        for lost in ("lost", "lost again", "lost for ever"):
+        for number in range(1, losses + 1):
             wait_until(lambda: bool(sink.unanswered), "the next try")
-            sink.silent = lost != "lost for ever"
-            sink.answer(sink.unanswered.pop(), NotConnected(lost))
+            sink.silent = number < losses
+            sink.answer(sink.unanswered.pop(), NotConnected(f"lost {number}"))
         assert answers.wait(1) == ["only"]
-    assert [(each["event"], each["error"]) for each in logs] == [("level_refuses", "lost again")]
+    assert [each["error"] for each in logs if each["event"] == "level_refuses"] == told
 
 
 def test_a_queue_that_refuses_is_named_with_the_reason_until_it_takes_messages(publisher: Publisher, sink: Flaky) -> None:
