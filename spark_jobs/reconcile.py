@@ -18,6 +18,7 @@ from . import inputs, kafka_client, marks, outputs, retention, terminal
 from .arguments import Arguments, parse
 from .audit import audit
 from .command import printed, told_by
+from .ended import tell_of_nobody
 from .hadoop import Folder
 from .overlaps import overlaps
 from .uniqueness import destinations_once, files_once
@@ -69,6 +70,7 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
     cut = retention.gaps(spark, arguments.observed, arguments.kafka_options, question)
     unfinished = retention.unfinished(spark, arguments.observed, arguments.kafka_options, question.aliases)
     found = audit(ledger, observed, said, question, say, chain(observers, unfinished), cut)
+    tell_of_nobody(question.ended, found.bridges, said, observers)
     say("Adding up")
     told = report(found, arguments.allowed)
     say("Writing")

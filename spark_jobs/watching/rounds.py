@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from .. import marks
 from ..columns import UnusableInput
+from ..ended import tell_of_nobody
 from ..session import cause
 from ..verdict import instant
 from . import alerts, counting, sessions, steps, streams, topics
@@ -48,6 +49,7 @@ class Rounds:
         self._happened = streams.happened(spark, self._arguments)
         self._failure: Exception | None = None
         self.reaches: list[Reach] = []
+        self._untold = arguments.ended
 
     def run(self) -> None:
         """One round; on return everything is told. Raises UnusableInput, OSError where that fails, and Spark's errors."""
@@ -60,6 +62,8 @@ class Rounds:
         self._absorb_all()
         held = topics.read(self._spark, self._arguments, before, there, now)  # now: what was removed while that ran was perhaps not read
         self.reaches = steps.reaches(self.state, self._arguments, found, now)
+        tell_of_nobody(self._untold, self.reaches, found)
+        self._untold = frozenset()
         self._take(steps.look(self.state, self._arguments, self.reaches, now, held), now)
         told = counting.told(self.state, self.reaches, self._arguments, now)
         self.state.folder.replace("counts.json", msgspec.json.encode(told).decode() + "\n")

@@ -1,0 +1,71 @@
+"""Who is named as ended and is nobody is told of, with the names that there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from delaybridge.core.durations import HOUR_MS
+from delaybridge.spark_jobs import arguments, reconcile
+from delaybridge.spark_jobs.ended import tell_of_nobody
+from delaybridge.spark_jobs.gaps import Seen
+from delaybridge.spark_jobs.reach import Mark, Reach
+from delaybridge.spark_jobs.watching.arguments import Arguments
+from delaybridge.spark_jobs.watching.rounds import Rounds
+from spark.ledgers import QUIET, T0, Bridge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+NORTH = Reach("north", 1, 1, 1, T0)
+MARKS = {"north": Mark(9, T0, 5, (("old", 1),)), "west": Mark(3, T0)}
+SEEN = [Seen("1f0c", "rabbit", "orders", T0), Seen(None, "kafka", "orders", T0)]
+
+
+@pytest.mark.parametrize("name", ["north", "west", "old", "1f0c", "*"])
+def test_a_bridge_also_by_its_mark_or_a_former_name_and_an_observer_are_somebody(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tell_of_nobody(frozenset({name}), [NORTH], MARKS, SEEN)
+
+    assert capsys.readouterr().err == ""
+
+
+def test_who_is_nobody_is_told_with_the_names_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_of_nobody(frozenset({"nroth", "south", "north"}), [NORTH], MARKS, SEEN)
+    tell_of_nobody(frozenset({"nroth"}), [], {})
+
+    assert capsys.readouterr().err.splitlines() == [
+        "--ended nroth, south is passed over: of what was given nobody wrote by that name; the names are 1f0c, north, old, west",
+        "--ended nroth is passed over: of what was given nobody wrote by that name; there is no name at all",
+    ]
+
+
+def _ledger(root: Path) -> str:
+    bridge = Bridge()
+    bridge.both("m", T0)
+    bridge.quiet()
+    return bridge.write(root)
+
+
+def test_an_audit_tells_it_and_goes_on(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    window = ["--since", "2025-06-15T15:00", "--until", "2025-06-15T16:00"]
+    asked = arguments.parse(["--ledger", _ledger(tmp_path / "l"), "--out", f"{tmp_path}/out", "--ended", "nobody", *window], QUIET)
+
+    told = reconcile.reconcile(spark, asked, lambda _: None)
+
+    assert told["verdict"] == "clean"
+    assert capsys.readouterr().err.endswith("; the names are b\n")
+
+
+def test_a_watch_tells_it_once(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledgers, ended = (_ledger(tmp_path / "l"),), frozenset({"b", "nobody"})
+    rounds = Rounds(spark, Arguments(ledgers, f"{tmp_path}/watch", T0 - HOUR_MS, ended=ended, alerts=tmp_path / "alerts"), lambda: QUIET)
+
+    rounds.run()
+    rounds.run()
+
+    assert capsys.readouterr().err.count("--ended nobody is passed over") == 1
