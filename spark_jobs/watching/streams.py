@@ -38,8 +38,7 @@ def door(spark: SparkSession, arguments: Arguments) -> None:
     inputs.require_apart(spark, "--checkpoint", arguments.checkpoint, arguments.ledgers)
     if arguments.alerts is not None:
         inputs.require_apart(spark, "--alerts", str(arguments.alerts), arguments.ledgers)
-    for path in arguments.ledgers:
-        inputs.door(spark, path, LEDGER, "ledger")
+    inputs.let_in(spark, arguments.ledgers, LEDGER, "ledger")
     kafka_client.require_there(spark, arguments.observed, arguments.kafka_options)
 
 

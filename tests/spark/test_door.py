@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -106,6 +107,33 @@ def test_the_files_of_a_frame_are_listed_all_at_once(spark: SparkSession, tmp_pa
 
     assert sorted(inputs.files(spark, frame)) == sorted(frame.inputFiles())
     assert inputs.files(spark, spark.range(1)) == []
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stderr", "many", "told"),
+    [(_Terminal, 5, "5 files of ledgers: "), (_Terminal, 6, ""), (io.StringIO, 5, "")],
+    ids=["many", "few", "no terminal"],
+)
+def test_of_very_many_files_a_terminal_is_told_before_they_are_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: type[io.StringIO], many: int, told: str
+) -> None:
+    bridge, stream = Bridge(), stderr()
+    bridge.both("m", T0)
+    bridge.quiet()
+    paths = [bridge.write(tmp_path / "north", files=3), str(_ledger(tmp_path / "south", marked=False))]
+    bridge.write(tmp_path / "south", files=2)
+    monkeypatch.setattr(inputs, "MANY", many)
+    monkeypatch.setattr("sys.stderr", stream)
+
+    inputs.ledger(spark, paths)
+
+    assert stream.getvalue().startswith(told)
+    assert bool(stream.getvalue()) == bool(told)
 
 
 @pytest.mark.parametrize("place", ["", "/delaybridge-audit", "/./a/b", "/../north/out"])
