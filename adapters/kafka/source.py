@@ -121,7 +121,7 @@ class KafkaSource:
         if isinstance(self.subscription, Tap):
             self._listen(consumer, topics, self.subscription.topic)
         else:
-            topics.require(self.subscription.topics)
+            topics.require(self.subscription.topics, lasting=True)
             consumer.subscribe(self.subscription.topics, self._pattern(), listener=Handover(poller))
         return poller
 

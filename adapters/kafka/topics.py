@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY = 1.0  # seconds
 _COUNT_EVERY = 60.0  # seconds
+_CREATE = "create it, and the bridge will read it"
 
 
 class _Topic(NamedTuple):
@@ -40,16 +41,20 @@ class Topics:
         self._suffix = suffix
         self._timeout = timeout
         self._known: dict[str, _Topic] = {}
+        self._lasting: tuple[str, ...] = ()  # topics that must go on to be there
+        self._gone: tuple[str, ...] = ()  # of these
         self._untold: set[str] = set()  # destinations that are missing, or not to be described, since the last check
         self._looked = self._counted = time.monotonic()
 
-    def require(self, topics: Sequence[str], remedy: str = "create it, and the bridge will read it") -> None:
-        """Raises NotConnected where one of these does not exist."""
+    def require(self, topics: Sequence[str], remedy: str = _CREATE, *, lasting: bool = False) -> None:
+        """Raises NotConnected where one of these does not exist; `lasting`: so does `check` from then on."""
         if topics:
             self._look_up(topics)
         missing = [topic for topic in topics if topic not in self._known]
         if missing:
-            raise NotConnected(f"there is no topic {', '.join(missing)}: {remedy}")
+            raise _missing(missing, remedy)
+        if lasting:
+            self._lasting = tuple(topics)
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic that was looked up."""
@@ -74,14 +79,23 @@ class Topics:
         return Origin(name, number, topic.identity if topic else b"", address, same)
 
     def check(self) -> None:
-        """Raises NotConnected where a topic was created again: offsets mean something else from then on."""
+        """Raises NotConnected where a topic was created again: offsets mean something else from then on; and where one that has to last is gone.
+
+        kafka-python finds out that by a fetch, and waits for it to come back. It also lacks topics of which it was told nothing for a moment: so the cluster
+        is asked once more.
+        """
         now = time.monotonic()
         if now - self._looked < _LOOK_EVERY:
             return
         self._looked = now
         self._untold.clear()
+        if self._gone:
+            raise _missing(self._gone, _CREATE)
+        cluster = self._consumer._cluster  # noqa: SLF001 - nothing public says what is known without asking
+        if any(cluster.partitions_for_topic(name) is None for name in self._lasting):
+            self._consumer._manager.send(_request(self._lasting)).add_callback(self._miss)  # noqa: SLF001 - nobody waits for it
         for name, topic in self._known.items():
-            identity = _identity(self._consumer._cluster.topic_id(name))  # noqa: SLF001 - nothing public says it
+            identity = _identity(cluster.topic_id(name))
             if identity and topic.identity and identity != topic.identity:
                 raise NotConnected(f"topic {name} was deleted and created again")
         if self._known and now - self._counted >= _COUNT_EVERY:
@@ -93,6 +107,9 @@ class Topics:
             known = self._known.get(topic.name)
             if known is not None and topic.error_code == errors.NoError.errno:
                 self._known[topic.name] = known._replace(partitions=_numbers(topic))
+
+    def _miss(self, answer: Any) -> None:
+        self._gone = tuple(topic.name for topic in answer.topics if topic.error_code == errors.UnknownTopicOrPartitionError.errno)
 
     def _look_up(self, own: Sequence[str], others: Sequence[str] = ()) -> None:
         """Raises NotConnected where one of our `own` may not be described."""
@@ -106,6 +123,10 @@ class Topics:
                 self._untold.add(topic.name)
             elif topic.error_code == errors.TopicAuthorizationFailedError.errno:
                 raise NotConnected(f"the bridge may not describe topic {topic.name}")
+
+
+def _missing(topics: Iterable[str], remedy: str) -> NotConnected:
+    return NotConnected(f"there is no topic {', '.join(topics)}: {remedy}")
 
 
 def _identity(topic_id: Any) -> bytes:

@@ -225,6 +225,20 @@ def test_a_topic_that_is_created_again_is_read_from_its_beginning(user: User) ->
     assert bodies(receive(source, 8)) == ["new"] * 8
 
 
+def test_a_topic_that_is_deleted_ends_the_connection_of_who_reads_it_until_it_is_there_again(user: User) -> None:
+    """Else the route is ready, and takes nothing in."""
+    user.send(b"old")
+    source = user.source()
+    receive(source, 1)
+    delete_topic(user.url, user.topic)
+    with pytest.raises(NotConnected, match=f"there is no topic {user.topic}: create it"):
+        wait_until(lambda: source.receive(1, 1) is None and False, "the source to notice", 60)
+    create_topic(user.url, user.topic)
+    user.send(b"new")
+    source.connect()
+    assert bodies(receive(source, 1)) == ["new"]
+
+
 def test_a_commit_that_comes_after_its_topic_was_created_again_skips_nothing_of_the_new_one(user: User) -> None:
     user.send(*[b"old"] * 5)
     source = user.source()

@@ -19,10 +19,12 @@ class Cluster:
         self.there = {name.replace("_", "."): count for name, count in there.items()}
         self.refused: set[str] = set()
         self.asked: list[list[str]] = []
+        self.told: set[str] = set(self.there)
+        """Of which topics kafka-python knows."""
         consumer: Any = SimpleNamespace(
             _manager=SimpleNamespace(send=self._answer, wait_for=None),
             _net=SimpleNamespace(run=lambda _, answer, __: answer),
-            _cluster=SimpleNamespace(topic_id=lambda _: None),
+            _cluster=SimpleNamespace(topic_id=lambda _: None, partitions_for_topic=lambda name: {0} if name in self.told else None),
         )
         self.topics = Topics(consumer, ".delayed", 1.0)
 
@@ -67,6 +69,44 @@ def test_partitions_that_were_added_are_heard_of_a_minute_later(cluster: Cluster
     assert len(cluster.asked) == 3, "and not before"
 
 
+def _checks(cluster: Cluster, times: int = 1) -> None:
+    for _ in range(times):
+        cluster.topics._looked = float("-inf")
+        cluster.topics.check()
+
+
+def test_a_topic_that_is_read_and_gone_ends_the_connection_and_says_what_to_do(cluster: Cluster) -> None:
+    cluster.topics.require(["orders.delayed"], lasting=True)
+    _checks(cluster, 3)
+    assert len(cluster.asked) == 1
+
+    del cluster.there["orders.delayed"]
+    cluster.told.clear()
+
+    with pytest.raises(NotConnected, match=r"^there is no topic orders\.delayed: create it, and the bridge will read it$"):
+        _checks(cluster, 2)
+
+
+def test_a_topic_of_which_kafka_python_knows_nothing_for_a_moment_is_not_gone(cluster: Cluster) -> None:
+    cluster.topics.require(["orders.delayed"], lasting=True)
+    cluster.told.clear()
+
+    _checks(cluster, 3)
+
+    assert len(cluster.asked) == 4
+
+
+def test_a_destination_that_is_gone_ends_nothing_and_neither_does_one_level_of_several(cluster: Cluster) -> None:
+    cluster.there["level"] = 1
+    cluster.topics.require(["level"], "run `delaybridge apply`")
+    cluster.topics.require(["orders.delayed"], lasting=True)
+    cluster.topics.origin(TopicPartition("orders.delayed", 0))
+    del cluster.there["orders"], cluster.there["level"]
+    cluster.told.remove("orders")
+
+    _checks(cluster, 3)
+
+
 def test_a_destination_that_may_not_be_described_is_unknown_and_its_topic_is_read(cluster: Cluster) -> None:
     cluster.refused = {"orders"}
     origin = cluster.topics.origin(TopicPartition("orders.delayed", 2))
@@ -91,7 +131,7 @@ def test_a_topic_that_is_read_must_be_described(cluster: Cluster) -> None:
     for ask in (
         lambda: cluster.topics.origin(TopicPartition("orders.delayed", 2)),
         lambda: cluster.topics.identity("orders.delayed"),
-        lambda: cluster.topics.require(["orders.delayed"]),
+        lambda: cluster.topics.require(["orders.delayed"], lasting=True),
     ):
         with pytest.raises(NotConnected, match=r"may not describe topic orders\.delayed"):
             ask()
