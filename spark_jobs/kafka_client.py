@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UNKNOWN = "UnknownTopicOrPartitionException"
-_PATIENCE_MS = "15000"
-"""How long a producer waits for a topic when a watch begins, unless an option says otherwise. A minute, as it does by default, is six rounds."""
 
 
 @contextmanager
@@ -41,7 +39,7 @@ def require_there(spark: SparkSession, places: Iterable[str], options: Mapping[s
 def require_writable(spark: SparkSession, place: str, options: Mapping[str, str]) -> None:
     """Raises UnusableInput where a producer finds no such topic. As for any producer, a cluster may make one that is not there."""
     servers, topic = address_of(place)
-    settings = _settings(servers, "serializer", options, {"max.block.ms": _PATIENCE_MS})
+    settings = _settings(servers, "serializer", options)
     with _closing(kafka_of(spark).clients.producer.KafkaProducer(settings)) as producer:
         _partitions(producer, servers, topic)
 
@@ -78,11 +76,11 @@ def _partitions(client: Any, servers: str, topic: str) -> Any:
 
 
 def _reading(servers: str, options: Mapping[str, str]) -> dict[str, str]:
-    return _settings(servers, "deserializer", options, {"allow.auto.create.topics": "false"})
+    return {"allow.auto.create.topics": "false", **_settings(servers, "deserializer", options)}
 
 
-def _settings(servers: str, translator: str, options: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+def _settings(servers: str, translator: str, options: Mapping[str, str]) -> dict[str, str]:
     """Those of a client, by the options of Spark's source, which come last."""
     bytes_ = f"org.apache.kafka.common.serialization.ByteArray{translator.capitalize()}"
     asked = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
-    return {"bootstrap.servers": servers, f"key.{translator}": bytes_, f"value.{translator}": bytes_, **ours, **asked}
+    return {"bootstrap.servers": servers, f"key.{translator}": bytes_, f"value.{translator}": bytes_, **asked}

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_KAFKA_MS = "20000"
+_PATIENCE = {
+    "kafka.request.timeout.ms": _KAFKA_MS,
+    "kafka.default.api.timeout.ms": _KAFKA_MS,  # no less than that, or Kafka's client refuses both
+    "kafka.max.block.ms": _KAFKA_MS,
+    "kafka.delivery.timeout.ms": "30000",
+    "kafkaConsumer.pollTimeoutMs": "30000",
+    "fetchOffset.numRetries": "1",  # each takes as long as the above
+}
+"""How long Kafka may be away until a round ends. Its clients and Spark's source wait for one to two minutes: so long nothing at all would be told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """What was asked for. Times are epoch milliseconds, UTC; durations milliseconds. `alerts` None is standard output.
@@ -70,10 +82,15 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
         aliases=dict(given.alias),
         alerts=given.alerts,
         alerts_to=given.alerts_to,
-        kafka_options=dict(given.kafka_option),
+        kafka_options=_patient(dict(given.kafka_option)),
         conf=tuple(given.conf),
         since_given=given.since is not None,
     )
+
+
+def _patient(given: dict[str, str]) -> dict[str, str]:
+    """With the waits of a watch; where one of Kafka's is given it may not fit the others, and all are Kafka's own."""
+    return given if _PATIENCE.keys() & given.keys() else _PATIENCE | given
 
 
 def _parser() -> argparse.ArgumentParser:

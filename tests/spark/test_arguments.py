@@ -83,6 +83,19 @@ def test_a_window_without_an_end_ends_with_the_last_hour_that_can_be_judged(afte
     assert (asked.until, asked.since) == (hour - hours * HOUR_MS, hour - (hours + 24) * HOUR_MS)
 
 
+def test_a_watch_waits_for_kafka_no_longer_than_a_round_or_two_unless_it_is_told_how_long() -> None:
+    def waits(*options: str) -> dict[str, str]:
+        words = [word for option in options for word in ("--kafka-option", option)]
+        return watching.parse(["--ledger", "ledger", "--checkpoint", "watch", *words], NOW).kafka_options
+
+    usual = waits("kafka.security.protocol=SSL")
+    assert usual["kafka.security.protocol"] == "SSL"
+    assert {int(value) for name, value in usual.items() if name.lower().endswith("ms")} == {20_000, 30_000}
+    assert waits("kafka.request.timeout.ms=90000") == {"kafka.request.timeout.ms": "90000"}, (
+        "Kafka's client refuses it beside a shorter one"
+    )
+
+
 @pytest.mark.parametrize(("found", "scheduled", "covered"), [(57, 10_000, True), (58, 10_000, False), (0, 0, True), (1, 0, False)])
 def test_so_many_percent_are_tolerated_and_not_one_more(found: int, scheduled: int, covered: bool) -> None:
     name, allowed = allowance("late=0.57%")
