@@ -41,6 +41,8 @@ _SAYS = {
     errors.InvalidSessionTimeoutError: "`session_timeout` must lie between the cluster's group.min.session.timeout.ms and group.max.session.timeout.ms",
 }
 """What people are told of errors that kafka-python knows by their name only."""
+_AFTER_REFUSAL = 10.0
+"""Seconds for which a broker that refused a login is left alone: kafka-python would try again each second, and a broker may lock the account."""
 _READ = 1 << 18
 
 
@@ -163,13 +165,22 @@ class Caught:
             transport._sock_recv = _answers_first(transport)  # noqa: SLF001 - the one place that reads, with TLS and without
             return transport
 
-        reset = manager.reset_backoff
+        reset, update = manager.reset_backoff, manager.update_backoff
 
         def settled(node: Any) -> None:
             """kafka-python forgets the wait also for a broker that refuses the login, and asks again at once, as long as it takes."""
             (manager.update_backoff if node in unreachable else reset)(node)
 
+        def left_alone(node: Any) -> float:
+            wait = float(update(node))
+            if isinstance(unreachable.get(node), errors.SaslAuthenticationFailedError):
+                failures, _, connect = manager._backoff[node]  # noqa: SLF001 - as below
+                manager._backoff[node] = failures, time.monotonic() + _AFTER_REFUSAL, connect  # noqa: SLF001
+                wait = _AFTER_REFUSAL * 1000
+            return wait
+
         manager.reset_backoff = settled
+        manager.update_backoff = left_alone
         manager.get_connection = watched
         manager._build_transport = built  # noqa: SLF001 - as above
 

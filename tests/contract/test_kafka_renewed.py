@@ -91,7 +91,7 @@ def test_a_broker_that_comes_back_is_given_the_password_that_is_in_the_file_by_t
     assert set(user.words(4).values()) == {"confirmed"}
 
 
-def test_a_broker_that_refuses_the_password_is_named_with_the_reason_and_asked_with_growing_waits(
+def test_a_broker_that_refuses_the_password_is_named_with_the_reason_and_seldom_asked(
     pair: tuple[Native, Native], user: User, tmp_path: Path
 ) -> None:
     """Others of the cluster are still connected. kafka-python says that time has passed, and would have asked a hundred times by then."""
@@ -101,4 +101,4 @@ def test_a_broker_that_refuses_the_password_is_named_with_the_reason_and_asked_w
     assert told["after 1"] is None
     assert isinstance(told["after 2"], BackOff)
     assert re.search("broker 2 cannot be reached: .*SaslAuthenticationFailed", str(told["after 2"]))
-    assert 2 <= pair[1].output.count("Failed authentication") <= 40
+    assert 1 <= pair[1].output.count("Failed authentication") <= 8

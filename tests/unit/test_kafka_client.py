@@ -198,6 +198,21 @@ def test_only_a_broker_that_could_not_be_reached_is_waited_for_after_a_connectio
         caught.close()
 
 
+def test_a_broker_that_refuses_the_login_is_left_alone_for_longer_than_one_that_does_not_answer() -> None:
+    """It may lock the account."""
+    caught = Caught()
+    try:
+        client = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))
+        client.unreachable |= {1: errors.SaslAuthenticationFailedError("wrong"), 2: errors.KafkaConnectionError("away")}
+        waits = [client._manager.update_backoff(node) / 1000 for node in (1, 2)]
+        delays = [client._manager.connection_delay(node) for node in (1, 2)]
+    finally:
+        caught.close()
+    assert delays == pytest.approx(waits, abs=1)
+    assert waits[1] < 1
+    assert waits[0] > 9
+
+
 def test_no_client_of_ours_lets_a_broker_create_topics() -> None:
     caught = Caught()
     try:
