@@ -118,7 +118,7 @@ class Redactor:
     def __call__(self, _logger: WrappedLogger, _method: str, line: Any) -> str:
         """The line without secrets. `line` is text: this stands last in a chain that is typed for event dictionaries."""
         if fresh := {_content(file) for file in self._files} - self._texts:  # each time: an adapter may have connected by a new password
-            self._texts |= fresh
+            self._texts = self._texts | fresh  # a new set: another thread may be looking through this one
             self._pattern = _pattern(self._texts)
         return self._pattern.sub(MASK, line) if self._pattern else str(line)
 
