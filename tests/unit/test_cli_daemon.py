@@ -123,12 +123,13 @@ def test_an_id_cannot_drive_the_terminal(daemon: Daemon) -> None:
     assert "a\\x1b[2J[red]b" in call("list").stdout
 
 
-def test_show_tells_headers_and_the_next_due_times(daemon: Daemon) -> None:
+def test_show_tells_headers_the_next_due_times_and_what_it_waits_for(daemon: Daemon) -> None:
     detail = MESSAGE | {
         "headers": {"a": "1"},
         "properties": {},
         "recurrence": {"cron": "0 9 * * *"},
         "next": [1_795_507_200_000, 1_795_593_600_000],
+        "waits_for": "route orders is paused",
     }
     daemon.on("GET /api/v1/messages/order%2F1", detail)
 
@@ -137,6 +138,7 @@ def test_show_tells_headers_and_the_next_due_times(daemon: Daemon) -> None:
     assert "headers a        1" in told
     assert "recurrence cron  0 9 * * *" in told
     assert "2026-11-25T08:00:00.000Z" in told
+    assert "waits for        route orders is paused" in told
 
 
 def test_show_tells_a_period_in_words_and_nothing_of_what_is_not_set(daemon: Daemon) -> None:
@@ -149,11 +151,6 @@ def test_show_tells_a_period_in_words_and_nothing_of_what_is_not_set(daemon: Dae
     assert "recurrence repeat  3" in told
     assert "UTC" not in told
     assert "recurrence start" not in told
-
-
-def test_show_of_what_is_due_says_what_it_waits_for(daemon: Daemon) -> None:
-    daemon.on("GET /api/v1/messages/a", MESSAGE | {"waits_for": "route orders is paused"})
-    assert "waits for   route orders is paused" in call("show", "a").stdout
 
 
 def test_show_of_an_unknown_id_fails(daemon: Daemon) -> None:
