@@ -58,14 +58,7 @@ _STEERING = re.compile(rb"JMS|AMQ_SCHEDULE|_AMQ_|_HQ_|activemq\.|scheduledJobId"
 _GROUP_SEQUENCE = re.compile(rb"-?\d{1,9}")
 _DESTINATION = re.compile(rb"/(?:remote-temp-)?(?:queue|topic)/")
 _TEXTUAL = re.compile(rb"text/|application/(?:[\w.-]+\+)?(?:json|xml)\b", re.IGNORECASE)
-_REPEATED = {
-    b"correlation-id": "correlation_id",
-    b"reply-to": "reply_to",
-    b"type": "type",
-    b"message-id": "message_id",
-    b"priority": "priority",
-    b"expiration": "expiration",
-}
+_REPEATED = {**TEXTS, b"message-id": "message_id", b"priority": "priority", b"expiration": "expiration"}
 """Headers that say what a property says where a broker has headers only (Kafka)."""
 
 
@@ -175,8 +168,6 @@ def _table(message: Message, named: Callable[[bytes, bytes], bytes]) -> dict[byt
             name = _name(field.name)
             value = field.payload if field.tag in "Sx" else text_of(field) or b""
             if name in _REPEATED and getattr(properties, _REPEATED[name]) is not None:
-                continue
-            if name in TEXTS and getattr(properties, TEXTS[name]) is not None:
                 continue
             name, value = _sayable(name, value)
             out[named(name, value)] = value

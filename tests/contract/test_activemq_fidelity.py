@@ -245,6 +245,13 @@ RESERVED: dict[str, str] = {
     "AMQ_SCHEDULED_CRON": "* * * * *",
     "scheduledJobId": "x",
     "_AMQ_SCHED_DELIVERY": "1",
+    "_HQ_SCHED_DELIVERY": "1",
+    "activemq.prefetchSize": "0",
+    "destination-type": "MULTICAST",
+    "transformation-error": "x",
+    "browser": "true",
+    "browser-end": "true",
+    "heart-beat": "1,1",
 }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delaybridge.adapters.activemq.address import pattern
 from delaybridge.adapters.activemq.frames import Frame
 from delaybridge.adapters.activemq.incoming import Rules, received
 from delaybridge.adapters.activemq.outgoing import asking, headers_of, selectable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 NOW = 1_800_000_000_000
 BY_STOMP = b"ID\\chost-1-2-3\\c4\\c-1\\c1\\c5"
+BY_JAVA = b"ID\\chost-40001-1700000000000-1\\c1\\c1\\c1\\c7"
 BY_JMS = b"ID\\chost-1-2-3\\c4\\c1\\c1\\c5"
 
 
@@ -46,9 +48,16 @@ def refused(one: Message) -> str:
 # --- in ---
 
 
-def test_a_number_that_is_none_is_ignored_because_a_property_may_stand_in_its_place() -> None:
-    one = came(priority=b"high", expires=b"soon", timestamp=b"-5")
+@pytest.mark.parametrize(("priority", "number"), [(b"high", b"-5"), (b"10", b"9" * 19), (b"x", b"soon")])
+def test_a_number_that_is_none_is_ignored_because_a_property_may_stand_in_its_place(priority: bytes, number: bytes) -> None:
+    one = came(priority=priority, expires=number, timestamp=number)
     assert (one.sent, one.message.properties.expiration, one.message.properties.priority) == (None, None, 4)
+
+
+def test_a_message_without_a_time_was_not_sent_in_1970() -> None:
+    """JMS producers may leave the time out, and ActiveMQ says 0 then."""
+    assert [came(timestamp=b"0", message_id=identity).sent for identity in (BY_STOMP, BY_JAVA)] == [None, None]
+    assert came(message_id=BY_JAVA).sent is None
 
 
 def test_a_message_that_does_not_expire_has_no_time_to_live() -> None:
@@ -57,13 +66,13 @@ def test_a_message_that_does_not_expire_has_no_time_to_live() -> None:
 
 def test_what_has_expired_already_is_no_time_to_live_because_the_broker_hands_out_nothing_that_has() -> None:
     assert came(expires=b"5", timestamp=b"10").message.properties.expiration is None
+    assert came(expires=b"5", timestamp=b"5").message.properties.expiration is None
     assert came(expires=b"5").message.properties.expiration is None
 
 
 def test_no_message_was_sent_before_its_producer_began() -> None:
-    identity = b"ID\\chost-40001-1700000000000-1\\c1\\c1\\c1\\c7"
-    assert came(message_id=identity, timestamp=b"1700000000001").sent == 1700000000001
-    assert came(message_id=identity, timestamp=b"1699999999999").sent is None
+    assert came(message_id=BY_JAVA, timestamp=b"1700000000000").sent == 1700000000000
+    assert came(message_id=BY_JAVA, timestamp=b"1699999999999").sent is None
 
 
 def test_a_property_that_stands_in_the_place_of_the_message_id_makes_no_message_a_copy_of_another() -> None:
@@ -75,6 +84,28 @@ def test_a_property_that_stands_in_the_place_of_the_message_id_makes_no_message_
 def test_the_time_of_a_message_that_came_through_a_bridge_is_its_first_one_and_delays_count_from_the_last() -> None:
     one = came(timestamp=b"2000", x_delay_timestamp=b"1000")
     assert (one.sent, one.message.properties.timestamp_ms) == (2000, 1000)
+
+
+def test_the_id_of_a_message_is_what_it_was_at_first_and_else_the_brokers_own() -> None:
+    assert came().message.properties.message_id == b"ID:host-1-2-3:4:-1:1:5"
+    assert came(message_id=b"7,2147483661").message.properties.message_id == b"2147483661", "Artemis puts the consumer's number before"
+    assert came(x_delay_message_id=b"first").message.properties.message_id == b"first"
+    assert came(message_id=b"").message.properties.message_id is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "key"),
+    [
+        (b"x-delay-key", b"a", b"a"),
+        (b"x_delay_key", b"a", b"a"),
+        (b"x-delay-key_base64", b"/w==", b"\xff"),
+        (b"x-delay-key_base64", b"/w==?", None),
+        (b"key", b"a", None),
+    ],
+)
+def test_a_key_is_read_however_it_had_to_be_written(name: bytes, value: bytes, key: bytes | None) -> None:
+    one = received(Frame(b"MESSAGE", {b"message-id": BY_STOMP, name: value}, b"", sized=True), Rules())
+    assert one.message.key == key
 
 
 def test_a_delivery_mode_is_told() -> None:
@@ -96,10 +127,11 @@ def test_copies_of_one_message_for_two_destinations_are_two_messages_though_they
 @pytest.mark.parametrize(
     ("name", "reason"), [(b"bad\\escape", "header_damaged"), (b"n" * 256, "too_large")], ids=["unknown escape", "name too long"]
 )
-def test_a_header_that_cannot_be_carried_is_a_defect(name: bytes, reason: str) -> None:
+def test_a_header_that_cannot_be_carried_is_a_defect_which_is_known_again(name: bytes, reason: str) -> None:
     one = received(Frame(b"MESSAGE", {b"message-id": BY_JMS, name: b""}, b"body", sized=False), Rules())
     assert one.defect is not None
-    assert (one.defect.reason, one.message, one.token) == (reason, Message(b"body", b"", NO_PROPERTIES), BY_JMS)
+    assert (one.defect.reason, one.message) == (reason, Message(b"body", b"", NO_PROPERTIES))
+    assert (one.token, one.redelivered) == (BY_JMS, True)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +140,7 @@ def test_a_header_that_cannot_be_carried_is_a_defect(name: bytes, reason: str) -
         (BY_STOMP, {}, True),
         (BY_JMS, {}, False),
         (BY_JMS, {"x_delay_cancel": b"order-17"}, True),
+        (BY_JMS, {"x-delay-cancel": b"order-17"}, True),
         (BY_JMS, {"AMQ_SCHEDULER_ACTION": b"REMOVE"}, True),
         (BY_STOMP, {"transformation": b"jms-map-json"}, False),
     ],
@@ -116,6 +149,17 @@ def test_an_empty_text_is_refused_where_it_may_have_been_an_object(identity: byt
     given = {b"message-id": identity} | {name.encode(): value for name, value in headers.items()}
     one = received(Frame(b"MESSAGE", given, b"", sized=False), Rules())
     assert (one.defect is None) is carried
+
+
+def test_what_is_no_empty_text_is_carried_whoever_sent_it() -> None:
+    assert [came(body, sized=sized, message_id=BY_JMS).defect for body, sized in ((b"x", False), (b"", True))] == [None, None]
+    assert came(b"", message_id=BY_JMS, rules=Rules(carry_empty=True)).defect is None
+
+
+def test_each_of_several_gates_is_believed_to_be_where_a_message_was_sent() -> None:
+    rules = Rules([pattern("orders.>"), pattern("/topic/bills")])
+    sent_to = b"/queue/orders.new", b"/topic/bills", b"/queue/bills"
+    assert [came(original_destination=address, rules=rules).address for address in sent_to] == ["/queue/orders.new", "/topic/bills", ""]
 
 
 def test_a_number_that_artemis_gives_again_after_a_restart_without_a_journal_is_another_message() -> None:
@@ -256,9 +300,43 @@ def test_a_reply_goes_where_activemq_would_send_it_and_other_text_stays(said: st
     assert goes(message(b"", {}, Properties(reply_to=said.encode())))["reply-to"] == said
 
 
+def test_what_is_no_reply_to_may_look_like_any_destination() -> None:
+    got = goes(message(b"", {}, Properties(type=b"/temp-queue/a", correlation_id=b"/queue/")))
+    assert (got["type"], got["correlation-id"]) == ("/temp-queue/a", "/queue/")
+
+
+@pytest.mark.parametrize("key", [b"", b"\xff", b"a\0b"])
+def test_a_key_that_is_empty_or_no_text_makes_no_group(key: bytes) -> None:
+    assert not [name for name in goes(Message(b"", b"", NO_PROPERTIES, key)) if name.startswith("JMSXGroup")]
+
+
+def test_a_key_that_is_text_makes_a_group() -> None:
+    assert goes(Message(b"", b"", NO_PROPERTIES, b"key"))["JMSXGroupID"] == "key"
+
+
 def test_what_activemq_has_no_place_for_is_a_header() -> None:
-    got = goes(message(b"", {}, Properties(user_id=b"alice", app_id=b"shop", cluster_id=b"c", content_encoding=b"gzip")))
-    assert (got["user-id"], got["app-id"], got["cluster-id"], got["content-encoding"]) == ("alice", "shop", "c", "gzip")
+    got = goes(message(b"", {}, Properties(b"text/plain", user_id=b"alice", app_id=b"shop", cluster_id=b"c", content_encoding=b"gzip")))
+    assert (got["user-id"], got["app-id"], got["cluster-id"]) == ("alice", "shop", "c")
+    assert (got["content-type"], got["content-encoding"]) == ("text/plain", "gzip")
+
+
+def test_a_header_goes_before_a_property_that_activemq_has_no_place_for() -> None:
+    given = message(b"", {"user-id": "bob", "cluster-id": "d"}, Properties(user_id=b"alice", cluster_id=b"c"))
+    assert (goes(given)["user-id"], goes(given)["cluster-id"]) == ("bob", "d")
+
+
+def test_a_property_that_stands_among_the_headers_as_well_is_said_once() -> None:
+    texts = {
+        "content_type": b"text/x",
+        "content_encoding": b"gzip",
+        "correlation_id": b"c",
+        "reply_to": b"replies",
+        "type": b"t",
+        "app_id": b"a",
+    }
+    properties = Properties(**texts, message_id=b"m", priority=3, expiration=b"5")  # type: ignore[arg-type]  # of texts only
+    headers: dict[str, fields.Value] = {name.replace("_", "-"): "another" for name in (*texts, "message_id", "priority", "expiration")}
+    assert goes(message(b"", headers, properties)) == goes(message(b"", {}, properties))
 
 
 @pytest.mark.parametrize(("value", "name"), [("5", "JMSXGroupSeq"), ("-1", "JMSXGroupSeq"), ("x", "x-header-JMSXGroupSeq")])
@@ -293,3 +371,13 @@ def test_a_message_of_a_level_queue_belongs_to_no_group_so_any_bridge_may_take_i
 )
 def test_a_body_is_text_where_it_is_known_to_be(properties: dict[str, Any], body: bytes, *, text: bool) -> None:
     assert ("content-length" in goes(message(body, {}, Properties(**properties)))) is not text
+
+
+def test_a_text_that_holds_nuls_says_how_long_it_is_and_that_it_is_text() -> None:
+    got = goes(message(b"a\0b", {}, Properties(text=True)))
+    assert got == {"persistent": "true", "content-length": "3", "amq-msg-type": "text"}
+
+
+def test_a_tombstone_says_that_it_is_one() -> None:
+    assert goes(Message(None))["x-delay-tombstone"] == "true"
+    assert "x-delay-tombstone" not in goes(Message(b""))
