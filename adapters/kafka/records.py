@@ -78,7 +78,7 @@ def records(batch: DefaultRecordBatch, origin: Origin) -> Iterator[Received]:
         for _ in range(batch.records_count):
             length, start = read_varint(data, at)
             at = start + length
-            if length < 0 or at > len(data):
+            if at > len(data):  # whatever else is cut off, or reaches too far, does not end where its record does
                 raise Damaged(f"a record of {length} bytes, where {len(data) - start} are left")
             yield _record(data, start, at, batch, origin, log, epoch)
     except (IndexError, ValueError, struct.error) as error:
@@ -145,10 +145,7 @@ def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
     size, at = read_varint(data, at)
     if size < 0:
         return None, at
-    end = at + size
-    if end > len(data):
-        raise Damaged(f"{size} bytes, where {len(data) - at} are left")
-    return data[at:end], end
+    return data[at : at + size], at + size
 
 
 def _prefix(name: bytes) -> bytes:

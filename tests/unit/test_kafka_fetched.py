@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.consumer.fetcher import IsolationLevel
 from kafka.errors import UnsupportedCodecError
-from kafka.record import default_records
+from kafka.record import default_records, legacy_records
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
@@ -29,10 +31,10 @@ class Fetch:
     def __init__(self) -> None:
         self.suspects = Suspects()
 
-    def __call__(self, raw: bytes, offset: int = 0) -> list[Any]:
-        """All records of these bytes. Raises NotConnected."""
+    def __call__(self, raw: bytes, offset: int = 0, **told: Any) -> list[Any]:
+        """All records of these bytes; `told` is what kafka-python knows of transactions. Raises NotConnected."""
         self.partition = PartitionRecords(
-            lambda _: ORIGIN, self.suspects, offset, TopicPartition("orders.delayed", 3), MemoryRecords(raw), None, None
+            lambda _: ORIGIN, self.suspects, offset, TopicPartition("orders.delayed", 3), MemoryRecords(raw), None, None, **told
         )
         records: list[Any] = []
         while self.partition and (some := self.partition.take(100)):
@@ -83,6 +85,62 @@ def test_a_fetch_from_the_middle_of_a_batch_gives_only_what_was_asked_for(fetch:
     assert values(fetch(bytes(batch(10, b"a", b"b", b"c")), 11)) == [b"b", b"c"]
 
 
+def test_what_was_taken_of_a_batch_is_not_fetched_again_and_the_rest_is(fetch: Fetch) -> None:
+    partition = PartitionRecords(
+        lambda _: ORIGIN,
+        fetch.suspects,
+        10,
+        TopicPartition("orders.delayed", 3),
+        MemoryRecords(bytes(batch(10, b"a", b"b", b"c"))),
+        None,
+        None,
+    )
+    assert (values(partition.take(2)), partition.next_fetch_offset) == ([b"a", b"b"], 12)
+
+
+def test_a_batch_that_has_lost_its_last_records_by_compaction_is_passed_over(fetch: Fetch) -> None:
+    raw = batch(10, b"a")
+    struct.pack_into(">i", raw, 23, 4)  # it held five
+    assert values(fetch(bytes(signed(raw)), 10)) == [b"a"]
+    assert fetch.partition.next_fetch_offset == 15
+
+
+# --- transactions ---
+
+COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
+
+
+def of_transaction(first: int, *values: bytes, producer: int = 7) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, True, producer, 0, 0, 1 << 24)
+    for number, value in enumerate(values):
+        builder.append(number, 1000, None, value, [])
+    raw = bytearray(builder.build())
+    struct.pack_into(">q", raw, 0, first)
+    return bytes(raw)
+
+
+def marker(first: int, end: bytes, producer: int = 7) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, True, producer, 0, -1, 1 << 24)
+    builder.append(0, 1000, end, b"\0" * 6, [])
+    raw = bytearray(builder.build())
+    struct.pack_into(">q", raw, 0, first)
+    raw[22] |= 1 << 5  # a control batch
+    return bytes(signed(raw))
+
+
+def test_what_was_aborted_is_passed_over_and_what_its_producer_commits_afterwards_is_read(fetch: Fetch) -> None:
+    raw = of_transaction(0, b"aborted", b"too") + of_transaction(2, b"another's", producer=8) + marker(3, ABORT) + marker(4, COMMIT, 8)
+    raw += of_transaction(5, b"committed") + marker(6, COMMIT)
+    told = {"isolation_level": IsolationLevel.READ_COMMITTED, "aborted_transactions": [SimpleNamespace(producer_id=7, first_offset=0)]}
+    assert (values(fetch(raw, **told)), fetch.partition.next_fetch_offset) == ([b"another's", b"committed"], 7)
+    assert (values(fetch(of_transaction(0, b"aborted", b"too"), **told)), fetch.partition.next_fetch_offset) == ([], 2)
+
+
+def test_who_reads_what_is_not_committed_gets_everything_but_the_markers(fetch: Fetch) -> None:
+    raw = of_transaction(0, b"aborted") + marker(1, ABORT) + of_transaction(2, b"open")
+    assert values(fetch(raw)) == [b"aborted", b"open"]
+
+
 # --- the formats before 0.11 ---
 
 
@@ -110,17 +168,29 @@ def test_the_format_of_0_9_has_no_time(fetch: Fetch) -> None:
     assert (one.message.body, one.message.key, one.sent, one.message.properties.timestamp_ms) == (b"v", b"k", None, None)
 
 
-def test_a_damaged_record_of_an_old_format_is_given_up_alone(fetch: Fetch) -> None:
+@pytest.mark.parametrize("which", range(3))
+def test_a_damaged_record_of_an_old_format_is_given_up_alone(fetch: Fetch, which: int) -> None:
     builder = LegacyRecordBatchBuilder(1, 0, 1 << 20)
     for number in range(3):
         builder.append(number, 1000, None, b"value-%d" % number)
-    raw = bytes(builder.build()).replace(b"value-1", b"valuE-1")
+    raw = bytes(builder.build()).replace(b"value-%d" % which, b"valuE-%d" % which)
     with pytest.raises(NotConnected):
         fetch(raw)
-    first, second, third = fetch(raw)
-    assert (first.message.body, third.message.body) == (b"value-0", b"value-2")
-    assert second.defect is not None
-    assert b"valuE-1" in (second.message.body or b"")
+    records = fetch(raw)
+    odd = records.pop(which)
+    assert values(records) == [b"value-%d" % number for number in range(3) if number != which]
+    assert odd.defect is not None
+    assert b"valuE-%d" % which in (odd.message.body or b"")
+
+
+def test_a_codec_of_an_old_format_whose_library_is_missing_takes_nothing_away_either(fetch: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = LegacyRecordBatchBuilder(1, CODECS["lz4"], 1 << 20)
+    builder.append(0, 1000, None, b"a" * 1000)
+    raw = bytes(builder.build())
+    monkeypatch.setattr(legacy_records.codecs, "has_lz4", lambda: False)
+    for _ in range(2):
+        with pytest.raises(UnsupportedCodecError, match="lz4"):
+            fetch(raw)
 
 
 # --- damage ---

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from msgspec.structs import replace
 
 from delaybridge.adapters.base import NotConnected, Rejected
 from delaybridge.adapters.kafka.batches import Records
@@ -70,6 +71,21 @@ def test_we_read_what_kafka_python_writes() -> None:
         (b"key", b"v" * 100, fields.table([("a", b"1"), ("b", None)]))
     }
     assert got[-1].message.properties == Properties(timestamp_ms=1049, partition=3)
+    assert [one.sent for one in got] == list(range(1000, 1050))
+
+
+def test_where_the_broker_has_stamped_the_records_its_time_counts() -> None:
+    raw = bytearray(written(Message(b"a"), Message(b"b")))
+    raw[22] |= 1 << 3  # the time of the append
+    raw[35:43] = (5000).to_bytes(8, "big")
+    assert [(one.sent, one.message.properties.timestamp_ms) for one in read(bytes(raw))] == [(5000, 5000)] * 2
+
+
+def test_a_record_that_is_cut_off_is_damaged_and_not_a_shorter_one() -> None:
+    raw = written(Message(b"body", fields.table([("name", b"value")]), key=b"k"))
+    for size in range(61, len(raw)):
+        with pytest.raises(Damaged):
+            read(raw[:size])
 
 
 def test_a_headers_name_may_have_255_bytes_and_a_longer_one_is_told_instead_of_cut() -> None:
@@ -87,13 +103,45 @@ def test_a_headers_name_may_have_255_bytes_and_a_longer_one_is_told_instead_of_c
 def test_headers_give_the_properties_that_kafka_has_not_where_they_can_be_read_as_such() -> None:
     readable = [("content-type", b"text/plain"), ("message-id", b"m" * 255), ("priority", b"255"), ("expiration", b"60000")]
     unfit = [("type", b"t" * 256), ("priority", b"256"), ("expiration", b"soon"), ("reply-to", None)]
-    first, second, third = read(written(*(Message(b"", fields.table(pairs)) for pairs in (readable, unfit, [("priority", b"0005")]))))
+    unread = [("priority", b"0005")], [("priority", b"low")]
+    first, second, *others = read(written(*(Message(b"", fields.table(pairs)) for pairs in (readable, unfit, *unread))))
 
     assert first.message.properties == Properties(
         content_type=b"text/plain", message_id=b"m" * 255, priority=255, expiration=b"60000", timestamp_ms=1000, partition=3
     )
     assert second.message.properties == Properties(timestamp_ms=1001, partition=3)
-    assert third.message.properties == Properties(timestamp_ms=1002, partition=3)
+    assert [one.message.properties for one in others] == [Properties(timestamp_ms=1002 + number, partition=3) for number in range(2)]
+
+
+def test_properties_are_headers_that_are_read_again_and_stand_there_once() -> None:
+    properties = Properties(
+        content_type=b"text/plain", content_encoding=b"gzip", priority=5, correlation_id=b"c", reply_to=b"r", expiration=b"60000",
+        message_id=b"m", type=b"t", app_id=b"a",
+    )  # fmt: skip
+    (first,) = read(written(Message(b"body", b"", properties)))
+    assert first.message.properties == replace(properties, timestamp_ms=1000, partition=3)
+    assert fields.plain(first.message.headers) == {
+        "content-type": b"text/plain", "content-encoding": b"gzip", "priority": b"5", "correlation-id": b"c", "reply-to": b"r",
+        "expiration": b"60000", "message-id": b"m", "type": b"t", "app-id": b"a",
+    }  # fmt: skip
+
+    (again,) = read(written(first.message))
+    assert again.message.headers == first.message.headers + fields.table([("x-delay-timestamp", b"1000")])
+
+
+@pytest.mark.parametrize("properties", [Properties(timestamp_ms=5_000), Properties(timestamp=5)])
+def test_the_time_at_which_a_message_was_first_sent_stands_there_once(properties: Properties) -> None:
+    (one,) = read(written(Message(b"", fields.table([("x-delay-timestamp", b"7"), ("a", b"b")]), properties)))
+    assert one.message.headers == fields.table([("a", b"b"), ("x-delay-timestamp", b"5000")])
+
+
+@pytest.mark.parametrize(
+    ("body", "said", "tombstone"), [(b"", b"true", True), (None, b"true", True), (b"", b"false", False), (b"body", b"true", False)]
+)
+def test_an_empty_body_of_which_a_header_says_so_is_a_tombstone(body: bytes | None, said: bytes, *, tombstone: bool) -> None:
+    table = fields.table([("x-delay-tombstone", said)])
+    (one,) = read(written(Message(body, table)))
+    assert (one.message.body, one.message.headers) == ((None, b"") if tombstone else (body, table))
 
 
 def of_epoch(epoch: int, base: int) -> list[Any]:
@@ -203,6 +251,19 @@ def test_what_is_nested_too_deep_is_rejected() -> None:
         tail(Message(b"", nested(5000)))
 
 
+@pytest.mark.parametrize(("table", "text"), list(TEXTS.items()))
+def test_values_of_headers_become_text_and_what_follows_them_stays(table: bytes, text: bytes | None) -> None:
+    (one,) = read(written(Message(b"", table + fields.table([("b", "1"), ("c", b"2")]))))
+    assert one.message.headers == fields.table([("a", text), ("b", b"1"), ("c", b"2")])
+
+
 def test_a_damaged_table_is_rejected() -> None:
     with pytest.raises(Rejected):
         tail(Message(b"", b"\x05abc"))
+
+
+@pytest.mark.parametrize("table", [*TEXTS, fields.table([("a", b"value")]), fields.table([("a", "value")])])
+def test_a_table_that_is_cut_off_anywhere_is_rejected_and_no_value_shortened(table: bytes) -> None:
+    for size in range(1, len(table)):
+        with pytest.raises(Rejected):
+            tail(Message(b"", table[:size]))
