@@ -15,6 +15,16 @@ def test_a_message_of_rabbitmqs_own_is_left_alone() -> None:
     assert not is_foreign(Message(b"body", fields.table([("a", 1)]), Properties(delivery_mode=1, timestamp=5)))
 
 
+@pytest.mark.parametrize("one", [Message(b"", properties=NEW), Message(b"", key=b""), Message(None)])
+def test_a_time_in_milliseconds_a_key_and_a_tombstone_are_each_of_another_broker(one: Message) -> None:
+    assert is_foreign(one)
+
+
+def test_what_has_no_time_in_milliseconds_keeps_its_properties() -> None:
+    given = Properties(delivery_mode=1, timestamp=5, expiration=b"9" * 200)
+    assert native(Message(b"", properties=given, key=b"k")).properties == given
+
+
 def test_what_came_from_a_durable_broker_is_persistent_and_bears_its_time_in_seconds() -> None:
     properties = native(Message(b"", properties=NEW)).properties
     assert (properties.delivery_mode, properties.timestamp) == (2, 1_700_000_000)
@@ -30,10 +40,11 @@ def test_a_time_to_live_that_rabbitmq_cannot_count_never_ends(sent: bytes | None
 
 @pytest.mark.parametrize(("key", "tag"), [(b"customer-7", "S"), (b"\xff\x00", "x"), (b"", "S")])
 def test_a_key_travels_as_a_header_and_is_a_key_again(key: bytes, tag: str) -> None:
-    sent = native(Message(b"", fields.table([("a", 1)]), NEW, key))
-    assert [field.tag for field in fields.fields(sent.headers) if field.name == b"x-delay-key"] == [tag]
-    assert key_of(sent.headers) == key
-    assert native(sent).headers == sent.headers
+    for others in ([], [("a", 1)], [("note", "x-delay-key")]):
+        sent = native(Message(b"", fields.table(others), NEW, key))
+        assert [field.tag for field in fields.fields(sent.headers) if field.name == b"x-delay-key"] == [tag]
+        assert key_of(sent.headers) == key
+        assert native(sent).headers == sent.headers
 
 
 def test_a_message_without_that_header_has_no_key() -> None:
