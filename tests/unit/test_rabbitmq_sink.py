@@ -175,6 +175,21 @@ def test_of_equal_bodies_the_one_with_the_returned_headers_is_unroutable(stage: 
     assert stage.outcomes == {"a": "confirmed", "b": "unroutable"}
 
 
+def test_of_equal_bodies_the_one_with_the_returned_key_is_unroutable(stage: Stage) -> None:
+    for tag, key in (("a", "there"), ("b", "nowhere")):
+        stage.session.submit([Outgoing(tag.encode(), f"/exchanges/x/{key}", message(b"same"))])
+    stage.run()
+    stage.session.heard([returned("same", key=b"nowhere"), Confirmed(1, 2, True, True)])
+    assert stage.outcomes == {"a": "confirmed", "b": "unroutable"}
+
+
+def test_a_returned_message_is_found_behind_one_that_was_confirmed_before_those_in_front_of_it(stage: Stage) -> None:
+    stage.publish("a", "b", "c")
+    stage.ack(2)
+    stage.session.heard([returned("c"), Confirmed(1, 3, True, True)])
+    assert stage.outcomes == {"a": "confirmed", "b": "confirmed", "c": "unroutable"}
+
+
 def test_headers_that_the_broker_added_or_took_do_not_hide_a_returned_message(stage: Stage) -> None:
     stage.publish("a", address="/exchanges/x.real/k", BCC="list", own=1)
     stage.session.heard([returned("a", fields.table([("stamp", 5), ("own", 1)])), Confirmed(1, 1, False, True)])
@@ -247,6 +262,30 @@ def test_after_the_culprit_messages_fly_together_again(stage: Stage) -> None:
     before = stage.wire.published
     stage.publish("x", "y", "z")
     assert stage.wire.published == before + 3
+
+
+def test_what_came_back_before_its_channel_closed_and_is_taken_afterwards_is_confirmed(stage: Stage) -> None:
+    stage.publish("a", "bad")
+    stage.session.heard([returned("a")])
+    close(stage, 406)
+    stage.ack(1, channel=2)
+    assert stage.outcomes == {"a": "confirmed"}
+
+
+def test_an_exchange_has_one_channel_and_after_that_has_closed_all_goes_over_the_new_one(stage: Stage) -> None:
+    stage.publish("a")
+    stage.publish("b")
+    assert stage.wire.opened == 1
+    close(stage, 406)
+    stage.ack(1, channel=2)
+    assert [int.from_bytes(data[1:3], "big") for data in stage.wire.written] == [1, 1, 2, 2]
+
+
+def test_what_is_more_than_one_write_is_published_once(stage: Stage) -> None:
+    large = message(b"x" * 70_000)
+    stage.session.submit([Outgoing(b"%d" % number, "/exchanges/x/k", large) for number in range(5)])
+    stage.run()
+    assert stage.wire.published == 5
 
 
 def test_a_channel_that_closes_with_nothing_under_way_is_not_opened_for_ever(stage: Stage) -> None:
