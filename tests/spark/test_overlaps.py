@@ -37,13 +37,15 @@ class Arrivals:
             self.bridge.both(f"m{number}", T0 + number * SECOND)
         self.bridge.quiet()
 
-    def observer(self, name: str, since: int, until: int, saw: dict[str, int], *, copies: bool = True, marked: int | None = None) -> None:
+    def observer(
+        self, name: str, since: int, until: int, saw: dict[str, int], *, copies: bool = True, marked: int | None = None, at: str = "orders"
+    ) -> None:
         """It saw these messages so late, in milliseconds; `marked`: its mark lags behind what it saw."""
-        files = ObservedFiles(self.folder / "seen", "kafka", "orders", name, copies=copies)
+        files = ObservedFiles(self.folder / "seen", "kafka", at, name, copies=copies)
         for id_, late in saw.items():
             message, _, _ = id_.partition("'")
             due = T0 + int(message[1:]) * SECOND
-            files.add({"at": due + late, "address": "orders", "id": message, "occurrence": 1, "due": due, "body": ""})
+            files.add({"at": due + late, "address": at, "id": message, "occurrence": 1, "due": due, "body": ""})
         files.seen(T0 + since, T0 + until if marked is None else T0 + marked)
         files.flush()
 
@@ -105,6 +107,17 @@ def test_what_arrived_twice_before_two_observers_is_there_twice(spark: SparkSess
 def test_what_one_observer_saw_and_the_next_one_saw_again_arrived_twice(spark: SparkSession, arrivals: Arrivals) -> None:
     arrivals.observer("a1", -HOUR_MS, 5 * SECOND, _all(0, 1, 2, 3, 4))
     arrivals.observer("b2", 5 * SECOND, 4 * HOUR_MS, {**_all(5, 6, 7, 8, 9), "m4": 1_100})
+
+    assert arrivals.seen(spark) == {**ONCE, "m4": 2}
+
+
+def test_what_arrived_twice_is_there_twice_where_observers_overlap_at_another_destination_only(
+    spark: SparkSession, arrivals: Arrivals
+) -> None:
+    for name in ("a1", "b2"):
+        arrivals.observer(name, -HOUR_MS, 4 * HOUR_MS, {}, at="bills")
+    arrivals.observer("c3", -HOUR_MS, 5 * SECOND, _all(0, 1, 2, 3, 4))
+    arrivals.observer("d4", 5 * SECOND, 4 * HOUR_MS, {**_all(5, 6, 7, 8, 9), "m4": 1_100})
 
     assert arrivals.seen(spark) == {**ONCE, "m4": 2}
 

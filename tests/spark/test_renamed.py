@@ -105,6 +105,8 @@ def test_names_are_joined_that_follow_each_other_and_not_those_of_a_store_and_it
 
     assert renames.joined(chain) == ({"one": "three", "two": "three"}, {"three": three, "other": Mark(4, T0)})
     assert renames.joined({"two": two, "three": three}) == ({"one": "three", "two": "three"}, {"three": three})
+    ahead = {"one": Mark(4, T0 + 5), "two": two}
+    assert renames.joined(ahead) == ({"one": "two"}, {"two": two}), "the later rows have the present name, whatever clocks say"
     for apart in ({"one": Mark(5, T0), "two": two}, {"one": one, "two": two, "copy": two}):
         assert renames.joined(apart) == ({}, apart)
 
@@ -116,6 +118,8 @@ def test_a_name_that_is_used_again_after_others_leaves_none_of_them_out() -> Non
     assert renames.joined({"one": one, "two": two, "three": three}) == ({"one": "two", "three": "two"}, {"two": two})
     original = {"one": Mark(20, T0, 17, (("else", 14), ("one", 1))), "copy": Mark(12, T0, 9, (("one", 1),))}
     assert renames.joined(original)[0] == {"else": "one"}, "the copy's first row was the original's, too, under the name that it had then"
+    original = {"one": Mark(9, T0, 5, (("else", 1),)), "copy": Mark(9, T0, 5, (("one", 5), ("else", 1)))}
+    assert renames.joined(original)[0] == {"else": "one"}, "as above, and it was the first that the original numbered under its own"
 
 
 def test_a_watch_hears_a_bridge_under_the_name_that_it_has_now() -> None:
