@@ -12,10 +12,10 @@ import pytest
 from brokers.common import wait_until
 
 from delaybridge.adapters.activemq import sink as module
-from delaybridge.adapters.activemq.frames import RECEIPT, Frame
+from delaybridge.adapters.activemq.frames import ERROR, RECEIPT, Frame
 from delaybridge.adapters.activemq.sink import STALL, ActiveSink, Settings
 from delaybridge.adapters.activemq.transport import Times
-from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing
+from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing, Rejected
 from delaybridge.core.message import message
 
 if TYPE_CHECKING:
@@ -76,6 +76,9 @@ class Stage:
     def answer(self, *receipts: int) -> None:
         """What one read from the socket brings."""
         self.link.session.heard([Frame(RECEIPT, {b"receipt-id": b"%d" % number}, b"", False) for number in receipts])
+
+    def refuse(self, receipt: int, why: bytes, body: bytes = b"") -> None:
+        self.link.session.heard([Frame(ERROR, {b"receipt-id": b"%d" % receipt, b"message": why}, body, False)])
 
     def outcomes(self, count: int) -> Counter[str]:
         wait_until(lambda: len(self.heard) >= count, f"{count} outcomes")
@@ -188,3 +191,99 @@ def test_an_answer_that_makes_no_sense_leaves_no_message_without_its_outcome(sta
     stage.link.session.heard([Frame(RECEIPT, {}, b"", False)])
     assert stage.outcomes(2) == Counter("ab")
     assert {type(error) for _, error in stage.heard} == {NotConnected}
+
+
+def test_what_waits_for_the_first_receipt_of_its_destination_goes_then_and_in_its_order(stage: Stage) -> None:
+    stage.publish(*"abcd")
+    stage.sent(b"receipt:1\n")
+    assert [data.count(b"SEND\n") for data in stage.link.written] == [1]
+    stage.answer(1)
+    stage.sent(b"COMMIT\ntransaction:2\nreceipt:2\n\n\0")
+    (sent,) = (data for data in stage.link.written if b"COMMIT" in data)
+    assert [body[-1:] for body in sent.split(b"\0")[1:4]] == [b"b", b"c", b"d"]
+    stage.answer(2)
+    stage.outcomes(4)
+    assert stage.heard == [(tag.encode(), None) for tag in "abcd"]
+
+
+def test_of_a_transaction_that_was_rolled_back_each_message_goes_alone_and_nothing_overtakes_them(stage: Stage) -> None:
+    stage.trust()
+    stage.publish("a", "b")
+    stage.sent(b"COMMIT")
+    stage.publish("c", "d")
+    stage.sent(b"BEGIN\ntransaction:3\n")
+    stage.refuse(2, b"Transaction 'TX:2' has not been started, rollback only")
+    stage.sent(b"receipt:7\n")
+    wire = b"".join(stage.link.written)
+    _, *again = wire[wire.index(b"ABORT\ntransaction:3\n") :].split(b"\0")[:-1]
+    assert [(frame.partition(b"receipt:")[2][:1], frame[-1:]) for frame in again] == [
+        (b"4", b"a"),
+        (b"5", b"b"),
+        (b"6", b"c"),
+        (b"7", b"d"),
+    ]
+    stage.refuse(4, b"no")
+    stage.answer(5, 6, 7)
+    assert stage.outcomes(4) == Counter("abcd")
+    assert [type(error) for _, error in stage.heard] == [BackOff, *[type(None)] * 3]
+
+
+def test_a_transaction_that_fails_for_another_reason_may_have_been_taken(stage: Stage) -> None:
+    stage.trust()
+    stage.publish("a", "b")
+    stage.sent(b"COMMIT")
+    stage.refuse(2, b"the disk is gone")
+    assert stage.outcomes(2) == Counter("ab")
+    assert {type(error) for _, error in stage.heard} == {NotConnected}
+    assert "the disk is gone" in str(stage.link.dropped)
+
+
+@pytest.mark.parametrize(
+    ("why", "body", "word"),
+    [
+        (b"not authorized", b"", BackOff),
+        (b"Illegal destination name", b"", Rejected),
+        (b"no", b"jakarta.jms.InvalidDestinationException", Rejected),
+        (b"no", b"jakarta.jms.MessageFormatException", Rejected),
+        (b"Unsupported message type", b"", Rejected),
+    ],
+)
+def test_what_activemq_refuses_is_tried_again_unless_that_is_useless(stage: Stage, why: bytes, body: bytes, word: type) -> None:
+    stage.publish("a", "b")
+    stage.sent(b"receipt:1\n")
+    stage.refuse(1, why, body)
+    stage.sent(b"receipt:2\n")
+    stage.answer(2)
+    assert stage.outcomes(2) == Counter("ab")
+    assert [type(error) for _, error in stage.heard] == [word, type(None)]
+
+
+def test_a_destination_that_held_back_an_answer_takes_messages_again_when_that_comes(stage: Stage) -> None:
+    stage.publish("a", "b", to="full")
+    stage.sent(b"receipt:1\n")
+    stage.now += BLOCKED + 1
+    assert stage.outcomes(1) == Counter("b")
+    stage.publish("c", to="full")
+    assert stage.outcomes(2) == Counter("bc")
+    stage.answer(1)
+    assert stage.outcomes(3) == Counter("abc")
+    stage.publish("d", to="full")
+    stage.sent(b"receipt:2\n")
+    stage.answer(2)
+    assert stage.outcomes(4) == Counter("abcd")
+    assert [type(error) for _, error in stage.heard] == [BackOff, BackOff, type(None), type(None)]
+
+
+def test_on_a_sink_that_is_closed_nothing_is_published(stage: Stage) -> None:
+    stage.sink.close()
+    with pytest.raises(NotConnected):
+        stage.publish("a")
+
+
+def test_a_body_may_be_as_large_as_the_operator_says_and_no_larger(stage: Stage) -> None:
+    for size in (1000, 1001):
+        stage.sink.publish([Outgoing(b"%d" % size, "orders", message(b"x" * size))])
+    stage.sent(b"receipt:1\n")
+    stage.answer(1)
+    assert stage.outcomes(2) == Counter(["1000", "1001"])
+    assert {tag: getattr(error, "reason", None) for tag, error in stage.heard} == {b"1000": None, b"1001": "too_large"}
