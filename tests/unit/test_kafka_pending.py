@@ -71,3 +71,31 @@ def test_what_was_set_aside_is_ready_and_is_given_up_like_the_rest() -> None:
     waiting.moves.abandon(waiting.told.extend)
     assert [tag for tag, _ in waiting.told] == [b"small"]
     assert not waiting.moves.ready
+
+
+def test_a_move_is_ready_when_each_of_its_messages_has_a_partition_and_one_of_none_at_once() -> None:
+    waiting = Waiting()
+    both = Move(b"both", (("small", Message(b"")), ("large", Message(b""))), b"")
+    first, second = waiting.moves.begin([both], waiting.told.extend)
+    waiting.moves.to_partition(SMALL, [(first.tag, b"", 0)])
+    assert (waiting.moves.ready, waiting.moves.without_partition(1) is None) == (False, False)
+    waiting.moves.to_partition(LARGE, [(second.tag, b"", 0)])
+    assert (waiting.moves.without_partition(1), [each.move.tag for each in waiting.moves.next(9)]) == (None, [b"both"])
+
+    waiting.moves.begin([Move(b"none", (), b"")], waiting.told.extend)
+    assert [each.move.tag for each in waiting.moves.next(9)] == [b"none"]
+
+
+def test_what_is_given_up_is_told_once_and_not_moved_any_more_and_the_moves_of_others_are() -> None:
+    waiting, others = Waiting(), Waiting()
+    others.moves = waiting.moves
+    waiting.add(SMALL)
+    others.add(LARGE)
+    (late,) = waiting.moves.begin([Move(b"late", (("small", Message(b"")),), b"")], waiting.told.extend)
+    taken = waiting.moves.next(1)
+    waiting.moves.abandon(waiting.told.extend)
+    assert [tag for tag, _ in waiting.told] == [b"late"]
+    waiting.moves.to_partition(SMALL, [(late.tag, b"", 0)])
+    waiting.moves.later(taken)
+    assert [tag for tag, _ in waiting.told] == [b"late", b"small"]
+    assert [others.turn(taken_back=True), others.turn(), others.told] == [["large 2"], ["large 2"], []]

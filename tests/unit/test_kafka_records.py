@@ -206,14 +206,35 @@ def test_batches_split_without_losing_a_message() -> None:
     batch = Records([(b"%d" % number, b"tail", 5) for number in range(7)])
     first, second = batch.halves()
     assert [tag for half in (first, second) for tag, _, _ in half.prepared] == [b"%d" % number for number in range(7)]
+    assert (len(first.prepared), len(second.prepared)) == (4, 3)
 
 
 def test_a_closed_or_full_batch_takes_no_more() -> None:
     batch = Records([(b"1", b"x" * 899_000, 0)])
     assert not batch.append((b"2", b"x" * 2000, 0))
+    assert Records().append((b"1", b"x" * 2_000_000, 0)), "the first one always fits"
     small = Records([(b"1", b"x", 0)])
     small.close()
     assert not small.append((b"2", b"x", 0))
+
+
+def test_a_batch_bears_its_latest_time_and_whether_it_is_of_a_transaction() -> None:
+    for transactional in (True, False):
+        batch = Records([(b"", tail(Message(b"")), stamp) for stamp in (1000, 3000, 2000)])
+        batch.set_producer_state(7, 1, 5, transactional)
+        batch.close()
+        raw = DefaultRecordBatch(batch.buffer())
+        assert (raw.is_transactional, raw.producer_id, raw.base_sequence, raw.max_timestamp) == (transactional, 7, 5, 3000)
+        assert [one.sent for one in read(batch.buffer())] == [1000, 3000, 2000]
+
+
+def test_a_batch_that_is_closed_does_not_change_any_more() -> None:
+    batch = Records([(b"", tail(Message(b"")), 1000)])
+    batch.close()
+    sent = batch.buffer()
+    batch.set_producer_state(8, 0, 0, True)
+    batch.close()
+    assert batch.buffer() == sent
 
 
 def nested(depth: int) -> bytes:
