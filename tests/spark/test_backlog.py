@@ -101,6 +101,15 @@ def test_what_was_delivered_shortly_after_an_observer_began_is_lost_where_it_was
     assert _told(spark, tmp_path, bridge, seen, *marks)["found"] == [("not_observed", "lost")]
 
 
+def test_what_was_delivered_and_is_not_seen_yet_does_not_hide_one_like_it_that_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = _drained(END + 71_000)
+    bridge.row("scheduled", T0 - 10_000, "at-71", T0 + 1)
+
+    told = _told(spark, tmp_path, bridge, _seen_fine(), _mark(END + 70_000))
+
+    assert (told["found"], len(told["cannot_say"])) == ([("missing", "at-71")], 1)
+
+
 def test_what_a_topic_has_got_since_the_ledgers_were_listed_is_neither_unrecorded_nor_missing(spark: SparkSession, tmp_path: Path) -> None:
     seen = _seen_fine()
     for id_, late in (("seen before", 9_000), ("seen since", 71_000)):

@@ -169,6 +169,23 @@ def test_hours_before_a_ledger_begins_cannot_be_judged(spark: SparkSession, tmp_
     )
 
 
+def test_the_hour_in_which_a_ledger_begins_is_incomplete_and_the_next_one_is_not(spark: SparkSession, tmp_path: Path) -> None:
+    bridge, whole = Bridge(), Bridge("whole")
+    for hour in (-1, 0, 1):
+        bridge.both("m", T0 + hour * HOUR_MS + 1_000)
+        whole.both("n", T0 + hour * HOUR_MS + 1_000)
+    bridge.quiet()
+    bridge.rows = bridge.rows[2:]
+    whole.quiet()
+    whole.write(tmp_path)
+
+    told = _told(spark, tmp_path, bridge)
+
+    assert ([row["complete"] for row in told["hours"]], told["exit_code"]) == ([False, True], 2)
+    [reason] = told["cannot_say"]
+    assert reason.endswith("what was due before 2025-06-15T15:00:51Z cannot be judged")
+
+
 def test_an_hour_that_a_ledger_does_not_reach_is_incomplete_and_nothing_is_called_missing_in_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

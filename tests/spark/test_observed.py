@@ -87,7 +87,8 @@ def test_a_ledger_that_is_given_as_an_observation_tells_nothing_of_what_arrived(
 
 
 def test_of_two_brokers_with_one_address_only_the_one_that_is_named_is_renamed(spark: SparkSession, tmp_path: Path) -> None:
-    bridge, aliases = Bridge(), ("--alias", "rabbit:orders=/exchanges/orders", "--alias", "queue=mails")
+    bridge, named = Bridge(), ("orders=nobodys", "rabbit:orders=/exchanges/orders", "kafka:orders=orders", "queue=mails")
+    aliases = [word for one in named for word in ("--alias", one)]
     for broker, address in (("rabbit", "/exchanges/orders"), ("kafka", "orders"), ("rabbit", "mails")):
         bridge.both(f"to {address}", T0 + 1, destination_broker=broker, destination=address)
     bridge.quiet()

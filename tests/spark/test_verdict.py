@@ -70,6 +70,13 @@ def test_so_many_findings_or_percent_of_what_was_scheduled_are_tolerated_and_no_
     assert told["beyond_tolerance"] == ["late"] * code
 
 
+@pytest.mark.parametrize(("found", "covered"), [(57, True), (58, False)])
+def test_what_is_tolerated_is_counted_exactly(found: int, *, covered: bool) -> None:
+    _, allowed = verdict.allowance("late=0.57%")
+
+    assert allowed.covers(found, 10_000) is covered
+
+
 def test_who_reaches_beyond_the_window_but_not_by_the_sla_and_the_grace_is_named(spark: SparkSession, tmp_path: Path) -> None:
     bridge, other, seen = Bridge(), Bridge("other"), Observer()
     bridge.both("m", T0)
