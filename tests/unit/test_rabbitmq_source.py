@@ -62,6 +62,14 @@ def test_the_order_into_which_rabbitmq_puts_headers_where_it_adds_a_counter_leav
     assert again.token == first.token
 
 
+def test_a_message_with_an_empty_table_is_known_again_whether_rabbitmq_leaves_that_or_not() -> None:
+    properties = Properties(content_type=b"t")
+    first = read(Delivery(1, False, b"x", b"k", b"\xa0\0\x01t\0\0\0\0", b"b"))
+    counted = received(fields.entry("x-delivery-count", 1), properties=properties, redelivered=True)
+    without = received(properties=properties, redelivered=True)
+    assert first.token == counted.token == without.token
+
+
 def test_a_counter_that_the_producer_sent_stays() -> None:
     table = fields.entry("x-delivery-count", 7)
     assert received(table).message.headers == table
