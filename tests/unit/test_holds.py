@@ -272,3 +272,14 @@ def test_a_group_that_is_held_no_more_leaves_the_others_their_next_try() -> None
 
     assert holds.next_retry() <= hold.retry_at
     assert [name for name, _ in holds.ready(hold.retry_at)] == ["b"]
+
+
+def test_waits_between_refusals_count_as_refusing_however_long_they_are() -> None:
+    class Long(Backoff):
+        def seconds(self, attempt: int) -> float:  # noqa: ARG002 - as its own
+            return 3600.0
+
+    holds = Holds(Long(first=3600.0, cap=3600.0))
+    holds.fail("a", "refused", now=1000)
+
+    assert holds.fail("a", "refused", now=1000 + 3_600_000).refused_for == 3_600_000

@@ -116,3 +116,22 @@ def test_nothing_goes_out_early_when_the_clock_is_set_back(bench: Bench) -> None
     bench.tick(T0)
 
     assert bench.wire == []
+
+
+def test_a_held_destination_is_tried_as_soon_as_it_would_have_been_without_the_clock_being_set_back(bench: Bench) -> None:
+    now = T0 + HOUR + 500
+    bench.put("order-1", T0)
+    bench.tick(now)
+    bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
+    wait = bench.tick(now)
+
+    assert bench.tick(T0) == wait
+
+
+def test_a_destination_is_found_stuck_as_soon_as_it_would_have_been_without_the_clock_being_set_back(bench: Bench) -> None:
+    now = T0 + HOUR + 500
+    for number in range(20):
+        bench.put(str(number), T0)
+    wait = bench.tick(now)
+
+    assert bench.tick(T0) == wait
