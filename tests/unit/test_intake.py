@@ -274,6 +274,18 @@ def test_what_comes_again_of_a_log_is_recognised_without_a_new_connection(store:
     assert _bodies(store, T0 + 5000) == [b"a001", b"a002", b"a003"]
 
 
+def test_the_first_message_of_a_log_that_is_new_is_taken_beside_what_comes_again_of_others(store: TimeIndex) -> None:
+    source = Script()
+    source.batches = [_of_log("a", 1)]
+    _intake(source, store, exact=True).step(0)
+    first = Received(message(b"first", {"x-delay": 5000}), "/queues/a", bytes(12), redelivered=True, log=b"b")
+    source.batches = [[*_of_log("a", 1), first]]
+
+    _intake(source, store, exact=True).step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a001", b"first"]
+
+
 def test_what_is_in_no_log_is_recognised_among_what_is(store: TimeIndex) -> None:
     """A batch that cannot be read has no position that can be trusted."""
     source = Script()

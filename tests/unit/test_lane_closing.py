@@ -8,6 +8,7 @@ import pytest
 from unit.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import BackOff, Rejected
+from delaybridge.core.fields import plain
 from delaybridge.core.reasons import Reason
 from delaybridge.core.schedule import Recurrence
 
@@ -40,16 +41,19 @@ def test_a_repeat_goes_on_after_occurrences_that_were_missed_and_skipped(bench: 
     assert bench.deliver(T0 + 11_000) == ["beat"]
 
 
-def test_a_repeat_goes_on_after_an_occurrence_that_was_dead_lettered(bench: Bench) -> None:
+def test_a_repeat_goes_on_after_an_occurrence_that_was_dead_lettered_and_its_dead_letter_says_which(bench: Bench) -> None:
     bench.put("beat", T0 + 1000, recurrence=EACH_SECOND)
-    bench.tick(T0 + 1000)
+    assert bench.deliver(T0 + 1000) == ["beat"]
+    bench.tick(T0 + 2000)
     bench.answer(TOO_LARGE)
-    bench.tick(T0 + 1000)
-    bench.tick(T0 + 1500)
+    bench.tick(T0 + 2000)
+    bench.tick(T0 + 2500)
+    bench.tick(T0 + 2500)
 
-    bench.deliver(T0 + 1500)
-
-    assert bench.deliver(T0 + 2000) == ["beat"]
+    ((address, headers),) = [(sent.address, plain(sent.message.headers)) for sent in bench.wire]
+    assert (address, headers["x-delay-occurrence"]) == ("dead", 2)
+    bench.answer()
+    assert bench.deliver(T0 + 3000) == ["beat"]
 
 
 def test_a_delivery_and_an_expiry_tell_how_often_the_message_was_tried(bench: Bench) -> None:

@@ -142,16 +142,19 @@ def test_a_crash_between_writing_and_forgetting_leaves_each_row_once(tmp_path: P
     assert _sequences(tmp_path) == [1, 2, 3, 4, 5]
 
 
-def test_rows_are_read_a_page_at_a_time_and_files_end_where_they_are_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("full", [5, 4], ids=["within a page", "at a page's end"])
+def test_rows_are_read_a_page_at_a_time_and_files_end_where_they_are_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: int
+) -> None:
     monkeypatch.setattr(ledger_files, "ROWS_AT_ONCE", 2)
-    monkeypatch.setattr(ledger_files, "ROWS_PER_FLUSH", 5)
+    monkeypatch.setattr(ledger_files, "ROWS_PER_FLUSH", full)
     outbox = Outbox([_row(number, T0) for number in range(1, 8)])
 
     assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 7
 
     assert [path.name for path in sorted(tmp_path.rglob("*.parquet"))] == [
-        "b-000000000001-000000000005.parquet",
-        "b-000000000006-000000000007.parquet",
+        f"b-000000000001-{full:012d}.parquet",
+        f"b-{full + 1:012d}-000000000007.parquet",
     ]
     assert _sequences(tmp_path) == [1, 2, 3, 4, 5, 6, 7]
 

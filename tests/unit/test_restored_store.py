@@ -13,6 +13,7 @@ from contract.stores import T0, record
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config.file import ConfigError
 from delaybridge.bridge.engine import Engine, open_journal
+from delaybridge.bridge.ledger import marks
 from delaybridge.bridge.ledger.files import LedgerFiles
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.downtimes import Downtimes
@@ -60,6 +61,12 @@ class Site:
 
     def files(self) -> list[str]:
         return sorted(file.stem for file in self.ledger.glob("date=*/hour=*/*.parquet"))
+
+    def names(self, bridge: str) -> tuple[tuple[str, int], ...]:
+        """By the mark of the bridge: how its ledger was called, the latest first, and from which row on."""
+        mark = marks.read(self.ledger, bridge)
+        assert mark is not None
+        return mark.names
 
     def rows(self) -> list[int]:
         return sorted(ds.dataset(self.ledger).to_table()["sequence"].to_pylist())
@@ -195,3 +202,54 @@ def test_a_store_that_went_on_under_its_old_name_does_not_take_the_new_one_any_m
         ConfigError, match="rows up to number 5 of another bridge that is called 'new', and this store those of 'old', up to 3"
     ):
         site.run(bridge="new")
+
+
+def test_a_new_store_goes_on_behind_files_that_are_old_and_that_no_mark_tells_of(site: Site) -> None:
+    """Its own would take their names otherwise."""
+    site.run("1", mark=False)
+    for day in (1, 2, 3):
+        (site.ledger / f"date=2099-01-0{day}").mkdir()
+    shutil.rmtree(site.folder / "store")
+
+    site.run("2")
+
+    assert site.rows() == [1, 2]
+
+
+def test_the_names_that_a_ledger_had_are_known_after_its_store_was_lost(site: Site) -> None:
+    site.run("1", bridge="old")
+    site.run("2")
+    shutil.rmtree(site.folder / "store")
+    site.run("3")
+
+    assert site.names("b") == (("b", 2), ("old", 1))
+
+
+def test_the_names_that_a_ledger_had_since_a_backup_are_known_after_it_was_put_back(site: Site) -> None:
+    site.run("1", bridge="a")
+    site.run("2")
+    site.copy()
+    site.run("3", bridge="c")
+    site.run("4")
+    site.restore()
+    site.run("5")
+
+    assert site.names("b") == (("b", 4), ("c", 3), ("b", 2), ("a", 1))
+
+
+def test_a_name_that_a_ledger_gets_again_begins_anew(site: Site) -> None:
+    for body, name in (("1", "b"), ("2", "a"), ("3", "b")):
+        site.run(body, bridge=name)
+
+    assert site.names("b") == (("b", 3), ("a", 2), ("b", 1))
+
+
+def test_a_bridge_that_had_several_names_takes_each_of_them_again_and_not_that_of_another_one(site: Site) -> None:
+    site.run("its first", bridge="other", store="its store")
+    for body, name in (("1", "a"), ("2", "b"), ("3", "a"), ("4", "b")):
+        site.run(body, bridge=name)
+    with pytest.raises(ConfigError, match="another bridge that is called 'other'"):
+        site.run(bridge="other")
+    site.run("5", bridge="a")
+
+    assert site.names("a") == (("a", 5), ("b", 4), ("a", 3), ("b", 2), ("a", 1))
