@@ -46,7 +46,7 @@ class _Session:
             self._process.send(frame(Kind.PUBLISH, messages))
         except (NotConnected, RuntimeError):
             with self._lock:
-                ours = not tags or self._open.issuperset(tags)
+                ours = self._open.issuperset(tags)
                 self._open.difference_update(tags)
             if ours:
                 raise

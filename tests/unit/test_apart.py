@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
 import signal
 import socket
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -249,6 +251,69 @@ def test_a_lost_connection_is_told_by_its_own_reason_also_once_its_client_is_clo
 
     with pytest.raises(NotConnected, match="it went away"):
         session.publish(())
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["by the thread that hears", "by the one that sends"])
+def test_what_its_process_does_not_get_any_more_has_one_outcome_whoever_notices_the_end(first: bool) -> None:
+    outcomes: list[Outcome] = []
+    ended = threading.Event()
+
+    def read(_: float | None) -> None:
+        ended.wait(10)
+        raise NotConnected("gone")
+
+    def send(_: bytes) -> None:
+        if first:
+            ended.set()
+            session._thread.join(10)
+        raise NotConnected("gone")
+
+    session = sink_module._Session(SimpleNamespace(read=read, send=send), outcomes.extend)  # type: ignore[arg-type]  # what it uses
+    with contextlib.nullcontext() if first else pytest.raises(NotConnected):
+        session.publish(outgoing(b"a"))
+    ended.set()
+    session._thread.join(10)
+
+    assert [(tag, type(error)) for tag, error in outcomes] == ([(b"a", NotConnected)] if first else [])
+
+
+def test_each_message_has_one_outcome_and_what_was_not_answered_when_its_client_was_closed_is_unknown() -> None:
+    outcomes: list[Outcome] = []
+    published = threading.Event()
+    failures = [failure(b"a", NotConnected("later")), failure(b"b", BackOff(Reason.UNROUTABLE, ""))]
+    said = iter([frame(Kind.CONFIRMED, [b"a"]), frame(Kind.FAILED, failures), frame(Kind.CLOSED)])
+
+    def read(_: float | None) -> tuple[int, memoryview]:
+        assert published.wait(10)
+        return (data := next(said))[0], memoryview(data)[1:]
+
+    session = sink_module._Session(SimpleNamespace(read=read, send=lambda _: None), outcomes.extend)  # type: ignore[arg-type]  # what it uses
+    session.publish(outgoing(b"a", b"b", b"c"))
+    published.set()
+    session._thread.join(10)
+
+    assert [(tag, type(error)) for tag, error in outcomes] == [(b"a", type(None)), (b"b", BackOff), (b"c", NotConnected)]
+
+
+def test_a_source_tells_why_its_connection_was_lost_and_acknowledges_nothing_once_it_is_closed() -> None:
+    answers = iter([frame(Kind.BATCH, (1, [Received(Message(b"x"), "a", b"t")])), *[frame(Kind.LOST, "it went away")] * 2])
+    sent: list[int] = []
+    source = ApartSource(setup(QUEUE), "test")
+    source._process = SimpleNamespace(  # type: ignore[assignment]  # what it uses
+        send=lambda data: sent.append(data[0]), read=lambda _: ((data := next(answers))[0], memoryview(data)[1:]), close=lambda: None
+    )
+
+    batch = source.receive(1, 0)
+    assert batch is not None
+    for ask in (lambda: source.receive(1, 0), lambda: source.affirm(source.tenure())):
+        with pytest.raises(NotConnected, match="it went away"):
+            ask()
+    batch.ack()
+    acknowledged = list(sent)
+    source.close()
+    batch.ack()
+
+    assert sent == acknowledged == [Kind.RECEIVE, Kind.RECEIVE, Kind.AFFIRM, Kind.ACK]
 
 
 def test_who_is_not_connected_is_told_so(sink: ApartSink, source: ApartSource) -> None:
