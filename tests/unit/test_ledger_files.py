@@ -97,6 +97,14 @@ def test_files_that_the_mark_does_not_tell_of_yet_are_looked_for_from_its_day_on
     assert ledger_files.highest(tmp_path, "b") == 40
 
 
+def test_files_of_the_day_before_the_mark_are_looked_for_as_after_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    for day in range(1, 22):
+        (tmp_path / f"date=2026-11-{day:02}" / "hour=10").mkdir(parents=True)
+    write_mark(tmp_path, "b", {"bridge": "b", "sequence": 30, "at_ms": 1795219200000})  # 2026-11-21T00:00Z
+    (tmp_path / "date=2026-11-20" / "hour=10" / "b-31-40.parquet").touch()
+    assert ledger_files.highest(tmp_path, "b") == 40
+
+
 def _sequences(root: Path) -> list[int]:
     return sorted(row["sequence"] for row in ds.dataset(sorted(root.rglob("*.parquet"))).to_table(columns=["sequence"]).to_pylist())
 
@@ -298,7 +306,8 @@ def test_a_bridge_of_another_name_is_told_by_the_old_one_until_its_first_row_and
     outbox.crash_before_forgetting, outbox.named = False, outbox.named.renamed("c", 4)
     renamed = LedgerFiles(tmp_path, outbox, "c")
     renamed.flush_all()
-    renamed.mark(T0 + 1)
+    renamed.mark(T0)
+    renamed.mark(T0 + 1)  # nothing has happened meanwhile
     assert sorted(file.name for file in tmp_path.rglob("*.*") if file.is_file()) == [
         "b-000000000001-000000000002.parquet", "b-000000000003-000000000003.parquet", "b.json",
     ]  # fmt: skip

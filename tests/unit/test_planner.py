@@ -64,6 +64,13 @@ def test_a_delay_counts_from_when_it_was_sent_also_after_an_outage_longer_than_a
     assert change.record.schedule.due == (sent if believed else NOW) + 5000
 
 
+def test_a_delay_counts_from_when_it_was_sent_as_long_ago_as_the_longest_delay() -> None:
+    days = 86_400_000
+    received = _received({"x-delay": 100 * days}, "/queues/a", sent=NOW - 90 * days)
+
+    assert _put(Planner(_route(), Limits(max_delay=200 * days)).plan(received, NOW)).record.schedule.due == NOW + 10 * days
+
+
 def test_a_message_goes_back_to_where_its_producer_sent_it() -> None:
     change = _put(Planner(_route(), Limits()).plan(_received({"x-delay": 5000}, "/exchanges/orders/eu"), NOW))
 
@@ -74,6 +81,7 @@ def test_a_message_bears_where_it_came_from_and_when_for_the_ledger() -> None:
     record = _put(Planner(_route(lane="kafka", address="topic"), Limits()).plan(_received({"x-delay": 5000}), NOW)).record
 
     assert (record.route, record.source_broker, record.source, record.taken) == ("orders", "rabbit", "in", NOW)
+    assert record.dialect == "rabbitmq"
 
 
 def test_a_route_to_another_broker_does_not_reuse_the_sources_address() -> None:
