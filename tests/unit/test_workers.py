@@ -279,6 +279,7 @@ def test_what_falls_due_while_a_sink_that_takes_turns_is_busy_goes_out_together_
 ) -> None:
     """It would wait there, and each message would have cost the lane a turn of its own."""
     monkeypatch.setattr(lane_worker, "TURN", 3_600_000)
+    monkeypatch.setattr(lane_worker, "LONGEST_WAIT", 3_600.0)
     bench.put("first", T0)
     sink = InTurns()
     worker = LaneWorker(bench.lane, sink, lambda: T0, Metrics("test"), lambda *_: None, drain_for=0.1, in_turns=True)
@@ -302,8 +303,11 @@ def test_what_falls_due_while_a_sink_that_takes_turns_is_busy_goes_out_together_
         assert worker.join(PATIENCE)
 
 
-def test_a_lane_that_sleeps_is_woken_only_by_what_is_due_before_it_would_wake_by_itself(bench: Bench) -> None:
+def test_a_lane_that_sleeps_is_woken_only_by_what_is_due_before_it_would_wake_by_itself(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each tick reads the store, and messages for tomorrow come in at any rate."""
+    monkeypatch.setattr(lane_worker, "LONGEST_WAIT", 3_600.0)
     bench.put("first", T0 + 3_600_000)
     worker = _worker(bench, InTurns(), [])
     worker.start()
@@ -314,6 +318,22 @@ def test_a_lane_that_sleeps_is_woken_only_by_what_is_due_before_it_would_wake_by
         bench.put("earlier", T0 + 1_800_000)
         worker.wake(T0 + 1_800_000)
         wait_until(lambda: worker._until == T0 + 1_800_000, "it to sleep for less")
+    finally:
+        worker.stop()
+        assert worker.join(PATIENCE)
+
+
+def test_a_lane_that_sleeps_for_longer_than_an_answer_may_wait_is_woken_by_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was confirmed has to be settled by then."""
+    monkeypatch.setattr(lane_worker, "LONGEST_WAIT", 3_600.0)
+    bench.put("now", T0)
+    bench.put("later", T0 + 7_200_000)
+    worker = _worker(bench, sink := InTurns(), [])
+    worker.start()
+    try:
+        wait_until(lambda: len(sink.batches) == 1 and worker._until == T0 + 7_200_000, "it to sleep")
+        sink.answer()
+        wait_until(lambda: not bench.lane.in_flight, "it to look at the answer")
     finally:
         worker.stop()
         assert worker.join(PATIENCE)
