@@ -1,4 +1,4 @@
-"""What the process of a client makes of what the bridge says, and of what its client does. See also test_apart."""
+"""Each side of a client's process alone: what it makes of what the other side says, and of what its client does. See also test_apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from delaybridge.adapters.base import Batch, NotConnected, Outgoing, Received
 from delaybridge.bridge.apart import frames
 from delaybridge.bridge.apart.child import _Publishing, _Reading
-from delaybridge.bridge.apart.frames import Asked, Kind, failures, frame
+from delaybridge.bridge.apart.frames import Asked, Kind, Setup, failures, frame
+from delaybridge.bridge.apart.source import ApartSource
+from delaybridge.bridge.config import Logs
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
@@ -141,3 +143,26 @@ def test_a_batch_of_an_earlier_connection_is_not_acknowledged_any_more_and_is_ta
     batches = [frames.batch(frame(kind, content)[1:])[0] for kind, content in bridge.heard if kind == Kind.BATCH]
     assert batches == [1, 2]
     assert ((Kind.LOST, "gone") in bridge.heard) is lost
+
+
+def test_as_the_bridge_sees_it_only_the_tenure_of_the_latest_batch_of_this_connection_is_affirmed() -> None:
+    batch = [Received(Message(b"x"), "a", b"t")]
+    answers = iter([frame(Kind.BATCH, (1, batch)), frame(Kind.BATCH, (2, batch)), frame(Kind.AFFIRMED)])
+    source = ApartSource(Setup("memory", None, None, Logs(), frozenset()), "test")
+    process: Any = SimpleNamespace(
+        send=lambda _: None, read=lambda _: ((data := next(answers))[0], memoryview(data)[1:]), close=lambda: None
+    )
+    source._process = process
+    source.receive(1, 0)
+    first = source.tenure()
+    source.receive(1, 0)
+    second = source.tenure()
+
+    assert (source.affirm(first), source.affirm(second)) == (False, True)
+    source.close()
+    assert source.affirm(second) is False
+    with pytest.raises(NotConnected, match="closed"):
+        source.tenure()
+    source._process = process
+    with pytest.raises(NotConnected, match="closed"):
+        source.tenure()
