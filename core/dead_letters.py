@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from . import fields, headers
-from .message import Message
+from .message import Message, Properties
 from .reasons import Reason
 from .schedule import Schedule
 
 if TYPE_CHECKING:
     from .store import Record
+
+_ENCLOSING = Properties(content_type=b"application/vnd.delaybridge.message+msgpack", delivery_mode=2)
 
 
 def carrier(record: Record, address: str, now: int, reason: str, detail: str) -> Record:
@@ -43,3 +46,9 @@ def carried(record: Record) -> tuple[str, str]:
     """Why a carrier's message was dead-lettered: code and detail."""
     told = {field.name: fields.value_of(field) for field in fields.named(record.message.headers, {headers.REASON, headers.DETAIL})}
     return str(told.get(headers.REASON, Reason.DELIVERY_FAILED)), str(told.get(headers.DETAIL, ""))
+
+
+def enclosed(message: Message) -> Message:
+    """A carrier's message in the body of another one, which has nothing but the reason beside it: for a broker that does not take so much as headers."""
+    told = [(field.name, fields.value_of(field)) for field in fields.named(message.headers, {headers.REASON, headers.DETAIL})]
+    return Message(msgspec.msgpack.encode(message), fields.table(told), _ENCLOSING)

@@ -196,10 +196,10 @@ def assembled(
     def anew(place: Addressed) -> Addressed:
         return there.anew(place, clock())
 
-    publisher = Publisher(name, adapter.sink(options), metrics, failed, declaration.make, anew)
+    publisher = Publisher(name, adapter.sink(options), metrics, failed, declaration.make, anew, there.enclosed)
     transactional = adapter.transactional_levels(options, all_queues, config.bridge) if isinstance(adapter, Transactional) else None
     inner, outer = (transactional.mover(), transactional.mover()) if transactional else (None, None)
-    mover = MovePublisher(name, inner, metrics, failed, declaration.make, anew) if inner else None
+    mover = MovePublisher(name, inner, metrics, failed, declaration.make, anew, there.enclosed) if inner else None
     id_log = adapter.id_log(options, ids(prefix)) if isinstance(adapter, IdLogging) else None
     if id_log is None:
         log.info(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ...core.dead_letters import carrier
+from ...core.dead_letters import carrier, enclosed
 from ...core.message import Message
 from .envelope import Envelope, pack, unpack
 
@@ -70,6 +70,11 @@ class Places:
         if forward is not None:
             return self.enter(replace(forward, id=record.id), None, now)
         return self.shelf, carrier(record, self.shelf, now, reason, detail).message
+
+    def enclosed(self, place: Addressed) -> Addressed:
+        """A message that its queue rejected, in the form in which it is tried from then on: a dead letter may have headers that only fit a body."""
+        address, message = place
+        return (address, enclosed(message)) if address == self.shelf else place
 
     def _at_level(self, envelope: Envelope) -> Addressed:
         remaining = envelope.record.schedule.due - envelope.since

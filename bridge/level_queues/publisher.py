@@ -88,7 +88,7 @@ class Publisher(ClientWorker):
     """Publishes in the order of `submit`.
 
     `prepare` is called before each connection, and raises NotConnected where there can be none; and again where a queue is missing, which it makes. `anew`
-    gives the place of a message that could not be published in time.
+    gives the place of a message that could not be published in time, `enclosed` another form of one that the broker rejected, where there is one.
     """
 
     NAME = "level publisher"
@@ -101,10 +101,12 @@ class Publisher(ClientWorker):
         failed: Callable[[str, BaseException], None],
         prepare: Callable[[], None] = lambda: None,
         anew: Callable[[Addressed], Addressed] = lambda place: place,
+        enclosed: Callable[[Addressed], Addressed] = lambda place: place,
     ) -> None:
         super().__init__(self.NAME, broker, metrics, failed)
         self._prepare = prepare
         self._anew = anew
+        self._enclosed = enclosed
         self._sink = sink
         self._retry = Backoff(first=0.1, cap=60.0)
         self._changed = threading.Condition()
@@ -284,8 +286,11 @@ class Publisher(ClientWorker):
         """For another try; with an error, after a wait."""
         now = time.monotonic()
         for item in items:
+            changed = isinstance(error, Rejected) and self._encloses(item)
             refusal = self._refusal(item, error)
             heapq.heappush(refusal.items, item)
+            if changed:
+                continue
             if error is not None:
                 refusal.error = str(error)
                 self._missing |= isinstance(error, BackOff) and error.reason == Reason.UNROUTABLE
@@ -293,6 +298,13 @@ class Publisher(ClientWorker):
                 refusal.attempts += 1
                 refusal.retry_at = now + self._retry.seconds(refusal.attempts)
                 self._tell(refusal, item.address, error)
+
+    def _encloses(self, item: Item) -> bool:
+        """Give a message that is rejected for the first time its other form; whether it has one, in which it is tried at once."""
+        if item.tag in self._rejections:
+            return False
+        before, item.messages = item.messages, [self._enclosed(each) for each in item.messages]
+        return item.messages != before
 
     @staticmethod
     def _tell(refusal: _Refusal, queue: str, error: AdapterError) -> None:

@@ -6,11 +6,14 @@ import itertools
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pytest
 from brokers.common import wait_until
 from brokers.rabbitmq import AFTER_RESTART
 from crash.ends_rabbitmq import RabbitEnds
 
+from delaybridge.core.fields import plain
+from delaybridge.core.message import Message
 from integration import level_queues
 from integration.daemon import Daemon
 from integration.rabbit import Arrival, Rabbit, config, rabbit
@@ -111,6 +114,18 @@ def test_a_cancellation_is_dead_lettered_with_the_reason(stage: Stage) -> None:
     letter = stage.place.one(stage.level("dead-letters"))
     assert letter.headers["x-delay-reason"] == "unsupported_in_level_queues"
     assert letter.headers["x-delay-cancel"] == "order-1"
+
+
+def test_a_dead_letter_whose_headers_do_not_fit_a_frame_with_the_reason_is_enclosed_and_keeps_nothing_waiting(stage: Stage) -> None:
+    large = "x" * 130_950  # it fits as it comes, but not with the reason beside it
+    stage.send(b"refused", x_delay=1, x_delay_id="", large=large)
+    stage.send(b"behind it", x_delay=1)
+    letter = stage.place.one(stage.level("dead-letters"))
+    assert "large" not in letter.headers
+    assert letter.headers["x-delay-reason"] == "bad_id"
+    message = msgspec.msgpack.decode(letter.body, type=Message)
+    assert (message.body, plain(message.headers)["large"]) == (b"refused", large)
+    assert stage.place.one("out").body == b"behind it"
 
 
 def test_what_no_bridge_put_into_a_level_queue_is_dead_lettered(stage: Stage) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from contract.stores import T0, record
 from msgspec.structs import replace
 
 from delaybridge.bridge.level_queues.envelope import LONGEST_LINE, Envelope, pack, unpack
 from delaybridge.bridge.level_queues.places import Places
-from delaybridge.core.fields import plain
+from delaybridge.core.fields import plain, table
 from delaybridge.core.levels import Levels
-from delaybridge.core.message import Message
+from delaybridge.core.message import Message, Properties
 
 MINUTE = 60_000
 
@@ -65,3 +66,14 @@ def test_whoever_looks_into_a_level_sees_in_one_line_what_waits_there() -> None:
     assert headers == {"delaybridge-since": T0, "delaybridge-record": f"id=a due={T0 + MINUTE} hops=2 to=rabbit orders"}
     headers = plain(pack(Envelope(replace(one, address="x" * 20_000), T0)).headers)
     assert len(str(headers["delaybridge-record"])) == LONGEST_LINE
+
+
+def test_a_dead_letter_that_the_shelf_rejects_is_enclosed_whole_in_the_body_of_one_that_has_only_the_reason(places: Places) -> None:
+    letter = record("a", T0)
+    letter = replace(letter, message=Message(b"hello", table([("large", "x" * 2_000)]), Properties(type=b"order"), b"key"))
+    shelved = places.dead(letter, None, T0, "rejected_by_broker", "why")
+    address, message = places.enclosed(shelved)
+    assert (address, plain(message.headers)) == ("shelf", {"x-delay-reason": "rejected_by_broker", "x-delay-detail": "why"})
+    assert msgspec.msgpack.decode(message.body or b"", type=Message) == shelved[1]
+    waiting = places.enter(letter, None, T0)
+    assert places.enclosed(waiting) == waiting

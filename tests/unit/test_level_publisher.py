@@ -199,6 +199,34 @@ def test_a_message_that_the_broker_rejects_keeps_no_other_for_its_queue_waiting(
     assert publisher.refused == {"1s": "rejected_by_broker: too large"}
 
 
+def test_a_rejected_message_that_has_another_form_is_tried_in_that_at_once_and_nobody_is_told(
+    publisher: Publisher, sink: Flaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher._retry, "seconds", lambda _: 60.0)
+    monkeypatch.setattr(publisher, "_enclosed", lambda place: (place[0], Message(b"other form")))
+    answers = Answers()
+    with capture_logs() as logs:
+        publisher.submit([answers.item("shelf", "x" * 2_000)])
+        answers.wait(1)
+    assert sink.taken == [("shelf", b"other form")]
+    assert logs == []
+
+
+def test_a_message_that_is_rejected_in_its_other_form_too_is_told_of_and_tried_again_with_growing_waits(
+    publisher: Publisher, sink: Flaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher._retry, "seconds", lambda _: 60.0)
+    monkeypatch.setattr(publisher, "_enclosed", lambda place: (place[0], Message(b"y" * 3_000)))
+    wanted = threading.Event()
+    wanted.set()
+    with capture_logs() as logs:
+        publisher.submit([Answers().item("shelf", "x" * 2_000, wanted.is_set)])
+        wait_until(lambda: bool(logs), "the warning")
+    wanted.clear()
+    assert [each["event"] for each in logs] == ["level_refuses"]
+    assert len(sink.beside) == 2
+
+
 def test_a_message_that_the_broker_rejected_is_tried_again_while_no_other_is_under_way(
     publisher: Publisher, sink: Flaky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
