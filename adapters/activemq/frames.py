@@ -152,8 +152,11 @@ class Reader:
         return None if any(command.startswith(begin) for command in _COMMANDS) else False
 
     def _is_ours(self, head: bytes) -> bool:
-        """Whether this is the head of one MESSAGE for our subscription, not a piece of text and then such a head."""
-        return self._mark in head and all(b":" in line for line in head.split(b"\n")[1:-1])
+        """Whether this is the head of one MESSAGE for our subscription, not a piece of text and then such a head.
+
+        Its lines need not all be headers: ActiveMQ escapes no names, and a JMS producer may have an end of line in the name of a property.
+        """
+        return self._mark in head and b"\0\nMESSAGE\n" not in head
 
 
 _ESCAPES = ((b"\\", b"\\\\"), (b"\r", b"\\r"), (b"\n", b"\\n"), (b":", b"\\c"))

@@ -48,6 +48,12 @@ def test_a_body_ends_where_the_next_frame_begins(body: bytes, *, sized: bool) ->
     assert frames[0].sized is sized
 
 
+def test_a_text_ends_where_a_message_begins_whose_header_has_an_end_of_line_in_its_name() -> None:
+    """ActiveMQ escapes no names, and lets a JMS producer have any."""
+    strange = b"MESSAGE\nmessage-id:2\na\nb:v\nsubscription:%b\nack:a\n\nstrange\0\n" % MARK
+    assert bodies(message(b"text", sized=False) + strange + RECEIPT) == [b"text", b"strange", b""]
+
+
 def test_one_connection_may_have_several_subscriptions() -> None:
     wire = message(b"one\0\n", sized=False, subscription=MARK + b"-1") + message(b"two", sized=False, subscription=MARK + b"-2") + RECEIPT
     assert bodies(wire) == [b"one\0\n", b"two", b""]
