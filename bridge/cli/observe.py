@@ -315,6 +315,7 @@ def export(
         raise typer.BadParameter(f"{to} is a {'directory' if to.is_dir() else 'device'}: name a file", param_hint="--to")
     if not to.parent.is_dir():
         raise typer.BadParameter(f"there is no directory {to.parent}", param_hint="--to")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is half written goes, as at Ctrl-C
     try:
         with connect(config, url, token_file).export() as pieces:
             rows = write_parquet(pieces, to, _progress)

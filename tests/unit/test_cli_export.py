@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import httpx
@@ -106,4 +107,21 @@ def test_export_from_a_daemon_that_dies_between_two_batches_leaves_the_old_file(
     told = call("export", "--to", "pending.parquet")
 
     assert told.exit_code == 69
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_that_is_told_to_end_leaves_nothing_half_written(daemon: Daemon, tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield arrow_stream(cut=8)
+        signal.raise_signal(signal.SIGTERM)
+        yield b""
+
+    daemon.on("GET /api/v1/export", pieces())
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        told = call("export", "--to", "pending.parquet")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert told.exit_code == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
