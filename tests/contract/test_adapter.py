@@ -214,7 +214,7 @@ def test_an_acknowledgement_after_the_connection_is_gone_does_nothing(stage: Sta
     for batch in batches:
         batch.ack()
     source.connect()
-    assert bodies(received(source, 3)) == ["0", "1", "2"]
+    assert sorted(bodies(received(source, 3))) == ["0", "1", "2"]  # of two connections in a row Artemis may mix what it takes back
 
 
 def test_a_source_that_can_tell_whether_it_still_has_its_messages_has_them_until_it_is_closed(stage: Stage) -> None:
