@@ -230,7 +230,7 @@ def test_a_topic_that_is_deleted_ends_the_connection_of_who_reads_it_until_it_is
     user.send(b"old")
     source = user.source()
     receive(source, 1)
-    wait_until(user.committed, "the commit")  # one that fails ends the connection, too
+    wait_until(lambda: bool(user.committed()), "the commit")  # one that fails ends the connection, too
     delete_topic(user.url, user.topic)
     with pytest.raises(NotConnected, match=f"there is no topic {user.topic}: create it"):
         wait_until(lambda: source.receive(1, 1) is None and False, "the source to notice", 60)
