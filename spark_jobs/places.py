@@ -10,8 +10,8 @@ _SCHEME = "kafka"
 
 
 def is_topic(place: str) -> bool:
-    """Whether a place means a topic, and not a folder; `address_of` says whether it is well written."""
-    return place.partition(":")[0].lower() == _SCHEME
+    """Whether a place means a topic, and not a folder, which may be called `kafka`; `address_of` says whether it is well written."""
+    return place.lower().startswith(f"{_SCHEME}:")
 
 
 def broker_of(place: str) -> str:

@@ -83,6 +83,14 @@ def test_a_window_without_an_end_ends_with_the_last_hour_that_can_be_judged(afte
     assert (asked.until, asked.since) == (hour - hours * HOUR_MS, hour - (hours + 24) * HOUR_MS)
 
 
+@pytest.mark.parametrize(
+    ("place", "is_one"), [("kafka", False), ("kafka/seen", False), ("./kafka", False), ("KAFKA://b:9092/orders", True)]
+)
+def test_a_folder_that_is_called_kafka_is_no_topic(place: str, is_one: bool) -> None:
+    asked = arguments.parse(["--ledger", "ledger", "--observed", place], NOW)
+    assert (asked.observed, asked.reads_kafka) == ((place,), is_one)
+
+
 def test_a_watch_waits_for_kafka_no_longer_than_a_round_or_two_unless_it_is_told_how_long() -> None:
     def waits(*options: str) -> dict[str, str]:
         words = [word for option in options for word in ("--kafka-option", option)]
