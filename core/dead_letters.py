@@ -44,11 +44,15 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
 
 def carried(record: Record) -> tuple[str, str]:
     """Why a carrier's message was dead-lettered: code and detail."""
-    told = {field.name: fields.value_of(field) for field in fields.named(record.message.headers, {headers.REASON, headers.DETAIL})}
+    told = dict(_reason(record.message))
     return str(told.get(headers.REASON, Reason.DELIVERY_FAILED)), str(told.get(headers.DETAIL, ""))
 
 
 def enclosed(message: Message) -> Message:
     """A carrier's message in the body of another one, which has nothing but the reason beside it: for a broker that does not take so much as headers."""
-    told = [(field.name, fields.value_of(field)) for field in fields.named(message.headers, {headers.REASON, headers.DETAIL})]
-    return Message(msgspec.msgpack.encode(message), fields.table(told), _ENCLOSING)
+    return Message(msgspec.msgpack.encode(message), fields.table(_reason(message)), _ENCLOSING)
+
+
+def _reason(message: Message) -> list[tuple[bytes, fields.Value]]:
+    """The headers of a carrier's message that say why."""
+    return [(field.name, fields.value_of(field)) for field in fields.named(message.headers, {headers.REASON, headers.DETAIL})]
