@@ -289,12 +289,11 @@ class Publisher(ClientWorker):
             changed = isinstance(error, Rejected) and self._encloses(item)
             refusal = self._refusal(item, error)
             heapq.heappush(refusal.items, item)
-            if changed:
+            if error is None or changed:
                 continue
-            if error is not None:
-                refusal.error = str(error)
-                self._missing |= isinstance(error, BackOff) and error.reason == Reason.UNROUTABLE
-            if error is not None and refusal.retry_at <= now:
+            refusal.error = str(error)
+            self._missing |= isinstance(error, BackOff) and error.reason == Reason.UNROUTABLE
+            if refusal.retry_at <= now:
                 refusal.attempts += 1
                 refusal.retry_at = now + self._retry.seconds(refusal.attempts)
                 self._tell(refusal, item.address, error)
