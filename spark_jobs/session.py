@@ -105,8 +105,10 @@ def session(*, kafka: bool, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
             with _living(printed):
                 _remember(spark)
                 yield spark
-        except KeyboardInterrupt:  # the answer to what was being asked is still to come: this connection takes no further question
-            _end(getattr(SparkContext._gateway, "proc", None))  # noqa: SLF001 - as in _ended
+        except BaseException as error:
+            if _interrupted(error):  # the answer to what was being asked is still to come: this connection takes no further question
+                _end(getattr(SparkContext._gateway, "proc", None))  # noqa: SLF001 - as in _ended
+                raise KeyboardInterrupt from error
             raise
         finally:
             if _ended(0) is None:
@@ -117,6 +119,13 @@ def _interruptible() -> None:
     """Let Ctrl-C be a KeyboardInterrupt. PySpark asks Java first to cancel all jobs, amid another question, and takes the one answer for the other."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an error came of Ctrl-C. PySpark asks Java on its way out, too, and what Java does not answer then hides the KeyboardInterrupt."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:

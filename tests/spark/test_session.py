@@ -39,6 +39,7 @@ print(told_by(job, kafka=False, conf=["spark.master=local[1]"]))
 
 INTERRUPTED = """
 import os, signal, threading, time
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext, java_gateway
 from delaybridge.spark_jobs.command import told_by
 
@@ -60,7 +61,11 @@ def interrupt(spark):
 
 def job(spark, say):
     threading.Thread(target=interrupt, args=(spark,), daemon=True).start()
-    return spark.range(1 << 50).selectExpr("sum(id % 7)").collect()
+    try:
+        return spark.range(1 << 50).selectExpr("sum(id % 7)").collect()
+    finally:
+        if INTERRUPTED_AT == "way out":
+            raise Py4JNetworkError("Answer from Java side is empty")
 
 java_gateway.Popen = Popen
 if INTERRUPTED_AT == "start":
@@ -79,7 +84,7 @@ def test_a_job_whose_java_is_killed_cannot_say_and_tells_with_which_exit_code_it
 
 
 @needs_java
-@pytest.mark.parametrize("at", ["start", "work"])
+@pytest.mark.parametrize("at", ["start", "work", "way out"])
 def test_ctrl_c_ends_a_job_and_its_java_in_a_line_whatever_they_are_at(at: str) -> None:
     script = INTERRUPTED.replace("INTERRUPTED_AT", repr(at))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
