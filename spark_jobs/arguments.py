@@ -141,9 +141,9 @@ def _inputs(group: argparse._ArgumentGroup) -> None:
 
 
 def _window(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--since", type=instant, metavar="INSTANT", help="due from then on [default: 24 h before --until]")
+    group.add_argument("--since", type=instant, metavar="INSTANT", help="due at or after this instant [default: 24 h before --until]")
     judged = "the last full hour that can be judged, which ends --sla, --grace and 2 min before --as-of"
-    group.add_argument("--until", type=instant, metavar="INSTANT", help=f"and before then [default: {judged}]")
+    group.add_argument("--until", type=instant, metavar="INSTANT", help=f"due before this instant [default: {judged}]")
     group.add_argument("--as-of", type=instant, metavar="INSTANT", help="when the inputs were written [default: now]")
 
 
@@ -153,7 +153,7 @@ def _judgement(group: argparse._ArgumentGroup) -> None:
         "--skew", type=duration, default=100, metavar="DURATION", help="how far clocks of bridges and observers may differ [default: 100ms]"
     )
     group.add_argument(
-        "--grace", type=duration, default=120_000, metavar="DURATION", help="how long after an event it is in the files [default: 2m]"
+        "--grace", type=duration, default=120_000, metavar="DURATION", help="how long after an event it must be in the files [default: 2m]"
     )
     group.add_argument(
         "--ended", action="append", default=[], metavar="NAME", help="a bridge or an observer that has written its last row; repeatable"
@@ -165,7 +165,7 @@ def _judgement(group: argparse._ArgumentGroup) -> None:
         type=_allowance,
         default=[],
         metavar="FINDING=NUMBER[%]",
-        help="tolerate so many, or so many percent of what was scheduled; repeatable",
+        help="tolerate this many, or this percentage of what was scheduled; repeatable",
     )
 
 
@@ -174,7 +174,7 @@ def instant(text: str) -> int:
     try:
         read = datetime.fromisoformat(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no instant; write it as 2026-11-21 or 2026-11-21T10:30Z") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not an instant; write it as 2026-11-21 or 2026-11-21T10:30Z") from error
     at = round((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1000)
     if not 0 <= at <= LATEST_INSTANT:
         raise argparse.ArgumentTypeError(f"{text!r} is before 1970, or after 9999: nothing can be due then")

@@ -18,4 +18,4 @@ def tell_of_nobody(asked: frozenset[str], bridges: Iterable[Reach], marks: Mappi
     there |= {one.observer for one in observers if one.observer is not None}
     if nobody := sorted(asked - there - {"*"}):
         who = f"the names are {', '.join(sorted(there))}" if there else "there is no name at all"
-        sys.stderr.write(f"--ended {', '.join(nobody)} is passed over: of what was given nobody wrote by that name; {who}\n")
+        sys.stderr.write(f"--ended {', '.join(nobody)} is ignored: nobody wrote what was given under that name; {who}\n")

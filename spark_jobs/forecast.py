@@ -51,7 +51,7 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     parser = argparse.ArgumentParser(
         prog="delaybridge audit forecast",
         description="How many deliveries to expect, by destination and minute, from what is pending; repeats and crons expanded.",
-        epilog="Exit codes: 0 told, 2 cannot say (unreadable input, wrong usage). "
+        epilog="Exit codes: 0 ok, 2 cannot say (unreadable input, wrong usage). "
         "Example: delaybridge audit forecast --export pending.parquet",
     )
     parser.add_argument(
@@ -64,9 +64,9 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     parser.add_argument(
         "--from", dest="since", type=instant, default=now, metavar="INSTANT", help="from this minute on, UTC [default: now]"
     )
-    parser.add_argument("--hours", type=_positive, default=24, metavar="N", help="for so many hours [default: 24]")
+    parser.add_argument("--hours", type=_positive, default=24, metavar="N", help="for this many hours [default: 24]")
     parser.add_argument(
-        "--peak", type=_positive, default=3.0, metavar="TIMES", help="a minute with so many times the average is a peak [default: 3]"
+        "--peak", type=_positive, default=3.0, metavar="TIMES", help="a minute with this many times the average is a peak [default: 3]"
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -88,7 +88,7 @@ def _positive(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return number
 
 

@@ -20,7 +20,7 @@ def demo(
         typer.Option("--faults", help="Lose, double and delay a few messages behind the bridge's back; the audit must name exactly these."),
     ] = False,
 ) -> None:
-    """Show the bridge at work, and audit that, in about a minute. Needs no broker; exit status 1 where something does not add up."""
+    """Run the bridge on an in-process broker and audit that run, in about a minute. Exit status 1 if anything does not add up."""
     from ..demo import demo as run_demo
 
     raise typer.Exit(run_demo(faults=faults))
@@ -28,7 +28,7 @@ def demo(
 
 @commands.command(epilog="Example: delaybridge version --output json")
 def version(output: OutputOption = Output.TABLE) -> None:
-    """Show versions. Of delaybridge, Python, the platform, the store's engine and the brokers' client libraries."""
+    """Show the versions of delaybridge, Python, the platform, the store's engine and the client libraries."""
     import platform
     from importlib import metadata
 

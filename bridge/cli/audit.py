@@ -19,19 +19,19 @@ _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_op
 
 @commands.command(context_settings=_PASSED_ON, add_help_option=False)
 def reconcile(context: typer.Context) -> None:
-    """Did everything that was scheduled arrive, once, on time? Its own --help tells the options; exit codes: 0 clean, 1 discrepancies, 2 cannot say."""
+    """Did everything that was scheduled arrive, once, on time? Options: see its own --help. Exit codes: 0 clean, 1 discrepancies, 2 cannot say."""
     _run("reconcile", context.args)
 
 
 @commands.command(context_settings=_PASSED_ON, add_help_option=False)
 def watch(context: typer.Context) -> None:
-    """Tell at once when something that was due is not delivered. Its own --help tells the options; exit codes with --once: 0 clean, 1 alerts, 2 cannot say."""
+    """Alert as soon as something due is not delivered. Options: see its own --help. Exit codes with --once: 0 clean, 1 alerts, 2 cannot say."""
     _run("watch", context.args)
 
 
 @commands.command(context_settings=_PASSED_ON, add_help_option=False)
 def forecast(context: typer.Context) -> None:
-    """How many deliveries to expect, by destination and minute, from what is pending. Its own --help tells the options; exit codes: 0 told, 2 cannot say."""
+    """How many deliveries to expect, by destination and minute, from what is pending. Options: see its own --help. Exit codes: 0 ok, 2 cannot say."""
     _run("forecast", context.args)
 
 

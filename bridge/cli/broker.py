@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..config import Config
 
 commands = typer.Typer()
-BrokerOption = Annotated[list[str] | None, typer.Option("--broker", metavar="NAME", help="Only this one; may be repeated.")]
+BrokerOption = Annotated[list[str] | None, typer.Option("--broker", metavar="NAME", help="Only this broker; may be repeated.")]
 
 
 class Part(StrEnum):
@@ -36,9 +36,9 @@ OnlyOption = Annotated[Part | None, typer.Option("--only", help="Only this part 
 
 @commands.command(epilog="Example: delaybridge plan --broker rabbit")
 def plan(config: ConfigOption = None, broker: BrokerOption = None, only: OnlyOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Print what the brokers still need. Each step with a command to paste; changes nothing.
+    """Print what the brokers still need, each step with a command to paste. Changes nothing.
 
-    Exit status 1 where something has no command, as what `apply` refuses.
+    Exit status 1 if a step has no command, such as one that `apply` refuses.
     """
     left = _show(_steps(config, broker, only, lambda prepared: _rows(prepared.plan())), output)
     if not all(step["command"] for step in left):
@@ -60,9 +60,9 @@ def apply(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Declare what `plan` prints, and tell what was done now. May be repeated. Exit status 1 where something is left to do by hand.
+    """Declare what `plan` prints, and report what was done. May be repeated. Exit status 1 if anything is left to do by hand.
 
-    Where bridges go on running, undo with --only interception: level queues are theirs until they are stopped.
+    If bridges keep running, undo with --only interception: they need their level queues until they are stopped.
     """
     if _show(_steps(config, broker, only, lambda prepared: _rows(prepared.undo()) if undo else _applied(prepared)), output):
         raise typer.Exit(FAILED)
@@ -72,14 +72,14 @@ def apply(
 def doctor(
     config: ConfigOption = None,
     broker: BrokerOption = None,
-    probe: Annotated[bool, typer.Option(help="Send a delayed message of its own through each way into the bridge.")] = True,
+    probe: Annotated[bool, typer.Option(help="Send a delayed probe through each way into the bridge.")] = True,
     url: UrlOption = None,
     token_file: TokenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find out what is wrong, end to end.
 
-    Looks at configuration, disk, brokers, interception and daemon, and sends a probe; exit status 1 where something is not well.
+    Checks configuration, disk, brokers, interception and daemon, and sends a probe. Exit status 1 if anything is wrong.
     """
     from ..config.file import load
     from .doctor import findings

@@ -40,7 +40,7 @@ ConfigOption = Annotated[
         metavar="FILE",
         envvar="DELAYBRIDGE_CONFIG",
         readable=False,  # typer would call it wrong usage where it is not
-        help="Configuration file [default: ./delaybridge.yaml, where there is one]",
+        help="Configuration file [default: ./delaybridge.yaml, if it exists]",
     ),
 ]
 UrlOption = Annotated[
@@ -56,8 +56,8 @@ TokenOption = Annotated[
         help="File that holds the daemon's token [default: DELAYBRIDGE_TOKEN, else from the configuration]",
     ),
 ]
-LimitOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="At most so many.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show it.")]
+LimitOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Show at most this many.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 def connect(config: Path | None, url: str | None, token_file: Path | None) -> Client:
@@ -89,7 +89,7 @@ def _address(url: str) -> str:
         usable = False
     if not usable:
         raise typer.BadParameter(
-            f"{url!r} is no daemon's address; write it as http://localhost:8470 or http://[::1]:8470", param_hint="--url"
+            f"{url!r} is not a daemon's address; write it as http://localhost:8470 or http://[::1]:8470", param_hint="--url"
         )
     return whole
 

@@ -28,14 +28,14 @@ RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", callback=utf8, he
 def cancel(
     ids: Annotated[
         list[str],
-        typer.Argument(metavar="ID", callback=utf8, help="As `list` shows them; `-` reads them from standard input, one a line."),
+        typer.Argument(metavar="ID", callback=utf8, help="As `list` shows them; `-` reads them from standard input, one per line."),
     ],
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Withdraw pending messages. Answers for each done, too_late, in_flight or unknown, or refused and why; exit status 1 unless all are done."""
+    """Cancel pending messages. The answer for each is done, too_late, in_flight or unknown, or refused and why. Exit status 1 unless all are done."""
     client = connect(config, url, token_file)
     if len(ids) == 1 and ids != ["-"]:
         _ask(client, "cancel", ids[0], None, output)
@@ -52,7 +52,7 @@ def reschedule(
     token_file: TokenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move a pending message to another instant. A recurrence goes on as before after it."""
+    """Move a pending message to another instant. A recurrence then continues as before."""
     when: int | str = int(due) if due.isascii() and due.isdecimal() and len(due) <= _DIGITS else due
     _ask(connect(config, url, token_file), "reschedule", id_, {"due": when}, output)
 
@@ -67,14 +67,14 @@ def release(
 
 @commands.command(epilog="Example: delaybridge pause orders")
 def pause(route: RouteArgument, config: ConfigOption = None, url: UrlOption = None, token_file: TokenOption = None) -> None:
-    """Hold back what came by a route. It goes on being stored; `resume` lets it go."""
+    """Stop delivering what came by a route. Messages are still taken in; `resume` delivers them."""
     connect(config, url, token_file).turn(route, "pause")
     typer.echo(f"{route}: paused")
 
 
 @commands.command(epilog="Example: delaybridge resume orders")
 def resume(route: RouteArgument, config: ConfigOption = None, url: UrlOption = None, token_file: TokenOption = None) -> None:
-    """Let a paused route go on."""
+    """Resume a paused route."""
     connect(config, url, token_file).turn(route, "resume")
     typer.echo(f"{route}: resumed")
 
@@ -143,7 +143,7 @@ def _sentence(answer: dict[str, Any]) -> str:
     if answer["outcome"] == "refused":
         return f"refused: {answer['message']}"
     sentences = {
-        "too_late": "too_late: it has ended; how is no longer remembered",
+        "too_late": "too_late: it has ended; what became of it is no longer remembered",
         "in_flight": "in_flight: it is being published right now; ask again",
         "unknown": "unknown: the daemon never heard of this id, or has forgotten it",
     }

@@ -34,13 +34,13 @@ def run(config: ConfigOption = None, check: Annotated[bool, typer.Option("--chec
 @commands.command(epilog="Example: delaybridge check-config --show delaybridge.yaml")
 def check_config(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", readable=False, help="Files to check, each alone.", show_default=False)
+        list[Path] | None, typer.Argument(metavar="FILE", readable=False, help="Files to check, each on its own.", show_default=False)
     ] = None,
     config: ConfigOption = None,
     show: Annotated[bool, typer.Option("--show", help="Print the whole configuration as the bridge reads it, secrets masked.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check configuration files. Every problem at once, with file and line; exit status 78 where there is one."""
+    """Check configuration files. Shows every problem with file and line; exit status 78 if there is any."""
     from ..config.file import find
 
     paths: list[Path | None] = [*files] if files else [find(config)]

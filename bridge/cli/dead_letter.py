@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .client import Client
 
-commands = typer.Typer(help="What could not be delivered. List it, try again, drop it.", no_args_is_help=True)
+commands = typer.Typer(help="Messages that could not be delivered: list, retry, drop.", no_args_is_help=True)
 NumbersArgument = Annotated[
     list[int] | None, typer.Argument(metavar="NUMBER", min=1, help="As `dead-letter list` shows them.", show_default=False)
 ]
@@ -29,7 +29,7 @@ def list_dead_letters(
     token_file: TokenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the shelf. Oldest first, with the reason code of each (docs/headers.md)."""
+    """List the shelf, oldest first, with the reason code of each dead letter (docs/headers.md)."""
     from ..text import instant
     from .inspect import place
     from .tables import show_first
@@ -79,7 +79,7 @@ def drop(
 
 def _chosen(client: Client, numbers: list[int] | None, *, everything: bool) -> list[int]:
     if bool(numbers) is everything:
-        raise typer.BadParameter("name the numbers, or say --all")
+        raise typer.BadParameter("give numbers, or --all")
     return [letter["number"] for letter in client.dead_letters(10**9)] if everything else list(numbers or ())
 
 

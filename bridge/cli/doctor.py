@@ -37,7 +37,7 @@ _FILE = 64 << 10
 """Bytes of a small ledger file."""
 _SLOW_SYNC_MS = 50
 """Every batch of messages waits for one sync: above this, lateness and throughput are the disk's."""
-_FREE = "free some room there"
+_FREE = "free some space there"
 
 
 def findings(config: Config, client: Client, brokers: Sequence[str], *, probe: bool) -> Iterator[Finding]:
@@ -95,7 +95,7 @@ def _machine(config: Config) -> Iterator[Finding]:
     folder = _there(config.store.path)
     if not folder.is_dir():
         yield Finding(
-            False, f"{folder} is no directory: the store cannot be there", "set store.path to a directory, or to one that is to be made"
+            False, f"{folder} is not a directory: the store cannot be there", "set store.path to a directory that exists or can be created"
         )
         return
     yield from _room(config.store, folder)
@@ -118,12 +118,12 @@ def _ledger(folder: Path) -> Finding:
             file.flush()
             return Finding(True, f"the ledger can be written in {folder}")
     except OSError as error:
-        place = "set ledger.path to a directory, or to one that is to be made, in which the bridge's user may write"
+        place = "set ledger.path to a directory that exists or can be created, in which the bridge's user may write"
         return Finding(False, f"the ledger cannot be written in {folder}: {error.strerror}", _FREE if _is_full(error) else place)
 
 
 def _room(store: Store, folder: Path) -> Iterator[Finding]:
-    below = f"intake stands still below {store.min_free_disk.human_readable(separator=' ')}"
+    below = f"intake stops below {store.min_free_disk.human_readable(separator=' ')}"
     free = shutil.disk_usage(folder).free
     text = f"{ByteSize(free).human_readable(separator=' ')} are free for the store in {folder}"
     yield Finding(free > store.min_free_disk, text, f"free some: {below}")
@@ -230,7 +230,9 @@ def _reached(config: Config, broker: str) -> Finding:
     try:
         sink.connect(_ignore)
     except AdapterError as error:
-        return Finding(False, f"{broker}: {error}", f"see that the broker runs, and that brokers.{broker} has its address and credentials")
+        return Finding(
+            False, f"{broker}: {error}", f"check that the broker runs, and that brokers.{broker} has its address and credentials"
+        )
     finally:
         sink.close()
     return Finding(True, f"{broker}: the broker answers")
@@ -257,10 +259,10 @@ def _told(broker: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Findi
             yield Finding(finding.ok, f"{broker}: {finding.what}", finding.fix)
     except NotConnected as error:
         # Also from what is beside the broker, such as a management API, and where a connection is closed to refuse.
-        may = f"see that what this names runs as well, that the user of brokers.{broker} may do this, and what the broker's own log says"
+        may = f"check that what this names runs as well, that the user of brokers.{broker} may do this, and the broker's own log"
         yield Finding(False, f"{broker}: {error}", f"the broker itself answered before: {may}")
     except AdapterError as error:
-        fix = f"the broker answers, but not to this: see that the user of brokers.{broker} may do it, and look into the broker's own log"
+        fix = f"the broker answers, but not to this: check that the user of brokers.{broker} may do it, and the broker's own log"
         yield Finding(False, f"{broker}: {error}", fix)
     except plugins.UnusableAdapter as error:
         yield Finding(False, f"{broker}: {error}")  # it says what to do
@@ -275,14 +277,16 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     text = f"the daemon runs ({status['bridge']}, {status['version']}) and is {'ready' if status['ready'] else 'not ready'}"
     read = status.get("config")
     if config.file and read and read != str(config.file.absolute()):
-        text += f"; it reads {read}, which may be another one than this"
+        text += f"; it reads {read}, which may not be this one"
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")
     keys, restart = not_in_force(status)
     if keys:
         what = f"the daemon does not run with what {read} says now: {', '.join(keys)} changed since it read that"
         yield Finding(False, what, "restart it" if restart else "let it read the file again (SIGHUP)")
     if reason := status.get("ledger", {}).get("error"):
-        yield Finding(False, f"the daemon cannot write its ledger: {reason}", "mend that: the rows wait in its store, and are written then")
+        yield Finding(
+            False, f"the daemon cannot write its ledger: {reason}", "fix that: the rows wait in its store until they can be written"
+        )
     lanes = status.get("lanes", ())
     paused = [(route["name"], route["to"].split(" ")[0]) for route in status.get("routes", ()) if route["paused"]]
     for lane in lanes:
@@ -300,4 +304,4 @@ def _held(broker: str, held: dict[str, Any], paused: Sequence[str]) -> Finding:
         what = f"{broker}: messages for {held['address']} wait, because their route is paused{which}"
         return Finding(False, what, f"delaybridge resume {paused[0] if len(paused) == 1 else 'ROUTE'}")
     what = f"{broker}: {held['address']} takes no messages, and they are held back: {held['error']}"
-    return Finding(False, what, "mend that; they are tried again by themselves, until `retry.give_up_after`")
+    return Finding(False, what, "fix that; they are retried automatically, until `retry.give_up_after`")

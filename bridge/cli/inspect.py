@@ -20,7 +20,7 @@ _MAYBE_SHELVED = ("dead_lettered", None)
 
 @commands.command(epilog="Example: delaybridge status --output json")
 def status(config: ConfigOption = None, url: UrlOption = None, token_file: TokenOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Show the daemon at one glance. What waits, where to, what is held back and why."""
+    """Show the daemon's state. What waits and for where, what is held back and why."""
     from .status import print_status
     from .tables import print_object
 
@@ -33,18 +33,18 @@ def status(config: ConfigOption = None, url: UrlOption = None, token_file: Token
 
 @commands.command(epilog="Example: delaybridge top --interval 5")
 def top(
-    interval: Annotated[float, typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="Time between two looks.")] = 2,
+    interval: Annotated[float, typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="Time between updates.")] = 2,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,
 ) -> None:
-    """Watch the daemon. The status again and again, with what happens in a second; Ctrl-C ends."""
+    """Watch the daemon. The status, refreshed, with rates per second; Ctrl-C to stop."""
     from rich.console import Console
 
     from .top import watch
 
     if not sys.stdout.isatty() or Console().is_dumb_terminal:  # rich would draw nothing on that
-        typer.echo("top draws on a terminal that can do so; for programs there is: delaybridge status --output json", err=True)
+        typer.echo("top needs a terminal that it can draw on; for programs there is: delaybridge status --output json", err=True)
         raise typer.Exit(USAGE)
     with suppress(KeyboardInterrupt):
         watch(connect(config, url, token_file), interval)
@@ -52,15 +52,15 @@ def top(
 
 @commands.command("list", epilog="Example: delaybridge list --address /queues/orders --due-to 1h --limit 20")
 def list_messages(
-    broker: Annotated[str | None, typer.Option(metavar="NAME", help="Only those for this broker.")] = None,
-    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only those for this destination address.")] = None,
+    broker: Annotated[str | None, typer.Option(metavar="NAME", help="Only messages for this broker.")] = None,
+    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only messages for this destination address.")] = None,
     id_prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only ids that begin so, of producers or of series; in order of id.")
+        str | None, typer.Option(metavar="TEXT", help="Only ids with this prefix, of producers or of series, in order of id.")
     ] = None,
     due_from: Annotated[
         str | None, typer.Option(metavar="TIME", help="Due then or later: RFC 3339, epoch ms, or a duration from now.")
     ] = None,
-    due_to: Annotated[str | None, typer.Option(metavar="TIME", help="Due before then, written likewise.")] = None,
+    due_to: Annotated[str | None, typer.Option(metavar="TIME", help="Due before then, in the same formats.")] = None,
     limit: LimitOption = 100,
     config: ConfigOption = None,
     url: UrlOption = None,
@@ -96,7 +96,7 @@ def show(
     token_file: TokenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show one message. Headers, attempts, last error and next due times, or what became of it."""
+    """Show one message, with headers, attempts, last error and next due times, or what became of it."""
     from ..text import printable
     from .client import ApiError
     from .tables import show_one

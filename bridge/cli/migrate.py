@@ -39,24 +39,22 @@ class Kind(StrEnum):
     "`delaybridge apply` has made the queues. And back: delaybridge migrate-store --to time_index --broker rabbit",
 )
 def migrate_store(
-    to: Annotated[Kind, typer.Option("--to", help="The kind of store that the configuration names now.")],
+    to: Annotated[Kind, typer.Option("--to", help="The kind of store to move to, which the configuration names by now.")],
     broker: Annotated[
         str | None,
         typer.Option("--broker", metavar="NAME", help="With --to time_index: the broker that holds the level queues.", show_default=False),
     ] = None,
     prefix: Annotated[
         str | None,
-        typer.Option(
-            "--prefix", metavar="TEXT", help="With --to time_index: what their names begin with.", show_default="delaybridge.level"
-        ),
+        typer.Option("--prefix", metavar="TEXT", help="With --to time_index: the prefix of their names.", show_default="delaybridge.level"),
     ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move all that waits from a time index to level queues, or back. Stop the bridges first; may be interrupted and repeated.
+    """Move all pending messages from a time index to level queues, or back. Stop the bridges first; may be interrupted and repeated.
 
-    The time index is the one at `store.path`, the levels are those of `limits.levels`. Nothing is lost, nothing is due at another time than before,
-    and the ledger goes on. Exit status 75 where a bridge is still at work on the time index.
+    The time index is the one at `store.path`, the levels are those of `limits.levels`. Nothing is lost, no due time changes,
+    and the ledger goes on. Exit status 75 if a bridge still uses the time index.
     """
     from ...core.store import StoreLocked
     from ..clock import wall_clock
@@ -79,7 +77,7 @@ def migrate_store(
     _show(done, output)
     if isinstance(done, MovedOut) and done.refused:
         for line in done.refused:
-            typer.echo(f"not moved, for the broker never takes it: {line}", err=True)
+            typer.echo(f"not moved, because the broker never takes it: {line}", err=True)
         raise typer.Exit(FAILED)
 
 

@@ -38,22 +38,22 @@ _BYTES = 4 << 20
 @commands.command(epilog="Example: delaybridge observe /exchanges/orders.real/eu --to ./observed")
 def observe(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The destination, written as `x-delay-to` would.")],
-    broker: Annotated[str | None, typer.Option(metavar="NAME", help="On which broker; may be left out where there is one only.")] = None,
+    broker: Annotated[str | None, typer.Option(metavar="NAME", help="The broker; may be left out if there is only one.")] = None,
     to: Annotated[
         Path | None,
         typer.Option("--to", metavar="FOLDER", help="Write Parquet files for the audit below this directory, instead of printing."),
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, metavar="NUMBER", help="Stop after so many messages [default: at Ctrl-C]")] = None,
-    take: Annotated[bool, typer.Option("--take", help="At a queue: take its messages away, without being asked.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, metavar="NUMBER", help="Stop after this many messages [default: at Ctrl-C]")] = None,
+    take: Annotated[bool, typer.Option("--take", help="At a queue: take its messages away without asking.")] = False,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell what arrives at a destination. And how late.
+    """Show what arrives at a destination, and how late.
 
-    At an exchange or a topic, and on the in-process broker, it hears copies. At a queue of RabbitMQ or ActiveMQ it takes the messages away for good,
-    before their consumers: it asks first, or needs --take where nobody can answer.
+    At an exchange or a topic, and on the in-process broker, it receives copies. At a queue of RabbitMQ or ActiveMQ it takes the messages away for good,
+    before their consumers: it asks first, or needs --take if nobody can answer.
     """
     from ..config.file import load
     from ..plugins import traits
@@ -61,7 +61,7 @@ def observe(
     if str(to) == "-":
         raise typer.BadParameter("Parquet files are not written to standard output: name a directory", param_hint="--to")
     if to is not None and to.exists() and not to.is_dir():
-        raise typer.BadParameter(f"{to} is no directory: files are written below one", param_hint="--to")
+        raise typer.BadParameter(f"{to} is not a directory: files are written below one", param_hint="--to")
     loaded = load(config)
     name = _the_broker(loaded, broker)
     known = traits(loaded.brokers[name].type)
@@ -306,7 +306,7 @@ def export(
     url: UrlOption = None,
     token_file: TokenOption = None,
 ) -> None:
-    """Write all that is pending to a Parquet file. For Spark and the like."""
+    """Write all pending messages to a Parquet file, for Spark and the like."""
     from .export import CutOffError, write_parquet
 
     if str(to) == "-":

@@ -38,7 +38,7 @@ def _headers(texts: list[str]) -> dict[str, Value]:
 def _header(text: str) -> tuple[str, Value]:
     found = _HEADER.fullmatch(text)
     if found is None:
-        raise typer.BadParameter(f"{text!r} is no header: write NAME=VALUE, or NAME:=VALUE for a number")
+        raise typer.BadParameter(f"{text!r} is not a header: write NAME=VALUE, or NAME:=VALUE for a number")
     if not found["typed"]:
         return found["name"], found["value"]
     try:
@@ -48,7 +48,7 @@ def _header(text: str) -> tuple[str, Value]:
     if isinstance(value, float) and not math.isfinite(value):  # what Python reads, and JSON has not
         raise typer.BadParameter(f"{text!r}: a number in JSON is finite, and at most some 1.8e308")
     if isinstance(value, list | dict):
-        raise typer.BadParameter(f"{text!r}: a header holds one value, no list and no object")
+        raise typer.BadParameter(f"{text!r}: a header holds one value, not a list or an object")
     return found["name"], value
 
 
@@ -56,7 +56,7 @@ def _header(text: str) -> tuple[str, Value]:
 def explain(
     headers: Annotated[list[str], typer.Argument(metavar="HEADER", help=_HEADER_HELP)],
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="As if the message came then: RFC 3339 or epoch ms [default: now]")
+        str | None, typer.Option("--at", metavar="TIME", help="As if the message arrived then: RFC 3339 or epoch ms [default: now]")
     ] = None,
     count: Annotated[int, typer.Option(min=1, max=1000, metavar="NUMBER", help="How many deliveries to show.")] = 5,
     levels: Annotated[
@@ -65,7 +65,7 @@ def explain(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say what headers would do. The next deliveries, or why they are refused (exit status 1). Needs no daemon."""
+    """Show what headers would do: the next deliveries, or why they are refused (exit status 1). Needs no daemon."""
     import msgspec
 
     from ...core.durations import parse_instant
@@ -168,16 +168,16 @@ def _from(now: int, due: int) -> str:
 @commands.command(epilog="Example: delaybridge send --address orders --header x-delay=5000 hello")
 def send(
     body: Annotated[str, typer.Argument(metavar="BODY|-", help="The body; `-` reads it from standard input.")],
-    route: Annotated[str | None, typer.Option(metavar="NAME", help="By which route; may be left out where there is one only.")] = None,
+    route: Annotated[str | None, typer.Option(metavar="NAME", help="The route; may be left out if there is only one.")] = None,
     header: Annotated[list[str] | None, typer.Option("--header", "-H", metavar="HEADER", help=_HEADER_HELP)] = None,
     address: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Where a producer would send it [default: the route's source itself]")
     ] = "",
     message_property: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="HEADER", help="An AMQP property likewise: content_type=text/plain, priority:=3."),
+        typer.Option("--property", metavar="HEADER", help="An AMQP property, in the same form: content_type=text/plain, priority:=3."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also what the bridge would dead-letter.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Send it even if the bridge would dead-letter it.")] = False,
     config: ConfigOption = None,
     url: UrlOption = None,
     token_file: TokenOption = None,

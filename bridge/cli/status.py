@@ -91,7 +91,7 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
         "dead letters": found["shelved"],
         "oldest overdue": duration(found["oldest_overdue_ms"]),
         "store in": store.get("path", ""),
-        "disk": free if store["room"] else f"{free}: below the limit, intake stands still",
+        "disk": free if store["room"] else f"{free}: below the limit, intake has stopped",
         "ledger": _ledger(found.get("ledger", {})),
         "since the store was made": ", ".join(f"{count} {event}" for event, count in found["events"].items()),
     }

@@ -37,7 +37,7 @@ def _ask(client: Client, screen: Live) -> dict[str, Any] | None:
     try:
         return client.status()
     except (UnreachableError, ApiError) as error:
-        screen.update(Text(f"{error}\n\nAsking again. Ctrl-C ends."), refresh=True)
+        screen.update(Text(f"{error}\n\nAsking again. Ctrl-C to stop."), refresh=True)
         return None
 
 

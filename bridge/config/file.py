@@ -117,7 +117,7 @@ def _document(file: Path | None) -> Document:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise ConfigError([f"{file}: cannot be read: {reason}"]) from error
     if len(text) > _LARGEST:
-        raise ConfigError([f"{file}: is no configuration: it has more than {_LARGEST >> 20} MiB"])
+        raise ConfigError([f"{file}: is not a configuration: it has more than {_LARGEST >> 20} MiB"])
     return read(text, os.environ)
 
 

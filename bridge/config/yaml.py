@@ -108,7 +108,7 @@ class _Reader:
             AttributeError,
         ) as error:  # whatever PyYAML's conversions meet: 2024-02-30, !!bool maybe
             kind = str(node.tag).rpartition(":")[2]
-            problem = f"{node.value!r:.80} looks like a value of type {kind} and is none: put it in quotes where text is meant"
+            problem = f"{node.value!r:.80} looks like a value of type {kind} and is not: put it in quotes if text is meant"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
         if isinstance(value, int | float) and _OTHER_BASE.match(node.value):
             hint = "write a plain number, a duration with its unit, such as 1h, or text in quotes"

@@ -25,7 +25,7 @@ HeaderValue = None | bool | int | float | str | Base64
 ShortText = Annotated[str, msgspec.Meta(max_length=255)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """As large as brokers, and the store, can keep."""
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="At most so many; a page may be shorter before the end.")]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="At most this many; a page may be shorter before the end.")]
 
 
 class PropertiesView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -96,7 +96,7 @@ def _patient(given: dict[str, str]) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="delaybridge audit watch",
-        description="Watches growing ledgers, and tells at once when something that was due is not delivered within the SLA. "
+        description="Watches growing ledgers, and alerts as soon as something due is not delivered within the SLA. "
         "One line of JSON for each alert, and one when it is over.",
         epilog="Exit codes with --once: 0 clean, 1 alerts, 2 cannot say (unreadable or malformed input, wrong usage). Else: 0 when stopped, 2 as above. "
         f"Alerts: {', '.join(KINDS)}. Example: delaybridge audit watch --ledger ./ledger --checkpoint ./watch --alerts ./alerts.jsonl",
@@ -120,7 +120,9 @@ def _inputs(group: argparse._ArgumentGroup) -> None:
     alias_option(group)
     told = "an option of Spark's Kafka source; those that begin with `kafka.` also hold for --alerts-to"
     pairs_option(group, "--kafka-option", "NAME=VALUE", told)
-    group.add_argument("--since", type=instant, metavar="INSTANT", help="due from then on, as UTC [default: 24 h before the first start]")
+    group.add_argument(
+        "--since", type=instant, metavar="INSTANT", help="due at or after this instant, UTC [default: 24 h before the first start]"
+    )
     group.add_argument("--ended", action="append", default=[], metavar="BRIDGE", help="a bridge that has written its last row; repeatable")
 
 
@@ -131,7 +133,7 @@ def _judgement(group: argparse._ArgumentGroup) -> None:
         type=duration,
         default=5_000,
         metavar="DURATION",
-        help="what happened is in a ledger that reaches so much further [default: 5s]",
+        help="how much further a ledger must reach before what happened counts as told [default: 5s]",
     )
     group.add_argument(
         "--skew", type=duration, default=100, metavar="DURATION", help="how far clocks of bridges and brokers may differ [default: 100ms]"
@@ -141,14 +143,16 @@ def _judgement(group: argparse._ArgumentGroup) -> None:
         type=duration,
         default=120_000,
         metavar="DURATION",
-        help="a bridge of which nothing was heard for longer is an alert [default: 2m]",
+        help="alert if nothing is heard of a bridge for longer than this [default: 2m]",
     )
 
 
 def _output(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--checkpoint", required=True, metavar="PATH", help="folder for what is known: a restart goes on from there")
+    group.add_argument(
+        "--checkpoint", required=True, metavar="PATH", help="folder for what the watch knows: a restart continues from there"
+    )
     group.add_argument("--alerts", type=Path, metavar="FILE", help="append alerts to a file [default: standard output]")
-    group.add_argument("--alerts-to", type=topic, metavar="TOPIC", help="publish them, too: kafka://HOST:PORT/TOPIC")
-    group.add_argument("--every", type=duration, default=10_000, metavar="DURATION", help="look so often [default: 10s]")
-    group.add_argument("--once", action="store_true", help="look once, and end")
+    group.add_argument("--alerts-to", type=topic, metavar="TOPIC", help="also publish them: kafka://HOST:PORT/TOPIC")
+    group.add_argument("--every", type=duration, default=10_000, metavar="DURATION", help="how often to look [default: 10s]")
+    group.add_argument("--once", action="store_true", help="look once, then exit")
     conf_option(group)

@@ -128,5 +128,5 @@ def _tell_of_since(arguments: Arguments, state: State) -> None:
     if arguments.since_given and arguments.since != state.holds.since:
         asked, held = instant(arguments.since), instant(state.holds.since)
         sys.stderr.write(
-            f"--since {asked} is passed over: {state.folder.url} is a watch since {held}; for another one give a new --checkpoint\n"
+            f"--since {asked} is ignored: {state.folder.url} is a watch since {held}; for another one give a new --checkpoint\n"
         )

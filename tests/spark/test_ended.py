@@ -39,8 +39,8 @@ def test_who_is_nobody_is_told_with_the_names_that_there_are(capsys: pytest.Capt
     tell_of_nobody(frozenset({"nroth"}), [], {})
 
     assert capsys.readouterr().err.splitlines() == [
-        "--ended nroth, south is passed over: of what was given nobody wrote by that name; the names are 1f0c, north, old, west",
-        "--ended nroth is passed over: of what was given nobody wrote by that name; there is no name at all",
+        "--ended nroth, south is ignored: nobody wrote what was given under that name; the names are 1f0c, north, old, west",
+        "--ended nroth is ignored: nobody wrote what was given under that name; there is no name at all",
     ]
 
 
@@ -68,4 +68,4 @@ def test_a_watch_tells_it_once(spark: SparkSession, tmp_path: Path, capsys: pyte
     rounds.run()
     rounds.run()
 
-    assert capsys.readouterr().err.count("--ended nobody is passed over") == 1
+    assert capsys.readouterr().err.count("--ended nobody is ignored") == 1

@@ -300,4 +300,4 @@ def test_what_cannot_be_read_or_asked_is_told_in_a_sentence_with_exit_code_2(tmp
 
     assert unreadable.returncode == usage.returncode == 2
     assert unreadable.stderr.startswith(f"cannot say: export {tmp_path}/nothing: no Parquet file can be read there")
-    assert "'-1' is no number above 0" in usage.stderr
+    assert "'-1' is not a number above 0" in usage.stderr

@@ -289,7 +289,7 @@ def test_a_since_with_which_a_checkpoint_does_not_begin_is_told_to_be_passed_ove
 
     assert [said("--since", "2025-06-01"), said("--since", "2025-06-01"), said()] == ["", "", ""]
     assert said("--since", "2025-06-02") == (
-        f"--since 2025-06-02T00:00:00Z is passed over: file:{checkpoint} is a watch since 2025-06-01T00:00:00Z; for another one give a new --checkpoint\n"
+        f"--since 2025-06-02T00:00:00Z is ignored: file:{checkpoint} is a watch since 2025-06-01T00:00:00Z; for another one give a new --checkpoint\n"
     )
 
 

@@ -135,7 +135,7 @@ def test_what_is_no_address_is_told_as_wrong_usage_with_the_form_of_one(url: str
     told = call("status", "--url", url)
 
     assert told.exit_code == 2
-    assert f"{url!r} is no daemon's address; write it as http://localhost:8470" in told.stderr
+    assert f"{url!r} is not a daemon's address; write it as http://localhost:8470" in told.stderr
 
 
 @pytest.mark.parametrize("url", ["bridge", "[::1]:8470", "https://bridge/behind/a/proxy", "http://bücher.example"])
@@ -347,7 +347,7 @@ def test_doctor_sees_that_the_stores_path_is_a_file(daemon: Daemon, tmp_path: Pa
     told = call("doctor")
 
     assert told.exit_code == 1
-    assert f"FAIL  {tmp_path}/afile is no directory: the store cannot be there" in told.stdout
+    assert f"FAIL  {tmp_path}/afile is not a directory: the store cannot be there" in told.stdout
 
 
 def test_the_version_is_told_as_other_commands_tell_it() -> None:

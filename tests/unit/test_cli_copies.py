@@ -347,7 +347,7 @@ def test_an_observer_below_a_file_is_wrong_usage(tmp_path: Path) -> None:
 
     told = call("observe", "orders", "--broker", "rabbit", "--take", "--to", "observed")
 
-    assert (told.exit_code, "is no directory" in told.stderr) == (2, True)
+    assert (told.exit_code, "is not a directory" in told.stderr) == (2, True)
 
 
 @pytest.mark.usefixtures("quiet")

@@ -29,7 +29,7 @@ def test_a_configuration_that_may_not_be_read_is_a_bad_one_and_no_wrong_usage(
 def test_a_device_that_gives_without_end_is_no_configuration() -> None:
     told = call("check-config", "/dev/zero")
 
-    assert (told.exit_code, told.stderr) == (78, "/dev/zero: is no configuration: it has more than 10 MiB\n")
+    assert (told.exit_code, told.stderr) == (78, "/dev/zero: is not a configuration: it has more than 10 MiB\n")
 
 
 def test_a_configuration_may_come_through_a_pipe() -> None:

@@ -56,4 +56,4 @@ def test_top_is_refused_on_a_terminal_on_which_nothing_can_be_drawn() -> None:
     os.close(its)
     os.close(ours)
 
-    assert (done.returncode, done.stderr.partition(";")[0]) == (2, "top draws on a terminal that can do so")
+    assert (done.returncode, done.stderr.partition(";")[0]) == (2, "top needs a terminal that it can draw on")

@@ -153,11 +153,11 @@ logs: {level: loud}
         ("? {a: 1}\n: 2", "1: is not YAML: a key must be plain text"),
         (
             "logs: {}\nbridge: 2024-02-30",
-            "2: is not YAML: '2024-02-30' looks like a value of type timestamp and is none: put it in quotes where text is meant",
+            "2: is not YAML: '2024-02-30' looks like a value of type timestamp and is not: put it in quotes if text is meant",
         ),
         (
             "bridge: !!bool maybe",
-            "1: is not YAML: 'maybe' looks like a value of type bool and is none: put it in quotes where text is meant",
+            "1: is not YAML: 'maybe' looks like a value of type bool and is not: put it in quotes if text is meant",
         ),
         ("a: " + "[" * 5000, " is nested too deep"),
         ("http: {token_file: nowhere}", "1: http.token_file: cannot read the secret: [Errno 2] No such file or directory: 'nowhere'"),

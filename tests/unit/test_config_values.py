@@ -40,7 +40,7 @@ def test_a_number_that_yaml_reads_to_another_base_is_told_and_not_taken_for_mill
     [
         ("password: !hunter2", "3: is not YAML: could not determine a constructor for the tag '***'; put the secret in quotes"),
         ("password: *hunter2", "3: is not YAML: found undefined alias '***'; put the secret in quotes"),
-        ("'password': !!bool hunter2", "3: is not YAML: '***' looks like a value of type bool and is none: "),
+        ("'password': !!bool hunter2", "3: is not YAML: '***' looks like a value of type bool and is not: "),
         ("client_secret: 01234567", "3: brokers.r.client_secret: it is a number in YAML (base 60 or 8): write a plain number, "),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_small_disk_is_not_told_as_none(tmp_path: Path, monkeypatch: pytest.Mo
     found = findings(config(tmp_path, min_free_disk="5MiB"))[1]
 
     assert (found.ok, found.what) == (False, f"4.2 MiB are free for the store in {tmp_path}")
-    assert found.fix == "free some: intake stands still below 5.0 MiB"
+    assert found.fix == "free some: intake stops below 5.0 MiB"
 
 
 @pytest.mark.usefixtures("asked")
@@ -216,13 +216,13 @@ def test_what_is_left_of_a_stores_largest_size_is_told(
     found = findings(config(tmp_path, max_size="1GiB"))[2]
 
     assert (found.ok, found.what) == (ok, f"{left} of store.max_size (1.0 GiB) are left")
-    assert found.fix == "raise it, or wait until messages are delivered: intake stands still below 256.0 MiB"
+    assert found.fix == "raise it, or wait until messages are delivered: intake stops below 256.0 MiB"
 
 
-REFUSED = "the broker answers, but not to this: see that the user of brokers.one may do it, and look into the broker's own log"
+REFUSED = "the broker answers, but not to this: check that the user of brokers.one may do it, and the broker's own log"
 LOST = (
-    "the broker itself answered before: see that what this names runs as well, that the user of brokers.one may do this, "
-    "and what the broker's own log says"
+    "the broker itself answered before: check that what this names runs as well, that the user of brokers.one may do this, "
+    "and the broker's own log"
 )
 
 
@@ -249,7 +249,7 @@ def test_a_look_that_fails_is_a_finding_that_says_where_to_look_next(
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize(
     ("file", "told"),
-    [("/etc/delaybridge.yaml", ""), ("/tmp/mine.yaml", "; it reads /etc/delaybridge.yaml, which may be another one than this")],
+    [("/etc/delaybridge.yaml", ""), ("/tmp/mine.yaml", "; it reads /etc/delaybridge.yaml, which may not be this one")],
 )
 def test_a_daemon_that_reads_another_configuration_is_told(tmp_path: Path, file: str, told: str) -> None:
     """Where two bridges share a machine, the one that answers may be the other one."""
@@ -307,7 +307,7 @@ def test_messages_for_a_broker_that_is_not_in_the_configuration_are_told(tmp_pat
     ]
 
 
-@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some room there"), (errno.EACCES, "let the bridge's user write there")])
+@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some space there"), (errno.EACCES, "let the bridge's user write there")])
 def test_a_store_that_cannot_be_written_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fix: str) -> None:
     def failing(_: Path) -> list[float]:
         raise OSError(number, os.strerror(number))
