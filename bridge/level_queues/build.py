@@ -15,14 +15,20 @@ from ...core.durations import duration
 from ...core.levels import Levels
 from .. import plugins
 from ..views import Check, LevelStatus
+from .claims import Claims
 from .depths import DepthWorker
+from .doors import Doors
+from .exits import Exits
+from .hops import Hops
+from .late_rows import LateRows
 from .level import LevelWorker
-from .moving import DepartureSink, MovePublisher
+from .moving import Departures, DepartureSink, MovePublisher
 from .passage import Passage
 from .places import Places
 from .publisher import Publisher
 from .register_worker import RegisterWorker
 from .store import LevelQueues
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -205,30 +211,20 @@ def assembled(
         log.info(
             "level_queues_without_ids", broker=name, meaning="x-delay-cancel is refused, and an x-delay-id sent again replaces nothing"
         )
-    store = LevelQueues(
-        there,
-        publisher,
-        journal,
-        lanes=config.brokers,
-        wake=wake,
-        mover=mover,
-        moving=name,
-        clock=clock,
-        down=lambda: down.known,
-        exact=exact(config),
-        pending=depths.pending,
-        log=id_log,
-        memory=config.store.memory,
-    )
-    log_of_ids = store.claims.register
+    waiting, exits, rows = Waiting(), Exits(publisher, mover), LateRows(journal, clock)
+    claims = Claims(id_log, waiting, exits, rows, wake, clock, config.store.memory)
+    doors = Doors(publisher, journal, exact(config))
+    store = LevelQueues(there, claims, waiting, doors, exits, journal, rows, moving=name if mover else None, pending=depths.pending)
+    hops = Hops(there, claims, waiting, exits, journal, config.brokers, wake)
+    log_of_ids = claims.register
     register = RegisterWorker(log_of_ids, name, metrics, failed, declaration.made, publisher.seek_missing) if log_of_ids else None
     sources = [transactional.source(queue) if transactional else adapter.level_source(options, queue) for queue in all_queues]
     passages = [
-        Passage(queue, source, store, clock, timed=adapter.timed or not queue.wait)
+        Passage(queue, source, hops, clock, timed=adapter.timed or not queue.wait)
         for queue, source in zip(all_queues, sources, strict=True)
     ]
     workers = [LevelWorker(passage, name, metrics, failed, declaration.made) for passage in passages]
-    sinks = {name: DepartureSink(outer, store)} if outer else {}
+    sinks = {name: DepartureSink(outer, Departures(waiting, there, clock, lambda: down.known))} if outer else {}
     return Assembled(store, workers, there.addresses, sources, publisher, mover, depths, register, sinks, transactional)
 
 

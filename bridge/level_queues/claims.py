@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 import uuid
+from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ...core.store import Put, Withdraw
+from ...core.store import LedgerEvent, Put, Withdraw
 from .register import Cancelling, Claiming, Register
 
 if TYPE_CHECKING:
@@ -24,27 +25,25 @@ if TYPE_CHECKING:
     from ...core.store import Answer, Change, Due, Record
     from ..clock import Clock
     from .envelope import Envelope
+    from .exits import Exits
     from .ids import Claim, Fate
+    from .late_rows import LateRows
     from .passage import Finish, Taken
     from .waiting import Entry, Waiting
-
-
-class Ends(Protocol):
-    """Ends a message that must not be delivered, because it was cancelled or replaced: the store does it."""
-
-    def __call__(self, record: Record, claim: Claim, fate: Fate, taken: Taken, done: Finish) -> None:
-        """The message is not in `Waiting` (any more). Lets the broker forget it: see `passage.Onward`."""
-        ...
 
 
 class Claims:
     """Any thread. `memory` is for how long a cancel waits for its message (ms); `wake` tells a lane that something is due again."""
 
-    def __init__(self, log: IdLog | None, waiting: Waiting, end: Ends, wake: Callable[[str, int], None], clock: Clock, memory: int) -> None:
+    def __init__(
+        self, log: IdLog | None, waiting: Waiting, exits: Exits, rows: LateRows, wake: Callable[[str, int], None], clock: Clock, memory: int
+    ) -> None:
         self.register = None if log is None else Register(log, clock, self._decided, self.release, memory)
         self._waiting = waiting
-        self._end = end
+        self._exits = exits
+        self._rows = rows
         self._wake = wake
+        self._clock = clock
         self._memory = memory
         self._lock = threading.Lock()
         self._uncertain: list[Entry] = []
@@ -131,7 +130,20 @@ class Claims:
                 self._withdraw(entry, claim, fate)
 
     def _withdraw(self, entry: Entry, claim: Claim, fate: Fate) -> None:
-        self._end(entry.record, claim, fate, entry.origin, entry.finish)
+        self.end(entry.record, claim, fate, entry.origin, entry.finish)
+
+    def end(self, record: Record, claim: Claim, fate: Fate, taken: Taken, done: Finish) -> None:
+        """Let the broker forget a message that must not be delivered, because it was cancelled or replaced. It is not in `Waiting` (any more).
+
+        Whichever bridge does so tells the ledger, where nobody has.
+        """
+        told = None if fate[0] == "over" else partial(self._tell, record, claim, fate[0])
+        self._exits.leave((), taken, done, told)
+
+    def _tell(self, record: Record, claim: Claim, event: Event) -> None:
+        now = self._clock()
+        self._rows.tell(LedgerEvent(event, now, record))
+        self.ended(record, claim, event, now)
 
 
 def named(change: Change, source: str, token: bytes | None) -> Change:

@@ -1,4 +1,4 @@
-"""Does something once several other things are done."""
+"""Does something once one or several other things are done."""
 
 from __future__ import annotations
 
@@ -24,3 +24,9 @@ class Countdown:
             last = not self.left
         if last:
             self._done()
+
+
+def both(first: Callable[[], None], then: Callable[[], None]) -> None:
+    """Call the one, then the other."""
+    first()
+    then()

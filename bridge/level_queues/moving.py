@@ -7,17 +7,24 @@ message finished then.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
+
+from msgspec.structs import replace
 
 from ...adapters.moves import Gone, Move, Mover
+from ...core.recurrence import following
+from .countdown import both
 from .publisher import Item, Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...adapters.base import Confirm, Outcome, Outgoing
+    from ...core.downtimes import Downtimes
+    from ..clock import Clock
     from .passage import Finish
-    from .places import Addressed
+    from .places import Addressed, Places
+    from .waiting import Waiting
 
 
 class MoveItem(Item):
@@ -39,12 +46,6 @@ class MoveItem(Item):
         self.done()
 
 
-def both(first: Callable[[], None], then: Callable[[], None]) -> None:
-    """Call the one, then the other."""
-    first()
-    then()
-
-
 class MovePublisher(Publisher):
     """Makes moves in the order of `submit`, which is given MoveItem only."""
 
@@ -54,16 +55,30 @@ class MovePublisher(Publisher):
         cast("Mover", self._sink).move([Move(item.tag, item.messages, item.done.token) for item in batch if isinstance(item, MoveItem)])
 
 
-class Departures(Protocol):
-    """What knows which messages leave the level queues with a delivery's transaction: the store."""
+class Departures:
+    """Knows which messages leave the level queues with a delivery's transaction. `down` says when this bridge did not run."""
+
+    def __init__(self, waiting: Waiting, places: Places, clock: Clock, down: Callable[[], Downtimes]) -> None:
+        self._waiting = waiting
+        self._places = places
+        self._clock = clock
+        self._down = down
 
     def departing(self, key: bytes) -> tuple[bytes, Sequence[Addressed]] | None:
         """The token of a message that is handed out, and the messages to publish along with it; None where the broker gives it again."""
-        ...
+        entry = self._waiting.find(key)
+        if entry is None:
+            return None
+        now, schedule = self._clock(), entry.record.schedule
+        upcoming = None if schedule.recurrence is None else following(schedule, now, self._down())
+        entry.next = None if upcoming is None else replace(entry.record, schedule=upcoming)
+        return entry.finish.token, [self._places.enter(entry.next, entry.claim, now)] if entry.next else []
 
     def gone(self, key: bytes) -> None:
         """Another bridge has it, or it comes again."""
-        ...
+        entry = self._waiting.take(key)
+        if entry is not None:
+            entry.finish()
 
 
 class DepartureSink:

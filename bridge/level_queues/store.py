@@ -7,104 +7,66 @@ bridge is its ledger alone: rows that are in no file yet.
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-from msgspec.structs import replace
-
 from ...adapters.base import NotConnected
-from ...core.downtimes import Downtimes
-from ...core.reasons import Reason
-from ...core.recurrence import following
-from ...core.schedule import Schedule
-from ...core.store import MEMORY_MS, Answer, Counts, LedgerEvent, Put, Record, Refuse, StoreFull, Withdraw
-from ..clock import Clock, wall_clock
-from .claims import Claims, named
-from .copies import Copies
-from .countdown import Countdown
-from .doors import Doors
+from ...core.store import Answer, Counts, LedgerEvent, Put, Record, Refuse, StoreFull, Withdraw
+from .claims import named
 from .ids import ENDED
-from .moving import MoveItem, both
-from .publisher import Item
 from .register import mark_of
 from .unindexed import Unindexed, unsupported
-from .waiting import Waiting
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Callable, Container, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from ...adapters.id_log import IdLog
-    from ...core.ledger import Event
-    from ...core.message import Message
     from ...core.store import Change, Due, Held, Settled, SourceProgress
-    from .doors import Publishing
-    from .envelope import Envelope
-    from .ids import Claim, Fate
+    from .claims import Claims
+    from .doors import Doors
+    from .exits import Exits
+    from .ids import Claim
     from .journal import Journal
-    from .passage import Finish, Taken
+    from .late_rows import LateRows
     from .places import Addressed, Places
-    from .waiting import Entry
-
-log = structlog.get_logger()
+    from .waiting import Entry, Waiting
 
 ENDING = 5.0
 """Seconds that a cancel waits for what is due about now to be delivered or withdrawn."""
 
 
 class LevelQueues(Unindexed):
-    """`core.store.Store` on the level queues of one broker.
+    """`core.store.Store` on the level queues of one broker. What moves between them goes by `hops`.
 
-    It is two more things: `passage.Onward`, which takes what leaves a level; and `moving.Departures`, which tells what is finished with its delivery.
-
+    waiting   what has left its last level and is in this bridge's memory
     journal   keeps the ledger's rows until they are in files, and what sources gave last; closed with this
-    lanes     the brokers to which this bridge can deliver
-    wake      tells a lane that something for it has come into memory
-    mover     makes moves, where the broker has transactions; then what lane `moving` delivers is finished with its delivery (see moving.py)
-    down      when this bridge did not run
-    exact     the routes whose tokens name one message each
+    moving    the lane whose deliveries, where the broker has transactions, are one move with what follows them (see moving.py)
     pending   how many messages wait, as the broker counts, when so many are in memory
-    log       the log of ids, where the broker can keep one: then messages can be cancelled and replaced
-    memory    for how long a cancel waits for its message (ms)
     """
 
     def __init__(
         self,
         places: Places,
-        publisher: Publishing,
+        claims: Claims,
+        waiting: Waiting,
+        doors: Doors,
+        exits: Exits,
         journal: Journal,
+        rows: LateRows,
         *,
-        lanes: Container[str],
-        wake: Callable[[str, int], None],
-        mover: Publishing | None = None,
-        moving: str = "",
-        clock: Clock = wall_clock,
-        down: Callable[[], Downtimes] = Downtimes,
-        exact: Container[str] = (),
+        moving: str | None = None,
         pending: Callable[[int], int] = int,
-        log: IdLog | None = None,
-        memory: int = MEMORY_MS,
     ) -> None:
         super().__init__(places.shelf)
         self.places = places
-        self._pending = pending
-        self._mover = mover
-        self._moving = moving
-        self._clock = clock
-        self._down = down
+        self.claims = claims
+        self.doors = doors
         self.journal = journal
-        self._publisher = publisher
-        self._lanes = lanes
-        self._wake = wake
-        self._waiting = Waiting()
-        self.claims = Claims(log, self._waiting, self._end, wake, clock, memory)
-        self._told_of: set[str] = set()
-        self._lock = threading.Lock()
-        self._untold: builtins.list[LedgerEvent] = []
-        self._copies = Copies()
-        self.doors = Doors(publisher, journal, exact)
+        self._waiting = waiting
+        self._exits = exits
+        self._rows = rows
+        self._moving = moving
+        self._pending = pending
 
     @property
     def cancels(self) -> bool:
@@ -145,77 +107,6 @@ class LevelQueues(Unindexed):
         told.append(LedgerEvent("dead_lettered", now, record, reason=change.reason))
         items.append(self.places.dead(record, change.forward, now, change.reason, change.detail))
 
-    # From level to level: `passage.Onward`.
-
-    def leave(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
-        """See `passage.Onward`."""
-        record = envelope.record
-        fate = self.claims.fate(envelope)
-        if fate is not None and envelope.claim is not None:
-            self._end(record, envelope.claim, fate, taken, done)
-        elif (place := self.places.hop(envelope, now)) is not None:
-            self._insist([place], taken, done)
-        elif record.lane not in self._lanes:
-            self._unknown(record.lane)
-            self._insist([self.places.round(envelope, now)], taken, done)
-        elif not self.cancels and (first := self._copies.first(envelope, done)) is not None:
-            if first.order != envelope.order:  # else both were scheduled as one
-                self.journal.tell([LedgerEvent("replaced", now, record)], now)
-            self._insist((), taken, done)
-        else:
-            self._waiting.add(envelope, taken, done)
-            self._wake(record.lane, record.schedule.due)
-
-    def _unknown(self, lane: str) -> None:
-        """Another bridge put it here, and may know this destination broker: it goes round the first level until a bridge that does gets it."""
-        if lane not in self._told_of:
-            self._told_of.add(lane)
-            log.error(
-                "messages_without_broker", broker=lane, action=f"they go round the first level until a bridge has a broker named {lane}"
-            )
-
-    def aside(self, message: Message, taken: Taken, done: Finish) -> None:
-        """See `passage.Onward`."""
-        strange = Record(message=message, schedule=Schedule(due=0), lane="", address="", kind="refused")
-        self._insist(
-            [self.places.dead(strange, None, 0, Reason.REJECTED_BY_BROKER, "no bridge put this message into a level queue")], taken, done
-        )
-
-    def put_again(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
-        """See `passage.Onward`."""
-        self._insist([self.places.again(envelope, now)], taken, done)
-
-    def empty(self, taken: Taken, now: int) -> None:
-        """See `passage.Onward`."""
-        for entry in self._waiting.forget(taken, handed_out=True):
-            if entry.finish.open:
-                self.put_again(entry.envelope, taken, now, entry.finish)
-            else:
-                entry.finish()
-
-    def moved(self, taken: Taken) -> None:
-        """See `passage.Onward`."""
-        self._waiting.let_go(taken)
-
-    def lost(self, taken: Taken) -> None:
-        """See `passage.Onward`."""
-        self.claims.release()
-        self._waiting.forget(taken)
-
-    def _insist(self, items: Sequence[Addressed], taken: Taken, done: Finish, landed: Callable[[], None] | None = None) -> None:
-        """Publish, again and again, until all are confirmed or the broker redelivers the message that they come from; then that may be acknowledged.
-
-        `landed` is called before that, where all are confirmed.
-        """
-        if self._mover is not None:
-            self._mover.submit([MoveItem(items, done, lambda: not taken.lost, landed)])
-            return
-        if not items:
-            done()
-            return
-        last = Countdown(len(items), done if landed is None else partial(both, landed, done))
-        self._publisher.submit([Item([item], last.one, lambda: not taken.lost) for item in items])
-
     # What goes out.
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
@@ -237,7 +128,7 @@ class LevelQueues(Unindexed):
         del wait
         taken = [(entry, outcome) for outcome in outcomes if (entry := self._waiting.take(outcome.key)) is not None]
         try:
-            self.journal.tell([row for entry, outcome in taken for row in self._rows(entry, outcome, now)], now)
+            self.journal.tell([row for entry, outcome in taken for row in self._told(entry, outcome, now)], now)
         except StoreFull:
             self._waiting.give_back([entry for entry, _ in taken])
             raise
@@ -246,18 +137,18 @@ class LevelQueues(Unindexed):
             if self._is_moved(entry, outcome):
                 entry.finish()
             else:
-                scheduled = None if outcome.next is None else partial(self._tell, LedgerEvent("scheduled", now, outcome.next))
-                self._insist(self._follow_up(entry, outcome, now), entry.origin, entry.finish, scheduled)
+                scheduled = None if outcome.next is None else partial(self._rows.tell, LedgerEvent("scheduled", now, outcome.next))
+                self._exits.leave(self._follow_up(entry, outcome, now), entry.origin, entry.finish, scheduled)
         return True
 
     def _is_moved(self, entry: Entry, outcome: Settled) -> bool:
         """Whether its delivery, what follows it and the end of its stay were one transaction."""
-        return self._mover is not None and outcome.event == "delivered" and entry.record.lane == self._moving
+        return outcome.event == "delivered" and entry.record.lane == self._moving
 
     def _upcoming(self, entry: Entry, outcome: Settled) -> Record | None:
         return entry.next if self._is_moved(entry, outcome) else outcome.next
 
-    def _rows(self, entry: Entry, outcome: Settled, now: int) -> Iterator[LedgerEvent]:
+    def _told(self, entry: Entry, outcome: Settled, now: int) -> Iterator[LedgerEvent]:
         record = entry.record
         if not record.is_carrier:
             lateness = outcome.at - record.schedule.due if outcome.event == "delivered" else None
@@ -274,24 +165,6 @@ class LevelQueues(Unindexed):
             items.append(self.places.enter(outcome.next, entry.claim, now))
         return items
 
-    # What is finished with its delivery: `moving.Departures`.
-
-    def departing(self, key: bytes) -> tuple[bytes, Sequence[Addressed]] | None:
-        """See `moving.Departures`."""
-        entry = self._waiting.find(key)
-        if entry is None:
-            return None
-        now, schedule = self._clock(), entry.record.schedule
-        upcoming = None if schedule.recurrence is None else following(schedule, now, self._down())
-        entry.next = None if upcoming is None else replace(entry.record, schedule=upcoming)
-        return entry.finish.token, [self.places.enter(entry.next, entry.claim, now)] if entry.next else []
-
-    def gone(self, key: bytes) -> None:
-        """See `moving.Departures`."""
-        entry = self._waiting.take(key)
-        if entry is not None:
-            entry.finish()
-
     # What is cancelled or replaced.
 
     def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word
@@ -303,41 +176,9 @@ class LevelQueues(Unindexed):
             raise unsupported("cancelling")
         return self.claims.register.cancel(id, now, ENDING)
 
-    def _end(self, record: Record, claim: Claim, fate: Fate, taken: Taken, done: Finish) -> None:
-        """See `claims.Ends`. Whichever bridge lets the broker forget it tells the ledger, where nobody has."""
-        event = fate[0]
-        if event == "over":
-            self._insist((), taken, done)
-        elif self._mover is not None:
-            self._mover.submit([MoveItem((), done, lambda: not taken.lost, partial(self._tell_end, record, claim, event))])
-        else:
-            self._tell_end(record, claim, event)
-            done()
-
-    def _tell_end(self, record: Record, claim: Claim, event: Event) -> None:
-        now = self._clock()
-        self._tell(LedgerEvent(event, now, record))
-        self.claims.ended(record, claim, event, now)
-
-    def _tell(self, event: LedgerEvent) -> None:
-        """Any thread."""
-        with self._lock:
-            self._untold.append(event)
-        self._tell_rest()
-
-    def _tell_rest(self) -> None:
-        """What has ended at the broker cannot be given back where the disk is full: its rows wait in memory until there is room."""
-        with self._lock:
-            try:
-                if self._untold:
-                    self.journal.tell(self._untold, self._clock())
-                    self._untold = []
-            except StoreFull as error:
-                log.error("store_full", worker="level ids", rows=len(self._untold), error=str(error))  # noqa: TRY400 - a full disk needs no traceback
-
     def sync(self) -> None:
         """See `core.store.Store.sync`: of the ledger's rows; the messages are the broker's."""
-        self._tell_rest()
+        self._rows.write()
         self.journal.sync()
 
     def hold(self, failed: Sequence[Held], now: int) -> None:
@@ -386,5 +227,5 @@ class LevelQueues(Unindexed):
 
     def close(self) -> None:
         """See `core.store.Store.close`. The threads have ended by then."""
-        self._tell_rest()
+        self._rows.write()
         self.journal.close()

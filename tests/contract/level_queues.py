@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 from delaybridge.adapters.base import Outgoing
 from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues.build import dead_letters, queues
+from delaybridge.bridge.level_queues.claims import Claims
+from delaybridge.bridge.level_queues.doors import Doors
+from delaybridge.bridge.level_queues.exits import Exits
+from delaybridge.bridge.level_queues.hops import Hops
+from delaybridge.bridge.level_queues.late_rows import LateRows
 from delaybridge.bridge.level_queues.passage import Passage
 from delaybridge.bridge.level_queues.places import Places
 from delaybridge.bridge.level_queues.store import LevelQueues
+from delaybridge.bridge.level_queues.waiting import Waiting
 from delaybridge.core.durations import DEFAULT_LEVELS, parse_levels
 from delaybridge.core.levels import Levels
+from delaybridge.core.store import MEMORY_MS
 from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
@@ -65,19 +72,21 @@ class Stepped(LevelQueues):
         journal = TimeIndex(path, bridge="test", min_free_disk=0, reserve_bytes=0)
         self.now = 0
         self.woken: list[tuple[str, int]] = []
-        super().__init__(
-            Places(TABLE, [queue.name for queue in all_queues], dead_letters("levels").name),
-            Immediate(options),
-            journal,
-            lanes=lanes,
-            wake=lambda lane, due: self.woken.append((lane, due)),
-            clock=lambda: self.now,
-            exact=("exact",),
-            log=log,
-        )
-        self.passages = [Passage(queue, adapter.level_source(options, queue), self, lambda: self.now, timed=False) for queue in all_queues]
+        places = Places(TABLE, [queue.name for queue in all_queues], dead_letters("levels").name)
+        waiting, self.publisher = Waiting(), Immediate(options)
+        exits, rows = Exits(self.publisher), LateRows(journal, self.clock)
+        claims = Claims(log, waiting, exits, rows, self.wake, self.clock, MEMORY_MS)
+        super().__init__(places, claims, waiting, Doors(self.publisher, journal, ("exact",)), exits, journal, rows)
+        self.hops = Hops(places, claims, waiting, exits, journal, lanes, self.wake)
+        self.passages = [Passage(queue, adapter.level_source(options, queue), self.hops, self.clock, timed=False) for queue in all_queues]
         for passage in self.passages:
             passage.connect()
+
+    def clock(self) -> int:
+        return self.now
+
+    def wake(self, lane: str, due: int) -> None:
+        self.woken.append((lane, due))
 
     def move_on(self, now: int) -> None:
         """Time passes until `now`; at each instant at which something leaves its level, all that can move moves."""

@@ -40,7 +40,7 @@ def test_an_occurrence_that_never_came_to_its_level_is_not_told_as_scheduled(tmp
     def away(_: Sequence[Item]) -> None:
         """The broker has gone."""
 
-    monkeypatch.setattr(store._publisher, "submit", away)
+    monkeypatch.setattr(store.publisher, "submit", away)
     store.settle([delivered(first)], T0 + MINUTE)
     store.die()
 

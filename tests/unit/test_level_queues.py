@@ -296,7 +296,7 @@ def due_next(due: Due) -> Settled:
 
 def publish(store: Stepped, *messages: Addressed) -> None:
     for each in messages:
-        store._publisher.submit([Item([each], lambda: None, lambda: True)])
+        store.publisher.submit([Item([each], lambda: None, lambda: True)])
 
 
 def occurrences(found: list[Due]) -> list[int]:
@@ -394,5 +394,5 @@ def test_what_merely_looks_like_a_copy_of_a_series_is_none(store: Stepped, other
         passage = store.passages[0]
         again = Received(pack(Envelope(first.record, T0)), "", b"", redelivered=True)
         batch = Batched(Batch([again], lambda: None), passage._taken, lambda: T0)
-        store.leave(Envelope(first.record, T0), passage._taken, T0, Finish(batch, 0, b"", again=again.redelivered))
+        store.hops.leave(Envelope(first.record, T0), passage._taken, T0, Finish(batch, 0, b"", again=again.redelivered))
     assert len(take(store)) == 1
