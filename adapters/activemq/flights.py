@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from functools import lru_cache
 
 from .frames import escaped
@@ -18,26 +17,6 @@ class Prepared:
         self.destination = destination
         self.lines = lines
         self.body = body
-
-
-class Door:
-    """The messages for one destination that go alone, outside of transactions, each with a receipt; `width` of them at a time.
-
-    trusting   after its first receipt the destination is trusted with transactions
-    shut       ActiveMQ holds back a receipt
-    since      when the last receipt came, or the door was made
-    waiting    messages that are not sent yet
-    flying     messages without a receipt, by the receipt's name
-    """
-
-    def __init__(self, destination: str, *, width: int, now: float) -> None:
-        self.destination = destination
-        self.width = width
-        self.trusting = width == 1
-        self.shut = False
-        self.since = now
-        self.waiting: deque[Prepared] = deque()
-        self.flying: dict[bytes, Prepared] = {}
 
 
 class Transaction:

@@ -18,22 +18,25 @@ So a destination's first message goes alone, through its `Door`, and asks for a 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Outcome, Rejected
 from .address import destination
-from .flights import Door, Prepared, Transaction, alone
+from .doors import Doors
+from .flights import Prepared, Transaction
 from .frames import ERROR, RECEIPT
 from .link import Link
 from .outgoing import asking, harmless, headers_of, selectable
+from .standing import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,9 +53,6 @@ STALL = 5.0
 _MESSAGES, _BYTES = 1000, 4 << 20  # of one transaction
 _OPEN = 2  # ActiveMQ writes one transaction while it reads the next
 _WIDTH = 100  # of a door, for messages that a transaction has failed with
-_TRUSTED = 10_000
-_NARROW = 4  # of a suspect's door: when it shuts, what is in flight there stays so, and what waits is told
-_FORGIVEN = 1000  # answers to messages alone, after which a destination that may have stopped the connection is trusted again
 _TICK = 0.25
 _ROLLED_BACK = "rollback only"
 _USELESS = ("InvalidDestination", "MessageFormat", "Illegal destination", "Unsupported message type")
@@ -64,20 +64,19 @@ class _Publisher:
     def __init__(self, targets: Sequence[Target], times: Times, confirm: Confirm, standing: Standing, settings: Settings) -> None:
         self.link = Link(targets, self, times._replace(blocked=STALL), "activemq sink reader")
         self._confirm = confirm
-        self._trusted, self._suspects = standing
+        self._standing = standing
         self._settings = settings
         self._blocked = times.blocked
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._submitted: list[Outgoing] = []
         self._reason: NotConnected | None = None
-        self._number = 0
+        self._numbers = itertools.count(1)
         self._taken: deque[Outgoing] = deque()  # what is not prepared yet
         self._waiting: deque[Prepared] = deque()
         self._open: deque[Transaction] = deque()  # the first is being committed, the other follows when that has succeeded
-        self._doors: dict[str, Door] = {}
-        self._behind: dict[bytes, Door] = {}
         self._outcomes: list[Outcome] = []
+        self._doors = Doors(standing, self._outcomes, self._numbers)
         self._quiet = threading.Event()  # what came after the farewell would be answered by an error, or not at all
         self._over = False
         self._thread = threading.Thread(target=self._run, name="activemq sink", daemon=True)
@@ -131,7 +130,7 @@ class _Publisher:
         looked = time.monotonic()
         while not self._over:
             with contextlib.suppress(queue.Empty):
-                self._calls.get(timeout=_TICK if self._open or self._behind else None)()
+                self._calls.get(timeout=_TICK if self._open or self._doors.busy else None)()
             now = time.monotonic()
             if now - looked >= _TICK:
                 looked = now
@@ -165,10 +164,10 @@ class _Publisher:
         """Send what may be sent."""
         out: list[bytes] = []
         while self._waiting and len(self._open) < _OPEN and not self._over:
-            batch = self._batch(out)
+            now = time.monotonic()
+            batch = self._batch(out, now)
             if batch:
-                self._number += 1
-                transaction = Transaction(self._number, batch, time.monotonic())
+                transaction = Transaction(next(self._numbers), batch, now)
                 self._open.append(transaction)
                 out.append(transaction.sends())
                 if len(self._open) == 1:
@@ -176,7 +175,7 @@ class _Publisher:
         if out:
             self._write(b"".join(out))
 
-    def _batch(self, out: list[bytes]) -> list[Prepared]:
+    def _batch(self, out: list[bytes], now: float) -> list[Prepared]:
         """The next messages for a transaction; what has to go alone is put into `out`, or waits at its door."""
         single = len(self._waiting) == 1 and not self._open
         batch: list[Prepared] = []
@@ -184,8 +183,8 @@ class _Publisher:
         while self._waiting and len(batch) < _MESSAGES and size < _BYTES:
             message = self._waiting.popleft()
             name = message.destination
-            if name in self._doors or name not in self._trusted or single:
-                self._to_door(message, out)
+            if single or not self._standing.trusts(name) or self._doors.stands(name):
+                self._doors.send(message, out, now)
             else:
                 batch.append(message)
                 size += len(message.body)
@@ -210,59 +209,14 @@ class _Publisher:
 
     def _report(self) -> None:
         if self._outcomes:
-            outcomes, self._outcomes = self._outcomes, []
+            outcomes = self._outcomes.copy()
+            self._outcomes.clear()
             self._confirm(outcomes)
-
-    # --- doors ---
-
-    def _to_door(self, message: Prepared, out: list[bytes], width: int = 1) -> None:
-        name = message.destination
-        door = self._doors.get(name)
-        if door is None:
-            door = self._doors[name] = Door(name, width=_NARROW if name in self._suspects else width, now=time.monotonic())
-        if door.shut:
-            self._outcomes.append((message.tag, _held_back(door)))
-            return
-        door.waiting.append(message)
-        self._through(door, out)
-
-    def _through(self, door: Door, out: list[bytes]) -> None:
-        while door.waiting and len(door.flying) < door.width:
-            message = door.waiting.popleft()
-            self._number += 1
-            receipt = b"%d" % self._number
-            door.flying[receipt] = message
-            self._behind[receipt] = door
-            out.append(alone(message, receipt))
-
-    def _answered(self, receipt: bytes, error: AdapterError | None) -> None:
-        door = self._behind.pop(receipt)
-        self._outcomes.append((door.flying.pop(receipt).tag, error))
-        door.since, door.shut = time.monotonic(), False
-        if error is None:
-            self._forgive(door.destination)
-        trusted = error is None and door.trusting
-        if trusted:
-            if len(self._trusted) >= _TRUSTED:
-                self._trusted.clear()
-            self._trusted.add(door.destination)
-        if trusted or not (door.waiting or door.flying):
-            del self._doors[door.destination]
-            self._waiting.extendleft(reversed(door.waiting))
-        else:
-            out: list[bytes] = []
-            self._through(door, out)
-            if out:
-                self._write(b"".join(out))
-
-    def _forgive(self, destination: str) -> None:
-        if left := self._suspects.pop(destination, 1) - 1:
-            self._suspects[destination] = left
 
     # --- transactions ---
 
     def _receipt(self, receipt: bytes) -> None:
-        if receipt in self._behind:
+        if self._doors.awaits(receipt):
             self._answered(receipt, None)
         elif self._open and receipt == self._open[0].name:
             self._outcomes.extend((each.tag, None) for each in self._open.popleft().messages)
@@ -270,10 +224,16 @@ class _Publisher:
                 self._open[0].since = time.monotonic()
                 self._write(self._open[0].commit())
 
+    def _answered(self, receipt: bytes, error: AdapterError | None) -> None:
+        out: list[bytes] = []
+        self._waiting.extendleft(reversed([*self._doors.answered(receipt, error, out, time.monotonic())]))
+        if out:
+            self._write(b"".join(out))
+
     def _error(self, frame: Frame) -> None:
         """An error that names no receipt of ours is about a message in a transaction, which COMMIT will tell."""
         receipt, text = frame.headers.get(b"receipt-id", b""), frame.text(b"message")
-        if receipt in self._behind:
+        if self._doors.awaits(receipt):
             self._answered(receipt, _refusal(text, frame.body))
         elif self._open and receipt == self._open[0].name:
             if _ROLLED_BACK in text:
@@ -285,25 +245,19 @@ class _Publisher:
         """Nothing of the first transaction was taken, and nothing may overtake it."""
         failed, *following = self._open
         self._open.clear()
-        self._trusted -= failed.destinations
+        self._standing.distrust(failed.destinations)
         out = [each.abort() for each in following]
         self._waiting.extendleft(message for each in reversed(following) for message in reversed(each.messages))
         for message in failed.messages:
-            self._to_door(message, out, _WIDTH)
+            self._doors.send(message, out, time.monotonic(), _WIDTH)
         self._write(b"".join(out))
 
     # --- when no answer comes ---
 
     def _look_after(self, now: float) -> None:
-        for door in self._doors.values():
-            if door.flying and not door.shut and now - door.since > self._blocked:
-                door.shut = True
-                self._outcomes.extend((each.tag, _held_back(door)) for each in door.waiting)
-                door.waiting.clear()
+        self._doors.shut(now, self._blocked)
         if self._open and now - self._open[0].since > STALL:
-            if len(self._suspects) >= _TRUSTED:
-                self._suspects.clear()
-            self._suspects.update(dict.fromkeys(self._open[0].destinations, _FORGIVEN))
+            self._standing.suspect(self._open[0].destinations)
             self.link.drop(NotConnected(f"ActiveMQ did not answer a transaction for {STALL:g} s"))
 
     def _end(self, reason: NotConnected) -> None:
@@ -315,23 +269,11 @@ class _Publisher:
             self._reason = reason
         under_way: list[Prepared] = []
         for each in self._open:
-            self._trusted -= each.destinations
+            self._standing.distrust(each.destinations)
             under_way += each.messages
-        for door in self._doors.values():
-            under_way += (*door.flying.values(), *door.waiting)
+        under_way += self._doors.under_way()
         self._outcomes.extend((each.tag, reason) for each in (*under_way, *self._waiting))
         self._outcomes.extend((outgoing.tag, reason) for outgoing in (*self._taken, *self._take()))
-
-
-class Standing(NamedTuple):
-    """What is known of destinations from one connection to the next.
-
-    Messages for those that are `trusted` share transactions. `suspects` may be why a transaction had no answer, as a queue that is soon full: messages for
-    one go alone until so many of them were answered.
-    """
-
-    trusted: set[str]
-    suspects: dict[str, int]
 
 
 class Settings:
@@ -352,12 +294,6 @@ class Settings:
         return asking if destination == self._ingress else selectable
 
 
-def _held_back(door: Door) -> BackOff:
-    return BackOff(
-        Reason.REFUSED_BY_BROKER, f"ActiveMQ holds back the answer to a message for {door.destination}: is it full? (producer flow control)"
-    )
-
-
 def _refusal(text: str, body: bytes) -> AdapterError:
     said = f"{text} {body[:200].decode(errors='replace')}"
     if any(word in said for word in _USELESS):
@@ -372,7 +308,7 @@ class ActiveSink:
         self._targets = targets
         self._times = times
         self._settings = settings
-        self._standing = Standing(set(), {})
+        self._standing = Standing()
         self._session: _Publisher | None = None
 
     def connect(self, confirm: Confirm) -> None:

@@ -68,7 +68,7 @@ def test_a_refusal_in_a_transaction_condemns_its_message_only_and_doubles_none(s
     sink = strict.sink()
     sink.publish([out("first", strict.queue, b"-1")])
     strict.words(1)
-    sink._standing.trusted.add(f"/queue/{closed}")
+    sink._standing.trust(f"/queue/{closed}")
     for start in range(0, 300, 100):
         sink.publish([out(str(n), closed if n == 50 else strict.queue, str(n).encode()) for n in range(start, start + 100)])
     words = strict.words(301)
@@ -121,7 +121,7 @@ def test_a_full_queue_holds_back_its_own_messages_only(strict: Stage) -> None:
 def test_a_queue_that_stopped_the_connection_once_does_not_do_so_whenever_there_is_room_for_some(strict: Stage) -> None:
     full = named("full")
     sink = strict.sink(blocked_timeout=1, heartbeat=3)
-    sink._standing.trusted.add(f"/queue/{full}")
+    sink._standing.trust(f"/queue/{full}")
     sink.publish([out(f"first {n}", full, b"x" * 10_000) for n in range(100)])
     wait_until(lambda: not_connected(strict), "the transaction to stall", 30)
     sink.connect(strict.outcomes.extend)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from brokers.common import wait_until
 
+from delaybridge.adapters.activemq import doors
 from delaybridge.adapters.activemq import sink as module
 from delaybridge.adapters.activemq.frames import ERROR, RECEIPT, Frame
 from delaybridge.adapters.activemq.sink import STALL, ActiveSink, Settings
@@ -20,6 +21,7 @@ from delaybridge.core.message import message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import ModuleType
 
 BLOCKED = 2.0
 
@@ -166,8 +168,10 @@ def test_an_answer_behind_one_that_ended_the_connection_gives_no_second_outcome(
     assert [tag for tag, error in stage.heard if error is None] == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("breaks", ["headers_of", "alone"])
-def test_what_nobody_foresaw_leaves_no_message_without_its_outcome(stage: Stage, breaks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("place", "breaks"), [(module, "headers_of"), (doors, "alone")])
+def test_what_nobody_foresaw_leaves_no_message_without_its_outcome(
+    stage: Stage, place: ModuleType, breaks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage.trust()
     stage.publish("a", "b")
     stage.sent(b"COMMIT")
@@ -175,7 +179,7 @@ def test_what_nobody_foresaw_leaves_no_message_without_its_outcome(stage: Stage,
     def broken(*_: object, **__: object) -> Any:
         raise RuntimeError("nobody foresaw this")
 
-    monkeypatch.setattr(module, breaks, broken)
+    monkeypatch.setattr(place, breaks, broken)
     stage.publish("c", "d", to="other")
     assert stage.outcomes(4) == Counter("abcd")
     assert {str(error) for _, error in stage.heard} == {"the sink failed: RuntimeError('nobody foresaw this')"}
