@@ -137,7 +137,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """One `Due` that cannot go now: it waits behind its address, in order, until `due` asks for what is held there."""
+    """One `Due` that cannot go now: it waits behind its address, in order, until `due_held` asks for it."""
 
     key: bytes
     attempts: int
@@ -256,15 +256,19 @@ class Store(Protocol):
         """
         ...
 
-    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
+    def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """Hand out records that are due, at most `limit` and about `max_bytes`. They are *in flight*, and not handed out again, until settled or held.
 
         A record is in flight until `settle`, `hold` or `put_back`. Records of one address come in order of (due, arrival). The addresses take turns, so that
         a burst for one keeps no other waiting.
 
-        `held` asks for the records held back behind that address instead. A record that falls due for such an address joins them by itself; but if all of
-        them are in flight, it may be handed out after them.
+        A record that falls due for an address that holds others back joins these by itself; but if all of them are in flight, it may be handed out after
+        them.
         """
+        ...
+
+    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
+        """Hand out, as `due` does, the records that are held back behind an address, in order."""
         ...
 
     def next_due(self, lane: str) -> int | None:
@@ -287,7 +291,7 @@ class Store(Protocol):
         ...
 
     def hold(self, failed: Sequence[Held], now: int) -> None:
-        """Move records in flight behind their addresses. They come back only through `due(held=address)`."""
+        """Move records in flight behind their addresses. They come back only through `due_held`."""
         ...
 
     def put_back(self, keys: Sequence[bytes]) -> None:

@@ -184,7 +184,7 @@ class Lane:
 
         Where the clock was set back, some may not be: these are put back, and looked at again each second, at the latest.
         """
-        batch = self.store.due(self.name, now, limit, space, held=address)
+        batch = self.store.due_held(self.name, address, now, limit, space)
         early = [each for each in batch if each.record.schedule.due > now]
         if not early:
             return batch
@@ -326,7 +326,7 @@ class Lane:
             self._given_up.discard(address)
             return
         rest: list[bytes] = []
-        batch = self.store.due(self.name, now, self.settings.batch, self.settings.window_bytes, held=address)
+        batch = self.store.due_held(self.name, address, now, self.settings.batch, self.settings.window_bytes)
         for due in batch:
             if now - due.record.schedule.due < self.settings.give_up_after or due.record.route in self.paused:
                 rest.append(due.key)

@@ -109,9 +109,18 @@ class LevelQueues(Unindexed):
 
     # What goes out.
 
-    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
-        """See `core.store.Store.due`. The last look at the log of ids: what was cancelled or replaced is not handed out."""
-        while found := self._waiting.due(lane, now, limit, max_bytes, held):
+    def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
+        """See `core.store.Store.due`."""
+        return self._standing(partial(self._waiting.due, lane, now, limit, max_bytes))
+
+    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
+        """See `core.store.Store.due_held`."""
+        del now
+        return self._standing(partial(self._waiting.due_held, lane, address, limit, max_bytes))
+
+    def _standing(self, take: Callable[[], builtins.list[Due]]) -> builtins.list[Due]:
+        """The last look at the log of ids: what was cancelled or replaced is not handed out."""
+        while found := take():
             if standing := self.claims.standing(found):
                 return standing
         return []

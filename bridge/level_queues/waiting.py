@@ -161,12 +161,10 @@ class Waiting:
             self._entries[entry.key] = entry
             self._lanes[envelope.record.lane].back(entry)
 
-    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None) -> list[Due]:
+    def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """See `core.store.Store.due`."""
         with self._lock:
             place = self._lanes[lane]
-            if held is not None:
-                return self._hand_out(place.held.get(held, []), limit, max_bytes)
             place.ripen(now)
             found: list[Due] = []
             while place.ready and len(found) < limit and max_bytes > 0:
@@ -184,6 +182,11 @@ class Waiting:
                 found += some
                 max_bytes -= sum(due.record.message.size for due in some)
             return found
+
+    def due_held(self, lane: str, address: str, limit: int, max_bytes: int) -> list[Due]:
+        """See `core.store.Store.due_held`."""
+        with self._lock:
+            return self._hand_out(self._lanes[lane].held.get(address, []), limit, max_bytes)
 
     def _hand_out(self, heap: list[Entry], limit: int, max_bytes: int) -> list[Due]:
         """Take from a heap as `core.store.Store.due` does. Entries that have left are passed over; those that another bridge has by now are let go of."""

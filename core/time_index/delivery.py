@@ -59,10 +59,6 @@ class Delivery:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def may_write(self, lane: Lane, held: str | None) -> bool:
-        """Whether handing out may find records to set aside. Only the lane's own thread hands out and holds, so this stays true until it does."""
-        return bool(self._state.doomed) or (held is None and self._state.held.waits(lane))
-
     def due(self, lane: Lane, now: int, limit: int, max_bytes: int) -> tuple[list[Due], bool]:
         """See `Store.due`. True where it stopped because another thread waits for the lock: ask again.
 

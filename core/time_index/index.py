@@ -24,6 +24,7 @@ from .watermark import opened
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from .. import ledger, store
     from .lanes import Lane
@@ -108,41 +109,50 @@ class TimeIndex:
         with self._access.reading() as state:
             return state.recent.came(source)
 
-    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
+    def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """See `Store.due`."""
         place = self._state.lanes.by_name.get(lane)
         if place is None:
             with self._access.reading(now):
                 return []
-        if held is not None:
-            self._line_up(place, held, now)
-        found, more = self._hand_out(place, now, limit, max_bytes, held)
+        found, more = self._hand_out(place, now, limit, max_bytes)
         while more:
             space = max_bytes - sum(due.record.message.size for due in found)
-            part, more = self._hand_out(place, now, limit - len(found), space, held)
+            part, more = self._hand_out(place, now, limit - len(found), space)
             found += part
-        if self._state.unsynced(found):  # what the machine may still lose must not go out: it would go out twice
-            self._access.sync()
-        return found
+        return self._durable(found)
 
-    def _line_up(self, place: Lane, held: str, now: int) -> None:
-        track = self._state.lanes.find(place.name, held)
-        if track is None:
-            return
+    def _hand_out(self, place: Lane, now: int, limit: int, max_bytes: int) -> tuple[builtins.list[Due], bool]:
+        """What can be handed out while nobody waits for the lock, and whether somebody does who has the next turn."""
+        with self._handing_out(now, sets_aside=self._state.held.waits(place)):
+            return self._delivery.due(place, now, limit, max_bytes)
+
+    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
+        """See `Store.due_held`."""
         with self._access.reading(now):
-            overtaken = self._delivery.overtaken(track, held)
+            track = self._state.lanes.find(lane, address)
+            overtaken = self._delivery.overtaken(track, address) if track else []
+        if track is None:
+            return []
         if overtaken:
             with self._access.writing(now):
-                self._delivery.line_up(track, held, now)
+                self._delivery.line_up(track, address, now)
+        with self._handing_out(now, sets_aside=False):
+            found = self._delivery.due_held(track, address, now, limit, max_bytes)
+        return self._durable(found)
 
-    def _hand_out(self, place: Lane, now: int, limit: int, max_bytes: int, held: str | None) -> tuple[builtins.list[Due], bool]:
-        """What can be handed out while nobody waits for the lock, and whether somebody does who has the next turn."""
-        delivery = self._delivery
-        with self._access.writing(now) if delivery.may_write(place, held) else self._access.reading(now):
-            if held is None:
-                return delivery.due(place, now, limit, max_bytes)
-            track = self._state.lanes.find(place.name, held)
-            return delivery.due_held(track, held, now, limit, max_bytes) if track else [], False
+    def _handing_out(self, now: int, *, sets_aside: bool) -> AbstractContextManager[object]:
+        """What is doomed, or due for an address that holds others back, is set aside by a write.
+
+        Only the lane's own thread hands out and holds: whether it may come to that stays true until it does.
+        """
+        return self._access.writing(now) if sets_aside or self._state.doomed else self._access.reading(now)
+
+    def _durable(self, found: builtins.list[Due]) -> builtins.list[Due]:
+        """What the machine may still lose must not go out: it would go out twice."""
+        if self._state.unsynced(found):
+            self._access.sync()
+        return found
 
     def next_due(self, lane: str) -> int | None:
         """See `Store.next_due`; costs nothing where nothing changed since the last call."""

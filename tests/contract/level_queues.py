@@ -103,9 +103,13 @@ class Stepped(LevelQueues):
         self.now = now
         return super().put(changes, now, came)
 
-    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
+    def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         self.move_on(now)
-        return super().due(lane, now, limit, max_bytes, held)
+        return super().due(lane, now, limit, max_bytes)
+
+    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
+        self.move_on(now)
+        return super().due_held(lane, address, now, limit, max_bytes)
 
     def next_due(self, lane: str) -> int | None:
         self.move_on(self.now)

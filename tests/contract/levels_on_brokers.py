@@ -35,7 +35,7 @@ from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from delaybridge.core.store import Answer, Change, Counts, DeadLetter, Due, Held, Page, Pending, Query, SourceProgress
@@ -152,13 +152,20 @@ class OnBroker:
 
     # What goes out.
 
-    def due(self, lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> builtins.list[Due]:
+    def due(self, lane: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
         until = self._setting.real(now)
+        return self._found(until, lambda: self._store.due(lane, until, limit, max_bytes))
+
+    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
+        until = self._setting.real(now)
+        return self._found(until, lambda: self._store.due_held(lane, address, until, limit, max_bytes))
+
+    def _found(self, until: int, take: Callable[[], builtins.list[Due]]) -> builtins.list[Due]:
         self._all_came(until)
-        found = self._store.due(lane, until, limit, max_bytes, held)
+        found = take()
         if not found:
             self._pass_through()
-            found = self._store.due(lane, until, limit, max_bytes, held)
+            found = take()
         self._handed |= {each.key: each.record for each in found}
         return [replace(each, record=self._setting.out(each.record)) for each in found]
 

@@ -60,7 +60,7 @@ def give(store: Store, *records: Record, now: int = T0) -> None:
 
 
 def take(store: Store, now: int = T0, *, lane: str = "rabbit", limit: int = 1000, held: str | None = None) -> list[Due]:
-    return store.due(lane, now, limit, 1 << 30, held=held)
+    return store.due(lane, now, limit, 1 << 30) if held is None else store.due_held(lane, held, now, limit, 1 << 30)
 
 
 def delivered(store: Store, dues: Sequence[Due], now: int = T0) -> None:

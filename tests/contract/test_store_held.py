@@ -49,8 +49,8 @@ def test_no_more_bytes_of_what_is_held_are_handed_out_at_a_time_than_asked_for_a
     give(store, *(record(name, T0 + number) for number, name in enumerate(names)))
     store.hold([Held(due.key, 1, "refused") for due in take(store, T0 + 3)], T0 + 3)
 
-    assert bodies(store.due("rabbit", T0 + 3, 10, 1100, held="orders")) == names[:2]
-    assert bodies(store.due("rabbit", T0 + 3, 10, 1 << 20, held="orders")) == names[2:]
+    assert bodies(store.due_held("rabbit", "orders", T0 + 3, 10, 1100)) == names[:2]
+    assert bodies(store.due_held("rabbit", "orders", T0 + 3, 10, 1 << 20)) == names[2:]
 
 
 def test_a_later_record_follows_when_all_that_was_held_before_it_is_in_flight(store: Store) -> None:

@@ -298,14 +298,14 @@ def test_a_destination_that_catches_up_reads_in_portions_between_which_other_lan
     while bench.store.counts().held < 100:
         bench.tick(T0)
         bench.answer(BackOff(Reason.REFUSED_BY_BROKER, "no room"))
-    due, sizes = bench.store.due, list[int]()
+    due_held, sizes = bench.store.due_held, list[int]()
 
-    def note(lane: str, now: int, limit: int, max_bytes: int, held: str | None = None) -> list[Due]:
-        found = due(lane, now, limit, max_bytes, held)
+    def note(lane: str, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
+        found = due_held(lane, address, now, limit, max_bytes)
         sizes.append(len(found))
         return found
 
-    monkeypatch.setattr(bench.store, "due", note)
+    monkeypatch.setattr(bench.store, "due_held", note)
 
     bench.tick(T0 + 2000)
     bench.answer()

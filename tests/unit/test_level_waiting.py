@@ -34,7 +34,7 @@ def _add(waiting: Waiting, *names: str, due: int = T0, address: str = "orders", 
 
 
 def _take(waiting: Waiting, now: int = T0, limit: int = 100, held: str | None = None) -> list[Due]:
-    return waiting.due("rabbit", now, limit, 1 << 20, held)
+    return waiting.due("rabbit", now, limit, 1 << 20) if held is None else waiting.due_held("rabbit", held, limit, 1 << 20)
 
 
 def test_what_was_due_and_not_handed_out_is_due_no_more_when_the_clock_was_set_back(waiting: Waiting) -> None:

@@ -374,7 +374,7 @@ def test_what_is_held_is_handed_out_without_waiting_for_the_disk(index: TimeInde
     index.hold([Held(due.key, 1, "full") for due in take(index)], T0)
 
     found: list[Due] = []
-    thread = threading.Thread(target=lambda: found.extend(index.due("rabbit", T0, 10, 1 << 20, held="x")), daemon=True)
+    thread = threading.Thread(target=lambda: found.extend(index.due_held("rabbit", "x", T0, 10, 1 << 20)), daemon=True)
 
     with index._state.write_lock:
         thread.start()
@@ -388,12 +388,12 @@ def test_a_held_record_that_was_withdrawn_in_flight_does_not_go_out_after_a_cras
     index = open_index()
     give(index, record("a", chosen_id="a", address="x"), record("b", chosen_id="b", address="x"))
     index.hold([Held(due.key, 1, "full") for due in take(index)], T0)
-    assert bodies(index.due("rabbit", T0, 1, 1 << 20, held="x")) == ["a"]
+    assert bodies(index.due_held("rabbit", "x", T0, 1, 1 << 20)) == ["a"]
     end: Change = Withdraw("a") if again == "withdrawn" else Put(record("a", T0 + HOUR, chosen_id="a", address="y"))
     index.put([end], T0)
 
     index = open_index()
 
-    assert bodies(index.due("rabbit", T0, 10, 1 << 20, held="x")) == ["b"]
+    assert bodies(index.due_held("rabbit", "x", T0, 10, 1 << 20)) == ["b"]
     assert index.counts().held == 1
     assert adds_up(index)

@@ -172,7 +172,7 @@ class TimeIndexMachine(RuleBasedStateMachine):
     def due_held(self, limit: int) -> None:
         now = self.tell()
         for lane, address in product(LANES, ADDRESSES):
-            self.taken(self.store.due(lane, now, limit, 1 << 30, held=address), self.model.due_held(lane, address, now, limit))
+            self.taken(self.store.due_held(lane, address, now, limit, 1 << 30), self.model.due_held(lane, address, now, limit))
 
     def picked(self, places: list[int]) -> list[tuple[bytes, Item]]:
         flying = list(self.flying.items())

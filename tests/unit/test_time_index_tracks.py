@@ -140,7 +140,7 @@ def test_what_another_lane_holds_back_meanwhile_does_not_disturb_a_lane(
 
     with monkeypatch.context() as another_thread:
         another_thread.setattr(HeldAddress, "waits", property(meanwhile))
-        assert not index._delivery.may_write(index._state.lanes.by_name["rabbit"], None)
+        assert not index._state.held.waits(index._state.lanes.by_name["rabbit"])
 
     assert len(flying) == 2
     assert set(index.held("kafka")) == {"x", "y"}
@@ -161,4 +161,4 @@ def test_what_is_held_back_where_it_is_asked_whether_any_is_may_end_meanwhile(
 
     with monkeypatch.context() as another_thread:
         another_thread.setattr(HeldAddress, "waits", property(meanwhile))
-        assert not index._delivery.may_write(index._state.lanes.by_name["rabbit"], None)
+        assert not index._state.held.waits(index._state.lanes.by_name["rabbit"])
