@@ -1,7 +1,8 @@
-"""What the thread that writes ledger files tells where it cannot."""
+"""When the thread that writes ledger files writes them, and what it tells where it cannot."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
@@ -10,13 +11,43 @@ from structlog.testing import capture_logs
 
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.ledger import worker as module
-from delaybridge.bridge.ledger.worker import LedgerWorker
+from delaybridge.bridge.ledger.worker import MAINTAIN, LedgerWorker
 from delaybridge.bridge.workers import TOLD_AGAIN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+
+def test_files_are_written_at_each_interval_and_at_the_end_and_the_bridge_is_seen_to_live_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, end, interval = 0.0, 70.0, 25.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    store, down = Mock(outbox_start=lambda: 7, outbox_backlog=lambda: 3), Mock()
+    config = Config.model_validate({"store": {"path": tmp_path}, "ledger": {"flush_interval": "25s"}})
+    worker = LedgerWorker(store, config, lambda: int(now), down, lambda *_: None)
+    flushed: list[float] = []
+    worker.files = Mock(flush_all=lambda: flushed.append(now))
+
+    def wait(seconds: float) -> bool:
+        nonlocal now
+        now = min(now + seconds, end)
+        return now == end
+
+    monkeypatch.setattr(worker.stopping, "wait", wait)
+    assert (worker.status().backlog, worker.status().error) == (3, "")
+
+    worker.run()
+
+    assert flushed == [interval, 2 * interval, end]
+    marked = [call.args[0] for call in worker.files.mark.call_args_list]
+    assert marked == flushed
+    alive = [call.args for call in down.alive.call_args_list]
+    assert alive == [(at, 7) for at in (10, 20, 25, 35, 45, 50, 60, 70)]
+    assert [call.args for call in store.maintain.call_args_list] == [(at,) for at, _ in alive[:-1]]
+    assert max(later - earlier for (earlier, _), (later, _) in pairwise(alive)) <= MAINTAIN
 
 
 def test_a_disk_that_stays_full_is_told_once_a_minute_and_another_reason_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from delaybridge.bridge.cli import observe
 from delaybridge.bridge.ledger import observed as observed_files
 from delaybridge.bridge.ledger.observed import AGAIN_MS, INTERVAL_MS, QUIET_MS, Look, ObservedFiles, Reach
 from delaybridge.bridge.ledger.parquet import mark_of
+from delaybridge.core.durations import LATEST_INSTANT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,31 @@ def test_what_was_known_to_be_seen_stays_so_where_late_messages_come_next() -> N
     reach.looked(Look(T0 + QUIET_MS, T0 + 3 * QUIET_MS, [overdue], full=False))
 
     assert (reach.since, reach.until) == (T0, T0)
+
+
+def test_where_traffic_never_pauses_it_is_seen_up_to_the_latest_due_time_that_is_a_second_old() -> None:
+    """A delivery arrived no earlier than it was due, and behind all that had arrived before."""
+    reach, until = Reach(), []
+    for began, ended, due in ((0, 500, 100), (500, 999, 600), (999, 1_000, 700), (1_000, 2_500, 1_050), (2_500, 2_600, 900)):
+        reach.looked(Look(T0 + began, T0 + ended, [{"at": T0 + ended, "due": T0 + due}], full=False))
+        until.append(reach.until and reach.until - T0)
+    assert until == [None, None, 0, 1_050, 1_050]
+
+
+def test_where_more_may_have_arrived_than_came_nothing_more_counts_as_seen_for_a_second() -> None:
+    reach, until = Reach(), []
+    for began, ended, full in ((0, 1_000, False), (1_000, 9_000, True), (9_000, 9_999, False), (9_999, 10_000, False)):
+        reach.looked(Look(T0 + began, T0 + ended, [{"at": T0 + ended, "due": T0 + began}], full=full))
+        until.append(reach.until and reach.until - T0)
+    assert until == [0, 0, 0, 9_000]
+
+
+@pytest.mark.parametrize("due", [{}, {"due": T0 + 5_001}])
+def test_traffic_that_no_bridge_delivered_tells_nothing_of_what_was_seen(due: dict[str, int]) -> None:
+    """Nor does one that claims to be due after it arrived."""
+    reach = Reach()
+    reach.looked(Look(T0, T0 + 5_000, [{"at": T0 + 5_000, **due}], full=False))
+    assert (reach.since, reach.until) == (T0, None)
 
 
 HOUR = 3_600_000
@@ -98,6 +124,53 @@ def test_what_is_observed_while_the_disk_is_full_is_written_once_there_is_room(t
     files.flush_if_due(T0 + 3 * INTERVAL_MS + AGAIN_MS)
 
     assert (observed(tmp_path), files.error) == (3, "")
+
+
+def test_a_disk_on_which_nothing_can_be_written_shows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed_files, "parquet", FullDisk)
+    files = ObservedFiles(tmp_path, "rabbit", "orders", "one")
+    files.add({"at": T0, "address": "orders"})
+    with pytest.raises(OSError, match="No space left"):
+        files.flush_if_due(T0)
+
+
+def test_what_comes_later_is_in_files_of_its_own_by_hours_and_each_message_in_one(tmp_path: Path) -> None:
+    files = ObservedFiles(tmp_path, "rabbit", "orders", "one")
+    for ats in ((T0, T0 + 1, T0 + HOUR), (T0 + 2,), ()):
+        for at in ats:
+            files.add({"at": at, "address": "orders"})
+        files.flush()
+
+    folders = [file.parent.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*.parquet")]
+    first, second = "date=2025-06-15/hour=15", "date=2025-06-15/hour=16"
+    assert sorted(folders) == [first, first, second]
+    assert (observed(tmp_path), observed(tmp_path / first), files.unwritten) == (4, 3, 0)
+    assert not mark_of(tmp_path, "observed-one").exists(), "nobody has said yet how far it has seen"
+
+
+LAST_NUMBER = (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ({"id": "a", "occurrence": 1, "due": 0, "body": "é"}, ("a", 1, 0, 2)),
+        ({"id": "a", "occurrence": LAST_NUMBER, "due": LATEST_INSTANT, "body_base64": "AAAA"}, ("a", LAST_NUMBER, LATEST_INSTANT, 3)),
+        ({"id": "a", "occurrence": 0, "due": -1, "body": None}, ("a", None, None, 0)),
+        ({"id": "a", "occurrence": LAST_NUMBER + 1, "due": LATEST_INSTANT + 1}, ("a", None, None, 0)),
+        ({}, (None, None, None, 0)),
+    ],
+)
+def test_of_a_message_it_is_kept_what_a_bridge_may_have_written(tmp_path: Path, told: dict[str, object], kept: tuple[object, ...]) -> None:
+    """Anybody else may write headers of these names, with numbers that no column holds."""
+    files = ObservedFiles(tmp_path, "rabbit", "orders", "one")
+    files.add({"at": T0, "address": "eu", **told})
+    files.flush()
+    (file,) = tmp_path.rglob("*.parquet")
+    table = parquet.ParquetFile(file).read()
+    columns = [table[name].cast("int64") if name == "due_time" else table[name] for name in ("id", "occurrence", "due_time", "size_bytes")]
+    assert tuple(column[0].as_py() for column in columns) == kept
+    assert [table[name][0].as_py() for name in ("event", "destination_broker", "destination")] == ["observed", "rabbit", "eu"]
 
 
 def test_where_the_disk_is_still_full_at_the_end_it_is_told_how_much_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

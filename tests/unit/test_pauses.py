@@ -23,6 +23,17 @@ def test_a_paused_route_is_paused_after_a_restart_until_it_is_resumed(tmp_path: 
     assert Pauses(tmp_path / "paused.json", lambda: None).routes == set()
 
 
+def test_a_route_is_resumed_while_another_one_stays_paused(tmp_path: Path) -> None:
+    pauses = Pauses(tmp_path / "paused.json", lambda: None)
+    pauses.pause("orders")
+    pauses.pause("bills")
+    assert Pauses(tmp_path / "paused.json", lambda: None).routes == {"orders", "bills"}
+
+    pauses.resume("orders")
+
+    assert pauses.routes == Pauses(tmp_path / "paused.json", lambda: None).routes == {"bills"}
+
+
 def test_the_file_is_on_the_disk_before_it_takes_the_old_ones_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss of power must not leave an empty file behind, with which the bridge does not start."""
     synced: list[str] = []
