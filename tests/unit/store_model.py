@@ -15,6 +15,9 @@ from delaybridge.core.store import Answer, Counts, Held, Pending, Put, Record, R
 
 Change = Put | Withdraw | Refuse
 
+SET_BACK = 60_000
+"""A time that is earlier by more than this (ms) is that of a clock which was set back."""
+
 
 @dataclass(eq=False)
 class Item:
@@ -45,7 +48,7 @@ class Model:
     """`known` tells of each id: the item that bears it, or how it ended and when; a withdrawal before its record has no event.
 
     `owners` are the addresses of each lane that have a track, `tracks` at most, in the order in which they came up; the others share one with one of these.
-    `last` is the owner whose turn it was last.
+    `last` is the owner whose turn it was last. `forgot` says whether any id was remembered long enough.
     """
 
     memory: int
@@ -59,12 +62,14 @@ class Model:
     owners: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     last: dict[str, str] = field(default_factory=dict)
     tracks: int = 256
+    forgot: bool = False
 
     def told(self, now: int) -> None:
-        self.latest = max(self.latest, now)
+        self.latest = now if now < self.latest - SET_BACK else max(self.latest, now)
         for one, state in list(self.known.items()):
             if not isinstance(state, Item) and state[1] + self.memory < self.latest:
                 del self.known[one]
+                self.forgot = True
 
     def add(self, record: Record, now: int) -> Item:
         self.arrival += 1
@@ -232,6 +237,7 @@ class Model:
         for item in self.items:
             item.flying = False
         self.last.clear()
+        self.latest = 0
 
     def _idle(self, chosen: str) -> Item | Answer:
         known = self.known.get(chosen)
@@ -268,8 +274,9 @@ class Model:
         assert isinstance(answer, Answer)
         return answer
 
-    def retry(self, number: int, made: str | None, now: int) -> None:
+    def retry(self, number: int, made: str | None, now: int, address: str) -> None:
         old = self.shelf.pop(number)
+        old = replace(old, address=address or old.address)
         record = replace(old, kind="once" if old.is_carrier else old.kind, schedule=Schedule(due=now, occurrence=old.schedule.occurrence))
         if made is not None:
             record = replace(record, id=made)

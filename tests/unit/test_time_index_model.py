@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -92,6 +92,15 @@ class TimeIndexMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.store = TimeIndex(self.folder, bridge="test", memory_ms=MEMORY, recent_tokens=5, min_free_disk=0, reserve_bytes=0)
+        state = self.store._state
+        commit = state.commit
+
+        def checked(*change: Any, **how: Any) -> None:
+            assert state.write_lock._held, "else it may stand still in the middle of another thread's sync, and all threads with it"
+            assert state.memory_lock._held
+            commit(*change, **how)
+
+        self.patched.setattr(state, "commit", checked)
 
     def teardown(self) -> None:
         self.patched.undo()
@@ -115,6 +124,11 @@ class TimeIndexMachine(RuleBasedStateMachine):
     @rule(step=steps)
     def time_passes(self, step: int) -> None:
         self.now += step
+
+    @precondition(lambda self: not self.model.forgot)  # what is written of it may be known again, as long as it is not deleted
+    @rule(step=st.sampled_from([5, 1_000, HOUR // 2]))
+    def the_clock_is_set_back(self, step: int) -> None:
+        self.now -= step
 
     @rule(wanted=changes, stale=flags)
     def put(self, wanted: list[Change], stale: bool) -> None:
@@ -236,8 +250,8 @@ class TimeIndexMachine(RuleBasedStateMachine):
         assert self.store.reschedule(one, now + step - 5, now) == self.model.reschedule(one, now + step - 5, now)
 
     @precondition(lambda self: self.model.shelf)
-    @rule(place=st.integers(0, 10), drop=flags)
-    def empty_the_shelf(self, place: int, drop: bool) -> None:
+    @rule(place=st.integers(0, 10), drop=flags, elsewhere=st.sampled_from(["", *ADDRESSES]))
+    def empty_the_shelf(self, place: int, drop: bool, elsewhere: str) -> None:
         now = self.tell()
         letters = self.store.dead_letters(100)
         assert [letter.record for letter in letters] == self.model.shelf
@@ -246,19 +260,19 @@ class TimeIndexMachine(RuleBasedStateMachine):
             assert self.store.drop_dead_letter(letters[place].number, now)
             self.model.shelf.pop(place)
             return
-        assert self.store.retry_dead_letter(letters[place].number, now)
+        assert self.store.retry_dead_letter(letters[place].number, now, elsewhere)
         (row,) = self.new_rows()
         made = row.id if row.id != letters[place].record.id else None
         assert (made is not None) == isinstance(self.model.known.get(letters[place].record.id), Item)
         self.model.made.update([made] if made else [])
-        self.model.retry(place, made, now)
+        self.model.retry(place, made, now, elsewhere)
 
     @rule()
     def restart(self) -> None:
         self.store.close()
         self.open()
-        self.store.put([], self.tell())  # a store knows the time from what it is told
         self.model.restart()
+        self.store.put([], self.tell())  # a store knows the time from what it is told
         self.flying.clear()
 
     @rule(rows=st.integers(0, 5))
@@ -294,6 +308,9 @@ class TimeIndexMachine(RuleBasedStateMachine):
     def the_next_due_time_agrees(self) -> None:
         for lane in LANES:
             assert self.store.next_due(lane) == next((item.instant for item in self.model.waiting(lane)), None)
+        assert set(self.store.lanes()) == {lane for lane in LANES if self.model.waiting(lane) or self.model.held(lane)}
+        first = min(self.model.items, key=lambda item: item.place, default=None)
+        assert self.store.first_due() == (first.record.schedule.due if first else None)
 
     @invariant()
     def listings_agree(self) -> None:
@@ -301,6 +318,8 @@ class TimeIndexMachine(RuleBasedStateMachine):
         assert self.listed(Query()) == [item.pending() for item in items]
         only = Query(lane="rabbit", address="x", due_to=self.now)
         inside = [item.pending() for item in items if item.instant < self.now]
+        for one in CHOSEN:
+            assert self.listed(Query(id_prefix=one)) == [item.pending() for item in items if self.model.known.get(one) is item]
         assert self.listed(only) == [one for one in inside if (one.record.lane, one.record.address) == ("rabbit", "x")]
 
     def listed(self, query: Query) -> list[Pending]:

@@ -97,6 +97,17 @@ def test_what_was_held_back_and_is_delivered_is_not_in_the_way_of_the_rest_after
     assert bodies(take(open_index(), held="orders")) == ["b"]
 
 
+def test_an_address_that_held_records_back_and_is_free_again_is_so_after_a_restart(open_index: Callable[[], TimeIndex]) -> None:
+    index = open_index()
+    give(index, record("a"))
+    index.hold([Held(due.key, 1, "full") for due in take(index)], T0)
+    delivered(index, take(index, held="orders"))
+
+    index = open_index()
+
+    assert (index.held("rabbit"), index.lanes()) == ({}, [])
+
+
 def test_rows_that_are_forgotten_are_counted_no_more_before_a_restart_either(open_index: Callable[[], TimeIndex]) -> None:
     index = open_index()
     give(index, record("a"), record("b"), record("c"))

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from delaybridge.core.time_index.change import Change
+
 
 def _tracks(index: TimeIndex) -> dict[str, int]:
     return {address: track.number for (_, address), track in index._state.lanes.by_address.items()}
@@ -162,3 +164,24 @@ def test_what_is_held_back_where_it_is_asked_whether_any_is_may_end_meanwhile(
     with monkeypatch.context() as another_thread:
         another_thread.setattr(HeldAddress, "waits", property(meanwhile))
         assert not index._state.held.waits(index._state.lanes.by_name["rabbit"])
+
+
+def test_what_falls_due_is_held_back_in_a_writers_turn_also_where_another_address_has_all_that_it_held_in_flight(
+    index: TimeIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else that write may come in the middle of another thread's sync, and stop all threads until it is done."""
+    give(index, record("first"), record("other", address="bills"))
+    index.hold([Held(due.key, 1, "full") for due in take(index)], T0)
+    assert bodies(take(index, held="bills")) == ["other"]
+    give(index, record("later"))
+    state, turns = index._state, []
+    commit = state.commit
+
+    def noting(change: Change) -> None:
+        turns.append(state.write_lock._held)
+        commit(change)
+
+    monkeypatch.setattr(state, "commit", noting)
+
+    assert take(index) == []
+    assert turns == [True]
