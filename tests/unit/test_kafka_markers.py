@@ -148,6 +148,17 @@ def test_what_the_predecessor_left_open_ends_as_its_last_transaction_did(
     assert producer.ends == [({LEVEL}, end)]
 
 
+def test_what_is_left_open_later_ends_as_the_last_transaction_did_by_then(cluster: Cluster, known: Markers, producer: Producer) -> None:
+    known.recall()
+    known.ensure_ended(producer)
+    known.ended(ABORTED)
+    cluster.open = {LEVEL}
+    known.doubt()
+    known.ensure_ended(producer)
+    assert producer.ends == [({LEVEL}, ABORTED)]
+    assert not known.committed
+
+
 def test_where_nothing_is_open_nothing_is_ended_and_nobody_asks_twice(cluster: Cluster, known: Markers, producer: Producer) -> None:
     known.recall()
     known.ensure_ended(producer)
@@ -354,6 +365,11 @@ def test_an_id_under_which_something_may_be_owed_is_not_given_back(
     assert not known.settled(producer), "which is asked again later"
     clock.now += AGAIN
     assert known.settled(producer)
+    cluster.leaderless = {LEVEL}
+    known.doubt()
+    known.ensure_ended(producer)
+    clock.now += AGAIN
+    assert not known.settled(producer), "it is owed one anew"
 
 
 def test_what_is_open_where_this_producer_wrote_is_ended_before_its_id_is_given_back(

@@ -307,7 +307,7 @@ def test_when_the_connection_breaks_every_message_is_unknown(stage: Stage) -> No
 def test_what_was_handed_over_and_not_published_yet_is_unknown_as_well(stage: Stage) -> None:
     stage.wire.is_open = False
     stage.publish("a")
-    assert stage.outcomes == {}
+    assert (stage.outcomes, stage.wire.opened) == ({}, 0)
     stage.session.lost(NotConnected("gone"))
     assert stage.outcomes == {"a": "NotConnected"}
 
@@ -363,8 +363,9 @@ def test_idle_channels_are_given_back_and_busy_ones_kept(stage: Stage) -> None:
 # --- what is not published at all ---
 
 
-def test_a_foreign_user_id_is_rejected_and_the_own_one_is_not(stage: Stage) -> None:
-    stage.publish("alien", properties=Properties(user_id=b"alice"))
+@pytest.mark.parametrize("user", [b"alice", b"\xff"])
+def test_a_foreign_user_id_is_rejected_and_the_own_one_is_not(stage: Stage, user: bytes) -> None:
+    stage.publish("alien", properties=Properties(user_id=user))
     stage.publish("own", properties=Properties(user_id=b"guest"))
     stage.ack(1)
     assert stage.outcomes == {"alien": "rejected_by_broker", "own": "confirmed"}
