@@ -330,6 +330,30 @@ def test_a_bridge_of_another_name_does_not_touch_an_old_mark_that_is_gone_or_ano
     assert [json.loads(file.read_text()) for file in tmp_path.rglob("*.json")] == ([taken] if taken else [])
 
 
+def test_a_bridge_that_gets_an_earlier_name_again_leaves_the_mark_of_that_time_as_it_is_until_its_first_row(tmp_path: Path) -> None:
+    then = {"bridge": "a", "first": 1, "earlier": [], "sequence": 4, "at_ms": T0}
+    write_mark(tmp_path, "a", then)
+    write_mark(tmp_path, "b", {"bridge": "b", "first": 5, "earlier": [["a", 1]], "sequence": 9, "at_ms": T0})
+    outbox = Outbox([])
+    outbox.written, outbox.named = 9, BridgeNames("a", 10, BridgeNames("b", 5, BridgeNames("a")))
+
+    LedgerFiles(tmp_path, outbox, "a").mark(T0 + 1)
+
+    assert _told(tmp_path, "a") == then
+    assert _told(tmp_path, "b") == {"bridge": "b", "first": 5, "earlier": [["a", 1]], "sequence": 9, "at_ms": T0 + 1}
+
+
+def test_an_idle_bridge_whose_store_is_new_renews_the_mark_that_its_ledger_has(tmp_path: Path) -> None:
+    """Else it could not be told from a dead one."""
+    write_mark(tmp_path, "b", {"bridge": "b", "sequence": 9, "at_ms": T0})
+    outbox = Outbox([])
+    outbox.written, outbox.named = 9, BridgeNames("b", 10)
+
+    LedgerFiles(tmp_path, outbox, "b").mark(T0 + 1)
+
+    assert _told(tmp_path, "b") == {"bridge": "b", "first": 1, "earlier": [], "sequence": 9, "at_ms": T0 + 1}
+
+
 def test_the_names_of_a_ledger_are_told_by_its_mark_and_by_theirs(tmp_path: Path) -> None:
     write_mark(tmp_path, "a", {"bridge": "a", "first": 5, "earlier": [["z", 1]], "sequence": 8, "at_ms": T0})
     write_mark(tmp_path, "c", {"bridge": "c", "first": 20, "earlier": [["b", 12], ["a", 9]], "sequence": 29, "at_ms": T0})

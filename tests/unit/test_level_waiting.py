@@ -172,6 +172,7 @@ def test_what_is_handed_out_is_not_withdrawn(waiting: Waiting) -> None:
     assert waiting.withdraw(out.key) is None
     waiting.put_back([out.key])
     assert waiting.withdraw(out.key) is not None
+    assert waiting.withdraw(out.key) is None, "it has left"
 
 
 def test_what_was_forgotten_while_it_was_handed_out_does_not_come_back(waiting: Waiting) -> None:

@@ -88,6 +88,14 @@ def test_a_bridge_whose_store_is_lost_goes_on_numbering_behind_its_ledger(site: 
     assert "what waited there" in logs[0]["meaning"]
 
 
+def test_a_new_store_that_was_opened_under_a_wrong_name_first_goes_on_behind_the_ledger_of_the_right_one(site: Site) -> None:
+    site.run("a", bridge="right")
+    shutil.rmtree(site.folder / "store")
+    site.run(bridge="wrong")
+    site.run("b", bridge="right")
+    assert site.rows() == [1, 2]
+
+
 def test_a_store_from_a_backup_numbers_its_rows_behind_those_that_were_written_since(site: Site) -> None:
     site.run("a")
     site.run("b", write=False)
