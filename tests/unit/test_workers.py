@@ -116,9 +116,65 @@ def test_a_broker_that_was_never_reached_is_seen_as_not_connected(bench: Bench) 
     worker = LaneWorker(bench.lane, sink, lambda: T0, metrics, lambda *_: None, drain_for=0.1)
     worker.start()
     assert sink.refused.wait(PATIENCE)
+    assert _shown(metrics, bench) == "0.0"
     worker.stop()
     assert worker.join(PATIENCE)
-    assert f'delaybridge_broker_connected{{broker="{bench.lane.name}"}} 0.0' in metrics.expose()[0].decode()
+
+
+def _shown(metrics: Metrics, bench: Bench) -> str:
+    """What the metrics say of the connection to the lane's broker."""
+    _, told = metrics.expose()[0].decode().split(f'delaybridge_broker_connected{{broker="{bench.lane.name}"}} ')
+    return told.split("\n")[0]
+
+
+def test_a_broker_is_seen_as_connected_from_then_on_until_it_is_lost(bench: Bench) -> None:
+    metrics = Metrics("test")
+    worker = LaneWorker(bench.lane, Flaky(connections=0), lambda: T0, metrics, lambda *_: None, drain_for=0.1)
+    seen: list[tuple[bool, str]] = []
+
+    def look() -> None:
+        seen.append((worker.connected, _shown(metrics, bench)))
+
+    def serve() -> None:
+        look()
+        worker.stop()
+        raise NotConnected("reset")
+
+    worker._serve(lambda: None, serve, look)
+
+    assert seen == [(True, "1.0"), (False, "0.0"), (False, "0.0")]
+
+
+def test_a_broker_that_stays_away_is_tried_again_after_growing_waits_of_seconds_at_most(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, tries, waits = _worker(bench, Flaky(connections=0), []), 60, []  # type: tuple[LaneWorker, int, list[float]]
+
+    def wait(timeout: float) -> None:
+        waits.append(timeout)
+
+    monkeypatch.setattr(worker.stopping, "wait", wait)
+
+    def connect() -> None:
+        if len(waits) < tries:
+            raise NotConnected("nobody answers")
+
+    assert worker._connect(connect)
+
+    assert len(waits) == tries
+    assert waits[0] <= 0.2
+    assert 1.0 < sum(waits[10:]) / (tries - 10) < 4.0, "they are at random, between 0 and 5 s"
+
+
+def test_what_nobody_foresaw_of_a_connection_ends_the_thread(bench: Bench) -> None:
+    """Else it would be tried for ever, and nobody would hear of it."""
+    worker = _worker(bench, Flaky(connections=0), [])
+
+    def connect() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        worker._connect(connect)
 
 
 def test_a_broker_that_stays_away_is_told_once_a_minute_and_where_the_reason_is_another_one(
