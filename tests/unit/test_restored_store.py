@@ -88,6 +88,15 @@ def test_a_bridge_whose_store_is_lost_goes_on_numbering_behind_its_ledger(site: 
     assert "what waited there" in logs[0]["meaning"]
 
 
+def test_with_a_lost_store_that_held_nothing_but_rows_no_messages_are_told_to_be_lost(site: Site) -> None:
+    site.run("a")
+    shutil.rmtree(site.folder / "store")
+    with structlog.testing.capture_logs() as logs:
+        open_journal(site.config(kind="level_queues", broker="here")).close()
+    assert logs[0]["event"] == "ledger_without_its_store"
+    assert "waited" not in logs[0]["meaning"]
+
+
 def test_a_new_store_that_was_opened_under_a_wrong_name_first_goes_on_behind_the_ledger_of_the_right_one(site: Site) -> None:
     site.run("a", bridge="right")
     shutil.rmtree(site.folder / "store")
@@ -210,6 +219,18 @@ def test_a_store_that_went_on_under_its_old_name_does_not_take_the_new_one_any_m
         ConfigError, match="rows up to number 5 of another bridge that is called 'new', and this store those of 'old', up to 3"
     ):
         site.run(bridge="new")
+
+
+def test_a_store_does_not_take_its_old_name_again_once_a_copy_of_it_has_gone_on_under_that(site: Site) -> None:
+    """Not even where that wrote a single row: it has a number of ours."""
+    site.run("1", "2", bridge="old")
+    site.copy()
+    site.run("3", bridge="new")
+    site.run("3 again", bridge="old", store="backup")
+    with pytest.raises(
+        ConfigError, match="rows up to number 3 of another bridge that is called 'old', and this store those of 'new', up to 3"
+    ):
+        site.run(bridge="old")
 
 
 def test_a_new_store_goes_on_behind_files_that_are_old_and_that_no_mark_tells_of(site: Site) -> None:
