@@ -11,7 +11,7 @@ from contract.stores import T0, record
 
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.config import Config
-from delaybridge.bridge.config.sections import Ledger
+from delaybridge.bridge.config.sections import Ledger, Retry
 from delaybridge.bridge.engine import Engine, open_journal
 from delaybridge.bridge.level_queues import doors
 from delaybridge.bridge.level_queues.publisher import Publisher
@@ -62,6 +62,22 @@ def test_a_reload_gives_the_lanes_the_new_time_to_drain(config: Config) -> None:
     engine.store.close()
 
     assert [lane.drain_for for lane in engine.lanes.values()] == [2.0]
+
+
+def test_lanes_wait_before_another_try_as_configured_and_after_a_reload_as_configured_by_then(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.uniform", lambda _, most: most)  # full jitter: anything up to that
+
+    def waits() -> list[float]:
+        (lane,) = engine.lanes.values()
+        return [lane.lane.holds.backoff.seconds(attempt) for attempt in (1, 2, 3, 10)]
+
+    engine = Engine(config.model_copy(update={"retry": Retry(first=2_000, cap=5_000)}), lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    assert waits() == [2.0, 4.0, 5.0, 5.0]
+    engine.reload(config.model_copy(update={"retry": Retry(first=1_000, cap=3_000)}))
+    assert waits() == [1.0, 2.0, 3.0, 3.0]
+    engine.store.close()
 
 
 def test_an_engine_is_alive_while_all_its_threads_run_and_while_it_stops(config: Config) -> None:
