@@ -8,6 +8,7 @@ import pytest
 import structlog
 from brokers.common import wait_until
 from contract.stores import T0, record
+from msgspec.structs import replace
 
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.config import Config
@@ -23,6 +24,8 @@ from delaybridge.core.store import LedgerEvent, Put, Refuse
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from delaybridge.adapters.base import Outgoing
 
 
 @pytest.fixture
@@ -77,6 +80,24 @@ def test_lanes_wait_before_another_try_as_configured_and_after_a_reload_as_confi
     assert waits() == [2.0, 4.0, 5.0, 5.0]
     engine.reload(config.model_copy(update={"retry": Retry(first=1_000, cap=3_000)}))
     assert waits() == [1.0, 2.0, 3.0, 3.0]
+    engine.store.close()
+
+
+def test_a_route_that_is_resumed_wakes_the_lanes_for_what_waited(config: Config) -> None:
+    """Else they may sleep for ten seconds more."""
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    (lane,) = engine.lanes.values()
+    engine.store.put([Put(replace(record("a", lane="here"), route="jobs"))], T0)
+    engine.pauses.pause("jobs")
+    assert lane.lane.tick(T0, lambda _: None) > 0
+    assert not lane._wake.is_set()
+
+    engine.pauses.resume("jobs")
+
+    assert lane._wake.is_set()
+    sent: list[Outgoing] = []
+    lane.lane.tick(T0, sent.extend)
+    assert [outgoing.message.body for outgoing in sent] == [b"a"]
     engine.store.close()
 
 
