@@ -158,6 +158,7 @@ class Delivery:
     def line_up(self, track: Track, address: str, now: int) -> None:
         """Hold back what is `overtaken`, too, so that it goes out first. Asked again: some of it may have ended since it was looked for without this lock."""
         self._set_aside(track, self.overtaken(track, address), now)
+        track.exact = False  # what lay right at the position may be among it
 
     def due_held(self, track: Track, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """Hand out what is held back behind an address, in order. A record that was doomed before a restart ends here."""

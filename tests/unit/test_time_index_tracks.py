@@ -185,3 +185,17 @@ def test_what_falls_due_is_held_back_in_a_writers_turn_also_where_another_addres
 
     assert take(index) == []
     assert turns == [True]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_what_goes_out_with_later_records_that_are_held_is_not_what_falls_due_next(index: TimeIndex, limit: int) -> None:
+    """It was put back, or came when the clock had been set back; a lane would wake for it."""
+    give(index, record("1"), record("2", T0 + 1), record("3", T0 + 2))
+    first, second, third = take(index, T0 + 2)
+    index.hold([Held(third.key, 1, "full")], T0 + 2)
+    index.put_back([first.key, second.key])
+    assert index.next_due("rabbit") == T0
+
+    assert bodies(take(index, T0 + 2, held="orders", limit=limit)) == ["1", "2"][:limit]
+
+    assert index.next_due("rabbit") is None
