@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 from brokers.common import wait_until
-from contract.stores import T0, record
+from contract.stores import HOUR, T0, record
 from msgspec.structs import replace
 
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config.sections import Ledger, Retry
-from delaybridge.bridge.engine import Engine, open_journal
+from delaybridge.bridge.engine import Engine, _tell_of_what_stays_behind, open_journal
 from delaybridge.bridge.level_queues import doors
 from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import LedgerStatus
 from delaybridge.bridge.workers import Worker
 from delaybridge.core.message import message
-from delaybridge.core.store import LedgerEvent, Put, Refuse
+from delaybridge.core.store import Answer, LedgerEvent, Put, Refuse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,6 +163,31 @@ def test_what_a_time_index_still_holds_is_told_when_messages_wait_in_level_queue
     (line,) = [line for line in logs if line["event"] == "messages_left_in_time_index"]
     assert (line["log_level"], line["pending"], line["dead_letters"]) == ("error", 1, 1)
     assert "delaybridge migrate-store --to level_queues" in line["action"]
+
+
+def test_dead_letters_on_the_shelf_alone_are_told_then_too(config: Config) -> None:
+    store = open_journal(config)
+    store.put([Refuse(record("a"), "bad", "")], T0)
+    with structlog.testing.capture_logs() as logs:
+        _tell_of_what_stays_behind(store)
+    store.close()
+    assert [(line["event"], line["pending"], line["dead_letters"]) for line in logs] == [("messages_left_in_time_index", 0, 1)]
+
+
+def test_the_time_index_remembers_for_as_long_and_takes_as_much_as_configured(config: Config) -> None:
+    of_store = config.store.model_copy(update={"memory": 2 * HOUR, "max_size": 5 << 30})
+    store = open_journal(config.model_copy(update={"store": of_store}))
+    store.put([Put(record("a", chosen_id="a"))], T0)
+    store.cancel("a", T0)
+    found = []
+    for now in (T0 + 2 * HOUR, T0 + 2 * HOUR + 1):
+        store.put([], now)
+        found.append(store.find("a"))
+    room = store.free_bytes()
+    store.close()
+
+    assert found == [Answer("too_late", "cancelled", T0), Answer("unknown")]
+    assert room <= 5 << 30
 
 
 def test_an_empty_time_index_is_no_news(config: Config) -> None:
