@@ -121,6 +121,19 @@ def test_a_copy_of_what_has_ended_has_its_fate_as_soon_as_its_claim_is_read() ->
     assert log.ids.fate("a", Claim(claim.mark, 100)) == ("replaced", T0 + 5)
 
 
+def test_a_cancel_is_for_the_message_that_waits_and_not_for_a_copy_of_what_has_ended() -> None:
+    log = Log()
+    ended = log.claim()
+    log.end(ended, "cancelled", T0 + 5)
+    waits = log.claim()
+    log.ids.apply(100, claiming("a", ended.mark, T0 + 6, T0 + HOUR))
+
+    target, fate = log.ids.target("a", 101)
+
+    assert target is not None
+    assert (target.mark, fate) == (waits.mark, None)
+
+
 def test_a_message_that_was_taken_in_again_before_its_end_was_written_has_ended() -> None:
     """Who ends it has not read yet that it was taken in again: its end takes the claim of the copy away, too."""
     log = Log()
