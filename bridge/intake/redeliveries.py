@@ -48,12 +48,22 @@ class Redeliveries:
 
     def fresh(self, messages: Sequence[Received]) -> Sequence[Received]:
         """Leave out those that are stored already."""
-        fresh = messages
-        if self._reached:
-            behind = self._reached
-            fresh = [received for received in fresh if received.token > behind.get(received.log, b"")]
+        fresh = self._ahead(messages)
         if self._known:
             fresh = self._not_known(fresh)
+        return fresh
+
+    def _ahead(self, messages: Sequence[Received]) -> Sequence[Received]:
+        """Leave out what is not ahead of all that came before it in its log, in this batch too: a source may go back while a part of it still waits."""
+        reached = self._reached.copy()
+        fresh = []
+        for received in messages:
+            log, token = received.log, received.token
+            if not log:
+                fresh.append(received)
+            elif token > reached.get(log, b""):
+                reached[log] = token
+                fresh.append(received)
         return fresh
 
     def _not_known(self, messages: Sequence[Received]) -> Sequence[Received]:

@@ -274,6 +274,18 @@ def test_what_comes_again_of_a_log_is_recognised_without_a_new_connection(store:
     assert _bodies(store, T0 + 5000) == [b"a001", b"a002", b"a003"]
 
 
+def test_what_a_source_gives_twice_in_one_batch_is_taken_once(store: TimeIndex) -> None:
+    """As where a consumer is put back while what it has fetched still waits to be received."""
+    source = Script()
+    source.batches = [_of_log("a", 1, 2, 1), [*_of_log("a", 2, 3), *_of_log("b", 1), *_of_log("a", 1, 2)], _of_log("a", 3, 4)]
+    intake = _intake(source, store, exact=True)
+    for _ in range(3):
+        intake.step(0)
+
+    assert _bodies(store, T0 + 5000) == [b"a001", b"a002", b"a003", b"b001", b"a004"]
+    assert store.came("orders").reached == {b"a": b"a004", b"b": b"b001"}
+
+
 def test_the_first_message_of_a_log_that_is_new_is_taken_beside_what_comes_again_of_others(store: TimeIndex) -> None:
     source = Script()
     source.batches = [_of_log("a", 1)]
