@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, errors
 
 from .fetched import PartitionRecords
 from .spreading import Spreading
@@ -23,6 +23,9 @@ log = structlog.get_logger()
 
 _HEARTBEAT = 0.5
 """Seconds between heartbeats. A member hears by the answer that another one has come or gone, and stands still from then on until all have heard it."""
+
+_TELLS_ENDS = (2, 3)
+"""Kafka's first version that tells any consumer where an epoch ends: before, it takes the right to do what brokers do."""
 
 
 def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
@@ -48,7 +51,25 @@ def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspec
     consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, suspects)  # noqa: SLF001 - see fetched.py
     subscription = consumer._subscription  # noqa: SLF001 - kafka-python says it in its own log only, as no warning
     subscription.request_offset_reset = partial(_told, subscription, subscription.request_offset_reset)
+    if consumer.config["api_version"] >= _TELLS_ENDS:
+        coordinator = consumer._coordinator  # noqa: SLF001 - nothing public puts a consumer where its group is
+        coordinator.refresh_committed_offsets_if_needed_async = partial(_go_on, coordinator, subscription)
     return consumer, topics
+
+
+async def _go_on(coordinator: Any, subscription: Any, timeout_ms: float | None = None) -> bool:
+    """Put partitions where their group is, as kafka-python does, but with the epoch that was committed.
+
+    Then the leader is asked where that epoch ends in its log. If that is earlier, as after an unclean election, others have the offsets of what was read
+    there, and are read from there on.
+    """
+    try:
+        committed = await coordinator.fetch_committed_offsets_async(set(subscription.missing_fetch_positions()), timeout_ms=timeout_ms)
+    except errors.KafkaTimeoutError:
+        return False
+    for partition, position in committed.items():
+        subscription.seek(partition, position)
+    return True
 
 
 def _told(subscription: Any, reset: Callable[..., None], partition: Any, to: Any = None) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from .records import offset_of
+from .records import Place, place_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -67,15 +67,15 @@ class Inbox:
             self._changed.notify_all()
 
     def take(
-        self, limit: int, timeout: float, give: Callable[[dict[TopicPartition, int], int], Any] = lambda ends, _: ends
+        self, limit: int, timeout: float, give: Callable[[dict[TopicPartition, Place], int], Any] = lambda ends, _: ends
     ) -> tuple[list[Received], Any]:
         """At most `limit` records, waiting for the first, and what `give` returns.
 
-        `give` is called with the offset after the last record of each partition, and the number of records. `drop` comes before both or after both. Raises
+        `give` is called with the place after the last record of each partition, and the number of records. `drop` comes before both or after both. Raises
         NotConnected.
         """
         taken: list[Received] = []
-        ends: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, Place] = {}
         size = 0
         with self._changed:
             self._changed.wait_for(lambda: self._reason or self._chunks, timeout)
@@ -89,7 +89,7 @@ class Inbox:
                     size += chunk.sizes[chunk.at]
                     chunk.at += 1
                 taken += chunk.records[start : chunk.at]
-                ends[chunk.partition] = offset_of(taken[-1].token) + 1
+                ends[chunk.partition] = place_after(taken[-1])
                 if chunk.at == len(chunk.records):
                     self._chunks.popleft()
             self._count -= len(taken)

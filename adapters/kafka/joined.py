@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .poller import Poller
     from .progress import Given
     from .readers import Readers
+    from .records import Place
     from .transactor import Transactor
 
 _PATIENCE = 10.0  # s, for a transaction and its repetitions
@@ -48,7 +49,7 @@ class JoinedSource(KafkaSource):
         self._markers = markers
         self._opened_producer = opened_producer
         self._transactor: Transactor | None = None
-        self._doubtful: tuple[Mapping[TopicPartition, int], Callable[[], None]] | None = None
+        self._doubtful: tuple[Mapping[TopicPartition, Place], Callable[[], None]] | None = None
 
     @property
     def poller(self) -> Poller | None:
@@ -82,7 +83,7 @@ class JoinedSource(KafkaSource):
         ends, entered = self._doubtful
         with opened(self.options) as cluster:
             committed = cluster.positions(self.group, ends.keys(), stable=True)  # as those of the levels are
-        if all(partition in committed and committed[partition].offset >= end for partition, end in ends.items()):
+        if all(partition in committed and committed[partition].offset >= end.offset for partition, end in ends.items()):
             entered()
         self._doubtful = None
 

@@ -84,7 +84,7 @@ class Poller(Connection):
 
     def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is committed for these."""
-        return {each: OffsetAndMetadata(offset, self._of(each), -1) for each, offset in offsets.items()}
+        return {each: OffsetAndMetadata(place.offset, self._of(each), place.epoch) for each, place in offsets.items()}
 
     def _of(self, partition: TopicPartition) -> str:
         return f"{_OF}{self._topics.identity(partition.topic)}"

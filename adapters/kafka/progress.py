@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,15 +21,19 @@ ids, for then only the latest 10,000 are recognised.
 """
 
 
+End = Any
+"""Where the records of a partition end: whatever was given out with them, of a kind that can be compared."""
+
+
 class Given:
-    """A batch that was given out: `count` records, and `ends`, the offset after its last record for each partition.
+    """A batch that was given out: `count` records, and `ends`, where they end in each partition.
 
     `committed`: a transaction has committed it. `whole`: none of its partitions has gone to another bridge.
     """
 
     __slots__ = ("acked", "committed", "count", "ends", "token", "whole")
 
-    def __init__(self, ends: dict[TopicPartition, int], count: int, token: bytes) -> None:
+    def __init__(self, ends: dict[TopicPartition, End], count: int, token: bytes) -> None:
         self.ends = ends
         self.count = count
         self.token = token
@@ -49,9 +53,9 @@ class Progress:
         self._lock = threading.Lock()
         self._less = threading.Condition(self._lock)  # records that are not committed
         self._open: deque[Given] = deque()
-        self._ready: dict[TopicPartition, int] = {}
-        self._taken: dict[TopicPartition, int] = {}  # last, of the partitions that are ours
-        self._committed: dict[TopicPartition, int] = {}  # as far as is known
+        self._ready: dict[TopicPartition, End] = {}
+        self._taken: dict[TopicPartition, End] = {}  # last, of the partitions that are ours
+        self._committed: dict[TopicPartition, End] = {}  # as far as is known
         self._uncommitted: deque[Given] = deque()
         self._count = 0  # of their records
         self._numbers = itertools.count()
@@ -62,7 +66,7 @@ class Progress:
             self._less.wait_for(lambda: self._count < MOST, timeout)
             return max(0, MOST - self._count)
 
-    def give(self, ends: dict[TopicPartition, int], count: int) -> Given:
+    def give(self, ends: dict[TopicPartition, End], count: int) -> Given:
         """A batch goes out."""
         batch = Given(ends, count, next(self._numbers).to_bytes(8, "big"))
         with self._lock:
@@ -85,10 +89,10 @@ class Progress:
         with self._lock:
             return next((each for each in self._open if each.token == token and each.whole and not each.acked), None)
 
-    def positions(self, batches: Iterable[Given]) -> dict[TopicPartition, int]:
-        """The offsets after the last records of these. Raises KeyError where a part of one has gone to another bridge."""
+    def positions(self, batches: Iterable[Given]) -> dict[TopicPartition, End]:
+        """Where the records of these end. Raises KeyError where a part of one has gone to another bridge."""
         with self._lock:
-            ends: dict[TopicPartition, int] = {}
+            ends: dict[TopicPartition, End] = {}
             for batch in batches:
                 if not batch.whole:
                     raise KeyError(batch.token)
@@ -102,17 +106,17 @@ class Progress:
                 batch.committed = True
             self._shorten()
 
-    def take(self) -> dict[TopicPartition, int]:
+    def take(self) -> dict[TopicPartition, End]:
         """What is to be committed now; the caller does it, or gives it back."""
         with self._lock:
             ready, self._ready = self._ready, {}
             self._taken |= ready
             return ready
 
-    def committed(self, offsets: dict[TopicPartition, int]) -> None:
+    def committed(self, offsets: dict[TopicPartition, End]) -> None:
         """What was taken has been committed."""
         with self._lock:
-            self._committed |= {each: offset for each, offset in offsets.items() if self._taken.get(each, -1) >= offset}
+            self._committed |= {each: offset for each, offset in offsets.items() if each in self._taken and self._taken[each] >= offset}
             self._shorten()
 
     def _shorten(self) -> None:
@@ -120,13 +124,13 @@ class Progress:
         behind = self._committed
         while self._uncommitted:
             first = self._uncommitted[0]
-            if not first.committed and any(behind.get(each, -1) < end for each, end in first.ends.items()):
+            if not first.committed and any(each not in behind or behind[each] < end for each, end in first.ends.items()):
                 break
             self._uncommitted.popleft()
             self._count -= first.count
         self._less.notify_all()
 
-    def give_back(self, offsets: dict[TopicPartition, int]) -> None:
+    def give_back(self, offsets: dict[TopicPartition, End]) -> None:
         """These could not be committed. What was acknowledged or taken since goes further, and what was forgotten since is left to its next owner."""
         with self._lock:
             self._ready = {each: offset for each, offset in offsets.items() if self._taken.get(each) == offset} | self._ready

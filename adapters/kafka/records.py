@@ -58,9 +58,21 @@ class Origin(NamedTuple):
         return identity + _PARTITION.pack(self.partition) + _OFFSET.pack(offset)
 
 
+class Place(NamedTuple):
+    """Before which record a group goes on: the offset, and the epoch of the leader that took the record before it; -1 where that is not known."""
+
+    offset: int
+    epoch: int
+
+
 def offset_of(token: bytes) -> int:
     """The offset in a token."""
     return int.from_bytes(token[-8:], "big")
+
+
+def place_after(received: Received) -> Place:
+    """The place after a record. By the epoch Kafka tells later whether the log is still the one that was read up to there."""
+    return Place(offset_of(received.token) + 1, int.from_bytes(received.token[-12:-8], "big") if received.log else -1)
 
 
 class Damaged(ValueError):

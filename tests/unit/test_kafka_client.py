@@ -285,6 +285,14 @@ def test_levels_ask_for_offsets_and_positions_as_we_expect() -> None:
     assert parameters(SubscriptionState.all_consumed_offsets) == ["self"]
 
 
+def test_kafka_python_leaves_the_epoch_out_where_it_puts_a_partition_where_its_group_is() -> None:
+    """So consumer.py does that itself; it need not any more where this fails."""
+    source = inspect.getsource(ConsumerCoordinator.refresh_committed_offsets_if_needed_async)
+    assert parameters(ConsumerCoordinator.refresh_committed_offsets_if_needed_async) == ["self", "timeout_ms"]
+    assert "await self.fetch_committed_offsets_async(missing_fetch_positions, timeout_ms=timeout_ms)" in source
+    assert "self._subscription.seek(partition, offset.offset)" in source
+
+
 @pytest.mark.parametrize(("doubtful", "following", "outcome"), [(False, 5, BackOff), (True, 6, NotConnected)], ids=["never", "perhaps"])
 def test_numbers_of_a_batch_are_used_again_only_where_no_try_of_it_was_taken(
     doubtful: bool, following: int, outcome: type[AdapterError]

@@ -12,6 +12,7 @@ from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.kafka import connection
 from delaybridge.adapters.kafka.poller import Poller
+from delaybridge.adapters.kafka.records import Place
 
 PARTITION = TopicPartition("t", 0)
 
@@ -44,7 +45,7 @@ def poller(consumer: Consumer) -> Poller:
     """One that has an acknowledged batch, and whose thread has ended."""
     made = poller_on(consumer)
     made._thread = SimpleNamespace(join=lambda: None)  # type: ignore[assignment]
-    made.progress.ack(made.progress.give({PARTITION: 7}, 1))
+    made.progress.ack(made.progress.give({PARTITION: Place(7, 0)}, 1))
     return made
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka import TopicPartition, errors
+from kafka import OffsetAndMetadata, TopicPartition, errors
 from kafka.future import Future
 from structlog.testing import capture_logs
 from unit.kafka_poller import client, poller_on
@@ -70,6 +70,27 @@ class Source:
 @pytest.fixture
 def source() -> Source:
     return Source()
+
+
+def test_with_an_offset_the_epoch_is_committed_of_the_leader_that_took_the_record_before_it() -> None:
+    """Where it can be known: a batch that cannot be read is in no log."""
+    source = Source()
+    told = [ORIGIN.log + epoch.to_bytes(4, "big") + offset.to_bytes(8, "big") for epoch, offset in ((6, 7), (300, 8))]
+    source.poller.inbox.drop({PARTITION})
+    source.poller.inbox.put(PARTITION, [Received(Message(b""), "", token, redelivered=True, log=ORIGIN.log) for token in told])
+    source.poller.inbox.put(PARTITION, [Received(Message(b""), "", ORIGIN.token(9, 0), redelivered=True)])
+    positions = []
+    for _ in range(3):
+        batch = source.source.receive(1, 0)
+        assert batch is not None
+        batch.ack()
+        positions.append(source.poller._positions(source.poller.progress.take())[PARTITION])
+
+    assert positions == [
+        OffsetAndMetadata(8, "of topic id", 6),
+        OffsetAndMetadata(9, "of topic id", 300),
+        OffsetAndMetadata(10, "of topic id", -1),
+    ]
 
 
 def test_no_more_is_taken_than_the_bridge_recognises_until_it_is_committed(source: Source) -> None:

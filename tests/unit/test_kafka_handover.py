@@ -17,7 +17,7 @@ from delaybridge.adapters.kafka.consumer import consuming
 from delaybridge.adapters.kafka.level_inbox import LevelInbox
 from delaybridge.adapters.kafka.level_source import LevelPoller
 from delaybridge.adapters.kafka.poller import Poller
-from delaybridge.adapters.kafka.records import Origin
+from delaybridge.adapters.kafka.records import Origin, Place
 from delaybridge.adapters.kafka.source import KafkaSource, Subscription
 from delaybridge.adapters.levelled import Level
 from delaybridge.core.message import Message
@@ -62,7 +62,7 @@ class Group:
     def store(self, **ends: int) -> None:
         """A batch is given out, stored and acknowledged."""
         progress = self.poller.progress
-        progress.ack(progress.give({{"goes": GOES, "stays": STAYS}[name]: end for name, end in ends.items()}, 1))
+        progress.ack(progress.give({{"goes": GOES, "stays": STAYS}[name]: Place(end, 0) for name, end in ends.items()}, 1))
 
     def levels(self, inbox: LevelInbox, *, moving: bool = False) -> LevelPoller:
         """The same member, of levels."""
@@ -178,7 +178,7 @@ def test_where_the_thread_that_commits_has_died_the_source_is_not_connected_and_
     group = Group()
     source = KafkaSource.__new__(KafkaSource)
     source.subscription, source._poller = Subscription(("t",), None, "g", None), group.poller
-    group.poller.progress.ack(group.poller.progress.give({STAYS: 5000}, 5000))
+    group.poller.progress.ack(group.poller.progress.give({STAYS: Place(5000, 0)}, 5000))
 
     def dead(_: Any) -> Any:
         raise KeyError("selector")
@@ -285,7 +285,7 @@ def test_what_was_fetched_of_a_partition_that_has_gone_is_left_to_its_next_owner
     group = Fetching()
     group.poller._poll()
     _, ends = group.poller.inbox.take(10, 0)
-    assert ends == {STAYS: 1}
+    assert ends == {STAYS: Place(1, -1)}
 
 
 def test_a_partition_that_goes_while_nobody_receives_ends_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:

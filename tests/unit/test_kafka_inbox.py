@@ -11,7 +11,7 @@ from kafka import TopicPartition
 
 from delaybridge.adapters.base import NotConnected, Received
 from delaybridge.adapters.kafka.inbox import Inbox
-from delaybridge.adapters.kafka.records import Origin
+from delaybridge.adapters.kafka.records import Origin, Place
 from delaybridge.core.message import Message
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -30,13 +30,13 @@ def test_records_come_out_in_the_order_in_which_they_went_in() -> None:
     inbox.put(A, sent[5:])
     taken, ends = inbox.take(100, 0)
     assert taken == sent
-    assert ends == {A: 4, B: 9}
+    assert ends == {A: Place(4, -1), B: Place(9, -1)}
 
 
 def test_a_batch_ends_at_its_limit_and_the_next_one_goes_on_there() -> None:
     inbox = Inbox(100)
     inbox.put(A, records(A, 0, 5))
-    assert [inbox.take(2, 0)[1] for _ in range(3)] == [{A: 2}, {A: 4}, {A: 5}]
+    assert [inbox.take(2, 0)[1] for _ in range(3)] == [{A: Place(end, -1)} for end in (2, 4, 5)]
     assert inbox.take(2, 0) == ([], None)
 
 
@@ -70,7 +70,7 @@ def test_dropping_a_partition_keeps_the_others_and_frees_its_room() -> None:
     inbox.take(1, 0)
     inbox.drop({A})
     assert inbox.wait_for_room(0)
-    assert inbox.take(10, 0)[1] == {B: 2}
+    assert inbox.take(10, 0)[1] == {B: Place(2, -1)}
     inbox.put(B, records(B, 2, 3))
     assert inbox.wait_for_room(0), "what was dropped counts no more"
 
