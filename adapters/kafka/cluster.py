@@ -35,6 +35,7 @@ _UNTOLD = (
     errors.TransactionalIdNotFoundError, errors.TransactionalIdAuthorizationFailedError,
     errors.IncompatibleBrokerVersion, errors.UnsupportedVersionError,
 )  # fmt: skip
+_UNTOLD_OF = (*_UNTOLD, errors.TopicAuthorizationFailedError)
 _PATIENCE = 20.0  # seconds, until a change must be visible
 _DELETING = 5000  # ms, for which followers that lag are waited for: the leader has deleted by then
 _DENIED = errors.TopicAuthorizationFailedError.__name__
@@ -245,13 +246,18 @@ class Cluster:
         return theirs | {each for each in partitions if each.topic in untold}
 
     def open_in(self, partitions: AbstractSet[TopicPartition]) -> tuple[set[Open], set[str]]:
-        """What is open in these, and the topics of which the cluster does not tell (READ on the topic is needed)."""
+        """What is open in these, and the topics of which the cluster does not tell (READ on the topic is needed).
+
+        All are asked of at once, each leader one after the other, while whatever is to be moved waits; each alone only where one is not told of.
+        """
         found: set[Open] = set()
         untold: set[str] = set()
+        with contextlib.suppress(*_UNTOLD_OF):
+            return self._open(partitions), untold
         for topic, some in groupby(sorted(partitions), key=attrgetter("topic")):
             try:
                 found |= self._open(set(some))
-            except (*_UNTOLD, errors.TopicAuthorizationFailedError):
+            except _UNTOLD_OF:
                 untold.add(topic)
         return found, untold
 

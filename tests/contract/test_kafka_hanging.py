@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers.common import wait_until
 from brokers.kafka import Native, admin, create_topic
-from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import AbortTransactionSpec, ACLOperation, ACLResourcePatternType, ResourceType
 from kafka.producer.transaction_manager import TransactionalRequestResult, TxnOffsetCommitHandler
 from kafka.structs import ConsumerGroupMetadata
@@ -173,6 +173,30 @@ def test_who_may_not_read_a_topic_is_told_that_nothing_is_known_of_it(guarded: N
     (finding,) = seen_by_alice(guarded, topic)
     assert finding.ok
     assert f"whether a transaction hangs in {topic} is not known" in finding.what
+
+
+def test_all_topics_are_asked_of_at_once_and_each_alone_only_where_one_may_not_be_read(
+    guarded: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bridge moves nothing while it asks, which it does whenever a leader has changed."""
+    partitions = [TopicPartition(named("out"), 0) for _ in range(3)]
+    for each, right in zip(partitions, (ACLOperation.READ, ACLOperation.READ, ACLOperation.DESCRIBE), strict=True):
+        create_topic(guarded.url, each.topic)
+        allow(guarded, ResourceType.TOPIC, each.topic, right)
+        end(guarded.url, named("other"), each, commit=False)
+    asked: list[set[TopicPartition]] = []
+    ask = KafkaAdminClient.describe_producers
+
+    def counted(self: KafkaAdminClient, some: set[TopicPartition]) -> Any:
+        asked.append(some)
+        return ask(self, some)
+
+    monkeypatch.setattr(KafkaAdminClient, "describe_producers", counted)
+    with opened(Kafka.model_validate(alice(guarded))) as cluster:
+        open_in, untold = cluster.open_in(set(partitions[:2]))
+        assert ({each.partition for each in open_in}, untold, len(asked)) == (set(partitions[:2]), set(), 1)
+        open_in, untold = cluster.open_in(set(partitions))
+        assert ({each.partition for each in open_in}, untold) == (set(partitions[:2]), {partitions[2].topic})
 
 
 def test_where_nobody_says_whose_it_is_its_age_tells(guarded: Native) -> None:
