@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .records import Place
     from .transactor import Transactor
 
-_PATIENCE = 10.0  # s, for a transaction and its repetitions
+_PATIENCE = 10.0  # s, for a transaction and its repetitions, where it may not take longer itself
 _LOOK = 1.0  # s, after which the producer is asked whether it still works
 
 
@@ -118,11 +118,12 @@ class JoinedSource(KafkaSource):
 
     def _move(self, messages: Sequence[tuple[str, Message]], given: Given) -> None:
         """Raises AdapterError: Gone, BackOff and Rejected say that nothing has happened."""
-        deadline = time.monotonic() + _PATIENCE
+        patience = max(_PATIENCE, self.options.session_timeout)
+        deadline = time.monotonic() + patience
         again = Retrying(
             retry=retry_if_exception_type((BackOff, Rejected)),
             wait=wait_random_exponential(multiplier=0.1, max=2),
-            stop=stop_after_delay(_PATIENCE),
+            stop=stop_after_delay(patience),
             reraise=True,
         )
         again(self._attempt, Move(b"", messages, given.token), deadline)
@@ -132,6 +133,7 @@ class JoinedSource(KafkaSource):
         if transactor is None:
             raise Gone("the source is closed")
         transactor.check()
+        began = time.monotonic()
         told: queue.SimpleQueue[Sequence[Outcome]] = queue.SimpleQueue()
         transactor.begin([move], told.put)
         while True:
@@ -140,7 +142,7 @@ class JoinedSource(KafkaSource):
                 break
             transactor.check()
             if time.monotonic() > deadline:
-                raise NotConnected(f"a transaction did not end within {_PATIENCE:g} s")
+                raise NotConnected(f"a transaction did not end within {time.monotonic() - began:.0f} s")
         if error is not None:
             raise error
 
