@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kafka import TopicPartition
+
+    from .records import Place
 
 
 MOST = 9000
@@ -21,10 +23,6 @@ ids, for then only the latest 10,000 are recognised.
 """
 
 
-End = Any
-"""Where the records of a partition end: whatever was given out with them, of a kind that can be compared."""
-
-
 class Given:
     """A batch that was given out: `count` records, and `ends`, where they end in each partition.
 
@@ -33,7 +31,7 @@ class Given:
 
     __slots__ = ("acked", "committed", "count", "ends", "token", "whole")
 
-    def __init__(self, ends: dict[TopicPartition, End], count: int, token: bytes) -> None:
+    def __init__(self, ends: dict[TopicPartition, Place], count: int, token: bytes) -> None:
         self.ends = ends
         self.count = count
         self.token = token
@@ -53,9 +51,9 @@ class Progress:
         self._lock = threading.Lock()
         self._less = threading.Condition(self._lock)  # records that are not committed
         self._open: deque[Given] = deque()
-        self._ready: dict[TopicPartition, End] = {}
-        self._taken: dict[TopicPartition, End] = {}  # last, of the partitions that are ours
-        self._committed: dict[TopicPartition, End] = {}  # as far as is known
+        self._ready: dict[TopicPartition, Place] = {}
+        self._taken: dict[TopicPartition, Place] = {}  # last, of the partitions that are ours
+        self._committed: dict[TopicPartition, Place] = {}  # as far as is known
         self._uncommitted: deque[Given] = deque()
         self._count = 0  # of their records
         self._numbers = itertools.count()
@@ -66,7 +64,7 @@ class Progress:
             self._less.wait_for(lambda: self._count < MOST, timeout)
             return max(0, MOST - self._count)
 
-    def give(self, ends: dict[TopicPartition, End], count: int) -> Given:
+    def give(self, ends: dict[TopicPartition, Place], count: int) -> Given:
         """A batch goes out."""
         batch = Given(ends, count, next(self._numbers).to_bytes(8, "big"))
         with self._lock:
@@ -89,10 +87,10 @@ class Progress:
         with self._lock:
             return next((each for each in self._open if each.token == token and each.whole and not each.acked), None)
 
-    def positions(self, batches: Iterable[Given]) -> dict[TopicPartition, End]:
+    def positions(self, batches: Iterable[Given]) -> dict[TopicPartition, Place]:
         """Where the records of these end. Raises KeyError where a part of one has gone to another bridge."""
         with self._lock:
-            ends: dict[TopicPartition, End] = {}
+            ends: dict[TopicPartition, Place] = {}
             for batch in batches:
                 if not batch.whole:
                     raise KeyError(batch.token)
@@ -106,14 +104,14 @@ class Progress:
                 batch.committed = True
             self._shorten()
 
-    def take(self) -> dict[TopicPartition, End]:
+    def take(self) -> dict[TopicPartition, Place]:
         """What is to be committed now; the caller does it, or gives it back."""
         with self._lock:
             ready, self._ready = self._ready, {}
             self._taken |= ready
             return ready
 
-    def committed(self, offsets: dict[TopicPartition, End]) -> None:
+    def committed(self, offsets: dict[TopicPartition, Place]) -> None:
         """What was taken has been committed."""
         with self._lock:
             self._committed |= {each: offset for each, offset in offsets.items() if each in self._taken and self._taken[each] >= offset}
@@ -130,7 +128,7 @@ class Progress:
             self._count -= first.count
         self._less.notify_all()
 
-    def give_back(self, offsets: dict[TopicPartition, End]) -> None:
+    def give_back(self, offsets: dict[TopicPartition, Place]) -> None:
         """These could not be committed. What was acknowledged or taken since goes further, and what was forgotten since is left to its next owner."""
         with self._lock:
             self._ready = {each: offset for each, offset in offsets.items() if self._taken.get(each) == offset} | self._ready
