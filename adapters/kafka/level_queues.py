@@ -35,6 +35,8 @@ _COMPACTED = {
 }  # fmt: skip
 _OLD, _REFUSES_OLD = "message.timestamp.before.max.ms", (3, 6)
 """The setting of the age beyond which Kafka refuses a record, and the first version that has it (KIP-937)."""
+_NO_LOSS = {"unclean.leader.election.enable": "false"}
+"""What a cluster has by default. It is looked at and not set, because some hosted clusters let nobody set it."""
 _SPEED = ("segment.ms", "segment.bytes", "min.cleanable.dirty.ratio")
 """Settings that may have other values without harm: they decide how much a bridge has to read at its start."""
 
@@ -132,7 +134,7 @@ class KafkaLevelQueues:
         what = f"topic `{level.name}` holds {_contents(level)}"
         if topic is None:
             return Step(what, commands.create(self._options, level.name, self._partitions(level), -1, wanted), False)
-        problems = _differs(topic, wanted)
+        problems = _differs(topic, {**wanted, **_NO_LOSS})
         if not problems:
             return Step(what, "", True)
         return Step(f"{what}; it differs in {', '.join(problems)}", commands.alter_settings(self._options, level.name, problems), False)

@@ -332,12 +332,13 @@ def test_topics_are_planned_made_counted_and_taken_away(url: str) -> None:
 
 def test_a_topic_that_would_lose_messages_is_told_and_left_alone(url: str) -> None:
     levels = Levels(url, 3_600_000)
-    create_topic(url, levels.levels[0].name, retention_ms="1000", cleanup_policy="compact")
+    create_topic(url, levels.levels[0].name, retention_ms="1000", cleanup_policy="compact", unclean_leader_election_enable="true")
     step = levels.queues.apply()[0]
     assert not step.done
     assert "differs in" in step.what
     assert "retention.ms" in step.command
     assert "cleanup.policy=delete" in step.command
+    assert "unclean.leader.election.enable=false" in step.command
 
 
 def test_a_level_refuses_what_is_so_old_by_its_bridges_clock_that_kafka_would_soon_delete_it(url: str) -> None:
