@@ -51,7 +51,8 @@ def test_of_the_sessions_that_spark_makes_for_each_round_java_keeps_those_of_the
         java.System.gc()
         return [bool(reference.refersTo(None)) for reference in made[:2]]
 
-    wait_until(lambda: all(forgotten()), "Java to forget the sessions of all rounds but the last", 20.0)
+    # A thread that a pool of Spark's made meanwhile holds the session of the thread that made it, and ends when it has been idle for a minute.
+    wait_until(lambda: all(forgotten()), "Java to forget the sessions of all rounds but the last", 100.0)
 
 
 class Session:
