@@ -10,7 +10,7 @@ from ..base import BackOff
 from .flights import alone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Reversible
 
     from ..base import AdapterError, Outcome
     from .flights import Prepared
@@ -90,7 +90,7 @@ class Doors:
             self._behind[receipt] = door
             out.append(alone(message, receipt))
 
-    def answered(self, receipt: bytes, error: AdapterError | None, out: list[bytes], now: float) -> Iterable[Prepared]:
+    def answered(self, receipt: bytes, error: AdapterError | None, out: list[bytes], now: float) -> Reversible[Prepared]:
         """A receipt, or a refusal, has come. Puts what may follow into `out`; returns what need not go alone any more, in order."""
         door = self._behind.pop(receipt)
         self._outcomes.append((door.flying.pop(receipt).tag, error))

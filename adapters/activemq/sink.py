@@ -226,7 +226,7 @@ class _Publisher:
 
     def _answered(self, receipt: bytes, error: AdapterError | None) -> None:
         out: list[bytes] = []
-        self._waiting.extendleft(reversed([*self._doors.answered(receipt, error, out, time.monotonic())]))
+        self._waiting.extendleft(reversed(self._doors.answered(receipt, error, out, time.monotonic())))
         if out:
             self._write(b"".join(out))
 

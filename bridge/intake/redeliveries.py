@@ -55,15 +55,15 @@ class Redeliveries:
 
     def _ahead(self, messages: Sequence[Received]) -> Sequence[Received]:
         """Leave out what is not ahead of all that came before it in its log, in this batch too: a source may go back while a part of it still waits."""
-        reached = self._reached.copy()
+        reached: dict[bytes, bytes] = {}  # in this batch
         fresh = []
         for received in messages:
             log, token = received.log, received.token
-            if not log:
-                fresh.append(received)
-            elif token > reached.get(log, b""):
+            if log:
+                if token <= (reached.get(log) or self._reached.get(log, b"")):
+                    continue
                 reached[log] = token
-                fresh.append(received)
+            fresh.append(received)
         return fresh
 
     def _not_known(self, messages: Sequence[Received]) -> Sequence[Received]:
