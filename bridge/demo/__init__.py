@@ -5,7 +5,7 @@ bridge believes.
 
     workload     what is sent
     arrivals     who reads the destinations; `faults`: what may happen on the way there
-    run          one run, watched; `tables`: what is shown of it
+    run          one run, watched; `account`: what it knows; `tables`: what is shown of it
     books        whether it adds up
     proof        the audit, in a process of its own
 """

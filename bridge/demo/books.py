@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from .run import Demo
+    from .account import Account
 
 Rows = list[dict[str, object]]
 
@@ -25,7 +25,7 @@ def read(path: Path) -> Rows:
     return rows
 
 
-def checks(demo: Demo, ledger: Iterable[dict[str, object]], pending: int) -> dict[str, bool]:
+def checks(account: Account, ledger: Iterable[dict[str, object]], pending: int) -> dict[str, bool]:
     """Each as a sentence, and whether it holds. About the bridge: what happens to a message behind its back is the audit's to find."""
     events: Counter[object] = Counter()
     delivered: Counter[tuple[object, object]] = Counter()
@@ -38,14 +38,14 @@ def checks(demo: Demo, ledger: Iterable[dict[str, object]], pending: int) -> dic
             delivered[row["id"], row["occurrence"]] += 1
     closed = {event: events[event] for event in CLOSING}
     sums = " + ".join(f"{count} {event}" for event, count in closed.items() if count)
-    out = demo.arrivals.taken_by_group
-    arrived = "was delivered" if demo.faults else "arrived"
+    out = account.arrivals.taken_by_group
+    arrived = "was delivered" if account.faults else "arrived"
     return {
-        "none early": not any(value < 0 for late in demo.arrivals.lateness.values() for value in late),
-        f"every expected message {arrived}": all(out[group] == count for group, count in demo.expected.items() if count),
+        "none early": not any(value < 0 for late in account.arrivals.lateness.values() for value in late),
+        f"every expected message {arrived}": all(out[group] == count for group, count in account.expected.items() if count),
         "the cron fired": out["cron"] > 0,
-        "three were refused with a reason": demo.dead.taken_by_group["refused"] == 3,
+        "three were refused with a reason": account.dead.taken_by_group["refused"] == 3,
         "one was cancelled, one replaced": (events["cancelled"] >= 1, len(replaced)) == (True, 1),
-        f"the ledger names what {arrived}": delivered == demo.arrivals.taken,
+        f"the ledger names what {arrived}": delivered == account.arrivals.taken,
         f"it adds up: {events['scheduled']} scheduled = {sums} + {pending} pending": events["scheduled"] == sum(closed.values()) + pending,
     }

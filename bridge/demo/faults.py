@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Fault = Literal["lost", "doubled", "delayed"]
 
+Finding = tuple[str, str, int]
+"""Its name, the message's id, the occurrence."""
+
 FINDING: dict[Fault, str] = {"lost": "not_observed", "doubled": "duplicated", "delayed": "late"}
 """What the audit calls it."""
 
@@ -42,7 +45,7 @@ class Planted:
     occurrence: int
 
     @property
-    def finding(self) -> tuple[str, str, int]:
+    def finding(self) -> Finding:
         """How the audit must name it."""
         return FINDING[self.fault], self.id, self.occurrence
 

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from .faults import Planted
-
-Finding = tuple[str, str, int]
-"""Its name, the message's id, the occurrence."""
+    from .faults import Finding, Planted
 
 NEEDED_JAVA = 17
 CANNOT_SAY = 2

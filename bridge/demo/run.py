@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -16,13 +15,14 @@ from ..config import Config
 from ..engine import Engine
 from ..metrics import Metrics
 from . import books, tables
+from .account import Account
 from .arrivals import Arrivals
 from .workload import SECONDS, Sample, plain, special
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console
+    from rich.console import Console, Group
 
     from .faults import Faults, Planted
 
@@ -60,19 +60,17 @@ class Demo:
     def __init__(self, folder: Path, console: Console, faults: Faults | None = None) -> None:
         self.console = console
         self.config = configuration(folder)
-        self.sent: Counter[str] = Counter()
-        self.expected: Counter[str] = Counter()
         self.engine = Engine(self.config, wall_clock, Metrics(version("delaybridge")), self._failed)
-        self.faults = faults
-        self.arrivals = Arrivals("demo.out", folder / "observed", faults)
-        self.dead = Arrivals("demo.dead", folder / "observed")
+        observed = folder / "observed"
+        self.account = Account(Arrivals("demo.out", observed, faults), Arrivals("demo.dead", observed), faults)
         self.ended = False
         self._began = wall_clock()
 
     @property
     def planted(self) -> list[Planted] | None:
         """The faults that were done; None where none were asked for."""
-        return self.faults.planted if self.faults else None
+        faults = self.account.faults
+        return faults.planted if faults else None
 
     @property
     def window(self) -> tuple[int, int]:
@@ -84,32 +82,35 @@ class Demo:
 
     def run(self) -> bool:
         """Whether everything arrived, none early, and the ledger adds up."""
-        for part in (self.arrivals, self.dead, self.engine):
+        for part in (self.account.arrivals, self.account.dead, self.engine):
             part.start()
         began = time.monotonic()
         self._send()
         with Live(console=self.console, refresh_per_second=5) as live:
             while not self._finished(time.monotonic() - began):
-                live.update(tables.progress(self, time.monotonic() - began))
+                live.update(self._progress(time.monotonic() - began))
                 time.sleep(0.2)  # the display's own rhythm
-            live.update(tables.progress(self, time.monotonic() - began), refresh=True)
+            live.update(self._progress(time.monotonic() - began), refresh=True)
         self.console.print()
         pending = self.engine.store.counts().pending
         self.ended = self.engine.drain(10)
         if not self.ended:
             self.console.print("[red]the engine did not stop in time")
             return False
-        self.arrivals.stop()
-        self.dead.stop()
-        self.console.print(tables.sent_and_arrived(self))
+        self.account.arrivals.stop()
+        self.account.dead.stop()
+        self.console.print(tables.sent_and_arrived(self.account))
         return self._verdict(pending)
+
+    def _progress(self, elapsed: float) -> Group:
+        return tables.progress(self.account, self.engine.store.counts(), elapsed)
 
     def _send(self) -> None:
         now, memory = wall_clock(), broker("demo")
         samples: list[Sample] = [*plain(now), *special(now)]
         for sample in samples:
-            self.sent[sample.group] += 1
-            self.expected[sample.group] += sample.deliveries or 0
+            self.account.sent[sample.group] += 1
+            self.account.expected[sample.group] += sample.deliveries or 0
             memory.put("demo.in", sample.message, Memory(name="demo"))
         self._release_cron_at = 0.0 if 60 - time.time() % 60 <= CRON_WITHIN else SECONDS / 2
 
@@ -117,14 +118,15 @@ class Demo:
         if self._release_cron_at and elapsed > self._release_cron_at:
             self.engine.control.release("demo-cron")
             self._release_cron_at = 0.0
-        enough = self.arrivals.taken.total() > self.expected.total() and not self.arrivals.outstanding and elapsed > SECONDS
+        arrivals = self.account.arrivals
+        enough = arrivals.taken.total() > self.account.expected.total() and not arrivals.outstanding and elapsed > SECONDS
         if enough or elapsed > SECONDS + PATIENCE + CRON_WITHIN:
             self.engine.control.cancel("demo-cron")
             return True
         return False
 
     def _verdict(self, pending: int) -> bool:
-        checks = books.checks(self, books.read(self.config.ledger_path), pending)
+        checks = books.checks(self.account, books.read(self.config.ledger_path), pending)
         for sentence, holds in checks.items():
             self.console.print(f"[green]✓[/] {sentence}" if holds else f"[red]✗ {sentence}", soft_wrap=True)
         return all(checks.values())

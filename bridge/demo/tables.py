@@ -14,50 +14,49 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from ...core.ledger import Event
-    from .faults import Planted
-    from .proof import Finding
-    from .run import Demo
+    from ...core.store import Counts
+    from .account import Account
+    from .faults import Finding, Planted
 
 _NUMBERS = ("sent", "deliv-\nered", "can-\ncelled", "re-\nplaced", "dead\nletters", "late\np50", "late\np99", "late\nmax", "early")
 
 
-def progress(demo: Demo, elapsed: float) -> Group:
+def progress(account: Account, counts: Counts, elapsed: float) -> Group:
     """While it runs."""
-    counts = demo.engine.store.counts()
     table = Table(title=f"delaybridge demo, second {elapsed:.0f} of {SECONDS}", title_justify="left", box=SIMPLE, pad_edge=False)
     for name in ("sent", "waiting", "arrived", "dead-lettered", "cancelled", "replaced"):
         table.add_column(name, justify="right")
     events: dict[Event, int] = counts.events
     table.add_row(
-        str(demo.sent.total()),
+        str(account.sent.total()),
         str(counts.pending),
-        str(demo.arrivals.total),
-        str(demo.dead.total),
+        str(account.arrivals.total),
+        str(account.dead.total),
         str(events.get("cancelled", 0)),
         str(events.get("replaced", 0)),
     )
-    return Group(table, *demo.arrivals.latest)
+    return Group(table, *account.arrivals.latest)
 
 
-def sent_and_arrived(demo: Demo) -> Table:
+def sent_and_arrived(account: Account) -> Table:
     """At the end, by dialect."""
     table = Table(title="What was sent, and what arrived", caption="late: milliseconds", title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("dialect", no_wrap=True)
     for column in _NUMBERS:
         table.add_column(column, justify="right", no_wrap=True)
-    for group in demo.sent:
-        table.add_row(group, str(demo.sent[group]), *_cells(demo, group))
+    for group in account.sent:
+        table.add_row(group, str(account.sent[group]), *_cells(account, group))
     return table
 
 
-def _cells(demo: Demo, group: str) -> list[str]:
-    late = sorted(demo.arrivals.lateness.get(group, ()))
+def _cells(account: Account, group: str) -> list[str]:
+    late = sorted(account.arrivals.lateness.get(group, ()))
     percentiles = [f"{late[min(len(late) - 1, int(len(late) * q))]}" for q in (0.5, 0.99)] if late else ["", ""]
     return [
         str(len(late)),
         "1" if group == "cancelled" else "",
         "1" if group == "replaced" else "",
-        str(len(demo.dead.lateness.get(group, ()))) if group == "refused" else "",
+        str(len(account.dead.lateness.get(group, ()))) if group == "refused" else "",
         *percentiles,
         str(late[-1]) if late else "",
         str(sum(value < 0 for value in late)),

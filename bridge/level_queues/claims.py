@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from .envelope import Envelope
     from .exits import Exits
-    from .ids import Claim, Fate
+    from .ids import Fate
     from .late_rows import LateRows
+    from .lines import Claim
     from .passage import Finish, Taken
     from .waiting import Entry, Waiting
 
@@ -55,7 +56,7 @@ class Claims:
 
         A message claims an id that its producer chose; and every series claims its id, because it can be stopped by the id on its deliveries. `marks`
         identify messages that their source may give again, where it can tell; `holder` is that source, where it can tell whether it has them still.
-        A message that has ended already gets `ids.ENDED`: do not take it in.
+        A message that has ended already gets `lines.ENDED`: do not take it in.
         """
         found = [self._entry(*each, now) for each in zip(changes, chosen, marks, strict=True)]
         entries = [entry for entry in found if entry is not None]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from .lines import DECIDED
 
 if TYPE_CHECKING:
     from ...core.ledger import Event
-    from .ids import Claim
+    from .lines import Claim
 
 REMEMBERED = 10_000
 """Of each kind, the latest."""
-
-DECIDED: tuple[Literal["cancelled", "replaced"], ...] = ("cancelled", "replaced")
-"""How the log itself may end a message, before it is delivered: a bridge that still holds it must not deliver it. The log has their index here."""
-
-Decision = tuple[Literal["cancelled", "replaced"], int]
-"""What ends a message before it is delivered, and since when (epoch ms)."""
 
 Value = TypeVar("Value")
 

@@ -17,11 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
-import msgspec
-
 from ...adapters.id_log import Line
-from .endings import DECIDED, Decision, Ended, Endings
-from .lines import CANCEL, CLAIM, DUE, FATE, HEAD, fated, kept, over, said, spent
+from .endings import Ended, Endings
+from .lines import CANCEL, CLAIM, DECIDED, DUE, FATE, HEAD, Claim, Decision, fated, kept, over, said, spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,22 +29,6 @@ if TYPE_CHECKING:
 
 Fate = Decision | tuple[Literal["over"], int]
 """Why the holder of a message must not deliver it. `over`: another bridge has ended it, and told the ledger."""
-
-
-class Claim(msgspec.Struct, array_like=True, frozen=True):
-    """What a waiting message bears: its mark, the place of its claim in the log, and its term.
-
-    `moved`: it came from another store, which tells the ledger nothing; so neither does a copy that was left behind when that was interrupted.
-    """
-
-    mark: bytes
-    place: int
-    moved: bool = False
-    term: int = -1
-
-
-ENDED = Claim(b"", -1)
-"""In place of a claim: the message has come to its end already, and was given again by its source."""
 
 
 class Word(NamedTuple):

@@ -16,15 +16,11 @@ the last line of each key at any time, and what is left says the same.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from ...adapters.id_log import Line
-from .endings import DECIDED
-
-if TYPE_CHECKING:
-    from .endings import Decision
 
 CLAIM, DUE, FATE, CANCEL, TERM = b"m", b"d", b"f", b"c", b"t"
 MARK = 8
@@ -32,7 +28,29 @@ MARK = 8
 HEAD = 1 + MARK
 """Bytes of a kind and a mark: what comes before the id in a key."""
 
+DECIDED: tuple[Literal["cancelled", "replaced"], ...] = ("cancelled", "replaced")
+"""How the log itself may end a message, before it is delivered: a bridge that still holds it must not deliver it. The log has their index here."""
+
+Decision = tuple[Literal["cancelled", "replaced"], int]
+"""What ends a message before it is delivered, and since when (epoch ms)."""
+
 _PLACE = struct.Struct(">q")
+
+
+class Claim(msgspec.Struct, array_like=True, frozen=True):
+    """What a waiting message bears: its mark, the place of its claim in the log, and its term.
+
+    `moved`: it came from another store, which tells the ledger nothing; so neither does a copy that was left behind when that was interrupted.
+    """
+
+    mark: bytes
+    place: int
+    moved: bool = False
+    term: int = -1
+
+
+ENDED = Claim(b"", -1)
+"""In place of a claim: the message has come to its end already, and was given again by its source."""
 
 
 class _Value(msgspec.Struct, array_like=True, frozen=True):

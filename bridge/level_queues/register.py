@@ -24,8 +24,8 @@ import structlog
 from ...adapters.base import AdapterError, NotConnected
 from ...core.store import Answer
 from ...core.uptime import uptime
-from .ids import ENDED, Claim, Ids, Word, said_by
-from .lines import MARK, beginning, cancelling, claiming, going_on, is_decision, kept, parts, readable, said, spent
+from .ids import Ids, Word, said_by
+from .lines import ENDED, MARK, Claim, beginning, cancelling, claiming, going_on, is_decision, kept, parts, readable, said, spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...adapters.base import NotConnected
 from ...core.store import Answer, Counts, LedgerEvent, Put, Record, Refuse, StoreFull, Withdraw
 from .claims import named
-from .ids import ENDED
+from .lines import ENDED
 from .register import mark_of
 from .unindexed import Unindexed, unsupported
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from .claims import Claims
     from .doors import Doors
     from .exits import Exits
-    from .ids import Claim
     from .journal import Journal
     from .late_rows import LateRows
+    from .lines import Claim
     from .places import Addressed, Places
     from .waiting import Entry, Waiting
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from .envelope import Envelope
-    from .ids import Claim
+    from .lines import Claim
     from .passage import Finish, Taken
 
 _SHARE = 10

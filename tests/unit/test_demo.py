@@ -15,7 +15,7 @@ from rich.console import Console
 from delaybridge.adapters.base import Received
 from delaybridge.bridge import demo
 from delaybridge.bridge.demo import proof
-from delaybridge.bridge.demo.faults import DELAY_MS, PLAN, Faults, Planted
+from delaybridge.bridge.demo.faults import DELAY_MS, PLAN, Faults, Finding, Planted
 from delaybridge.core.message import message
 
 T0 = 1_750_000_000_000
@@ -53,7 +53,7 @@ def test_what_is_lost_does_not_arrive_what_is_doubled_arrives_twice_what_is_dela
     assert faults.held == []
 
 
-def _judged(found: list[proof.Finding]) -> tuple[bool, str]:
+def _judged(found: list[Finding]) -> tuple[bool, str]:
     shown = StringIO()
     return proof._exactly(ALL, Counter(found), Console(file=shown, width=120)), shown.getvalue()
 

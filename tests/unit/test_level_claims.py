@@ -14,7 +14,7 @@ from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter, broker
 from delaybridge.bridge.level_queues import endings
 from delaybridge.bridge.level_queues import register as module
-from delaybridge.bridge.level_queues.ids import Claim
+from delaybridge.bridge.level_queues.lines import Claim
 from delaybridge.bridge.level_queues.register_worker import RegisterWorker
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.ledger import CLOSING

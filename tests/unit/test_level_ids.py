@@ -12,8 +12,7 @@ from unit.id_lines import DAY, HOUR, T0, Log
 
 from delaybridge.adapters.id_log import Line
 from delaybridge.bridge.level_queues.endings import REMEMBERED
-from delaybridge.bridge.level_queues.ids import Claim
-from delaybridge.bridge.level_queues.lines import cancelling, claiming, going_on, over, readable, spent
+from delaybridge.bridge.level_queues.lines import Claim, cancelling, claiming, going_on, over, readable, spent
 
 if TYPE_CHECKING:
     from delaybridge.bridge.level_queues.ids import Fate

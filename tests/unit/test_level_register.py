@@ -15,7 +15,7 @@ from delaybridge.adapters.id_log import Line
 from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues import register as module
-from delaybridge.bridge.level_queues.ids import ENDED, Claim
+from delaybridge.bridge.level_queues.lines import ENDED, Claim
 from delaybridge.bridge.level_queues.register import MARGIN, Cancelling, Claiming, Register, read_all
 from delaybridge.bridge.level_queues.register_worker import RegisterWorker
 from delaybridge.bridge.metrics import Metrics

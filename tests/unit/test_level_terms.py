@@ -19,8 +19,7 @@ from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues.envelope import unpack
-from delaybridge.bridge.level_queues.ids import Claim
-from delaybridge.bridge.level_queues.lines import cancelling, claiming
+from delaybridge.bridge.level_queues.lines import Claim, cancelling, claiming
 from delaybridge.bridge.level_queues.register import Cancelling, Claiming, read_all
 from delaybridge.core.store import Put, SourceProgress
 
