@@ -23,7 +23,6 @@ from ..core.message import Message
 
 if TYPE_CHECKING:
     from ..core.reasons import Reason
-    from .levelled import Level
 
 
 class AdapterError(Exception):
@@ -193,73 +192,6 @@ class Adapter(Protocol):
         ...
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One thing that interception needs on the broker.
-
-    what      the wanted state, in a sentence
-    command   how to get there by pasting; empty where neither pasting nor `apply` can
-    done      whether it is so already
-    reads     the environment variables that the command reads
-    by_hand   only a person can do it, by pasting the command; `apply` cannot
-    """
-
-    what: str
-    command: str
-    done: bool
-    reads: tuple[str, ...] = ()
-    by_hand: bool = False
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that `doctor` looked at; `fix` says what to do where it is not `ok`."""
-
-    ok: bool
-    what: str
-    fix: str = ""
-
-
-class Interception(Protocol):
-    """Optional ability of an adapter: what the broker needs so that a header is enough (queues, exchanges, policies)."""
-
-    def plan(self) -> list[Step]:
-        """What would be declared; changes nothing."""
-        ...
-
-    def apply(self) -> list[Step]:
-        """Declare what is missing, losing and doubling no undelayed message meanwhile. Idempotent."""
-        ...
-
-    def undo(self) -> list[Step]:
-        """Take away what `apply` declared, losing and doubling nothing meanwhile; what waits in the bridge is still delivered. Idempotent."""
-        ...
-
-    def check(self) -> list[Finding]:
-        """Find what is missing and what goes past the bridge; changes nothing."""
-        ...
-
-    def probe(self) -> list[Finding]:
-        """Send a delayed message of its own through each way into the running bridge and wait for it; no consumer sees it."""
-        ...
-
-
-@runtime_checkable
-class Intercepting(Protocol):
-    """An adapter that can prepare its broker."""
-
-    def interception(self, options: Any, routes: Sequence[Any]) -> Interception:
-        """For all routes that read from this broker (their validated `from` sections)."""
-        ...
-
-
-@runtime_checkable
-class Crowded(Protocol):
-    """Optional ability of an Interception: to tell where other bridges take in messages as well."""
-
-    def crowds(self) -> dict[str, int]:
-        """The ingress queues that have more consumers than one bridge of this configuration, and how many they have; changes nothing."""
-        ...
-
-
 @runtime_checkable
 class Gathering(Protocol):
     """Optional ability of a source: to give messages less often and in larger batches, which costs its broker and the bridge less."""
@@ -366,16 +298,4 @@ class Producing(Protocol):
 
     def producer(self, options: Any, route: Any) -> Sink:
         """A sink for what somebody sends as a producer of this route (its validated `from` section) would, delay headers included."""
-        ...
-
-
-@runtime_checkable
-class Examinable(Protocol):
-    """Optional ability of an adapter, for `doctor`: to find what keeps messages from arriving, or from being read.
-
-    What a broker does not tell is no fault: such a finding is `ok`, and says so.
-    """
-
-    def standstills(self, options: Any, routes: Sequence[Any], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
-        """Look at what `routes` (validated `from` sections) read, at `addresses`, where messages go, and at `levels`; changes nothing. Raises AdapterError."""
         ...

@@ -14,7 +14,8 @@ from .base import Adapter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .base import Source, Step
+    from .base import Source
+    from .preparing import Step
 
 
 EARLY = 50

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.message import Message
-    from .base import Step
     from .id_log import Line
     from .levelled import Level
+    from .preparing import Step
 
 
 class Memory(BaseModel):

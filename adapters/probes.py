@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .base import Finding
+from .preparing import Finding
 
 DELAY = 300
 """Milliseconds that a probe asks for: long enough to tell a delay from none."""

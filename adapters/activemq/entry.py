@@ -15,8 +15,8 @@ from .source import ActiveSource
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base import Interception
     from ..levelled import Level, LevelDeclaration
+    from ..preparing import Interception
     from ..scheduler_requests import SchedulerRequests
     from .level_source import LevelSource
 
@@ -57,7 +57,7 @@ class ActiveAdapter:
         return self._source(options, destination(address))
 
     def interception(self, options: ActiveMQ, routes: Sequence[Endpoint]) -> Interception:
-        """See base.Intercepting."""
+        """See preparing.Intercepting."""
         from .interception import ActiveInterception  # noqa: PLC0415 - only plan, apply and doctor need it
 
         return ActiveInterception(options, routes)

@@ -13,7 +13,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ...core.dialects.activemq import DIALECT, JOB
 from ...core.headers import DELAY_NAMES
-from ..base import AdapterError, Finding, Step
+from ..base import AdapterError
+from ..preparing import Finding, Step
 from .address import pattern, queue_address
 from .probe import SIBLING, Prober, Way
 from .scheduler import NAME as MANAGEMENT
@@ -53,7 +54,7 @@ _COPIES = (
 
 
 class ActiveInterception:
-    """See base.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and in `gate` the destinations that lead there.
+    """See preparing.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and in `gate` the destinations that lead there.
 
     Raises AdapterError where the gates cannot be told apart: ActiveMQ would send a message through each interceptor that matches. Also where it would lose
     copies of one.
@@ -81,7 +82,7 @@ class ActiveInterception:
     # --- plan and apply ---
 
     def plan(self) -> list[Step]:
-        """See base.Interception. Prints what to paste though the broker cannot be asked; then nothing counts as done, and the steps say why."""
+        """See preparing.Interception. Prints what to paste though the broker cannot be asked; then nothing counts as done, and the steps say why."""
         steps = [Step(f"queue `{queue}` takes in delayed messages; ActiveMQ makes it", "", True) for queue in self._queues]
         if not self._gates:
             return steps
@@ -93,11 +94,11 @@ class ActiveInterception:
         return [*steps, Step(what + blind, self.xml(), not missing, by_hand=True)]
 
     def apply(self) -> list[Step]:
-        """See base.Interception: nothing can be changed from here, so what is not done has to be done by hand."""
+        """See preparing.Interception: nothing can be changed from here, so what is not done has to be done by hand."""
         return self.plan()
 
     def undo(self) -> list[Step]:
-        """See base.Interception: the same by hand, the other way round; while the broker cannot be asked it does not count as done."""
+        """See preparing.Interception: the same by hand, the other way round; while the broker cannot be asked it does not count as done."""
         what = (
             "take delaybridge's interceptors out of activemq.xml, and restart the broker; keep the bridge running until nothing is pending"
         )
@@ -129,7 +130,7 @@ class ActiveInterception:
     # --- check and probe ---
 
     def check(self) -> list[Finding]:
-        """See base.Interception. Sends undelayed messages of its own to itself."""
+        """See preparing.Interception. Sends undelayed messages of its own to itself."""
         off = self._prober.scheduler_is_off()
         findings = [Finding(off or not self._gates, _told(off=off), SCHEDULER)]
         for gate, queue in self._gates.items():
@@ -138,7 +139,7 @@ class ActiveInterception:
         return findings
 
     def probe(self) -> list[Finding]:
-        """See base.Interception."""
+        """See preparing.Interception."""
         plain = [self._prober.probe(queue_address(queue)) for queue in self._queues]
         return [*plain, *(self._prober.probe_gate(gate) for gate in self._gates)]
 

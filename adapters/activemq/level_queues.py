@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..base import AdapterError, Step
+from ..base import AdapterError
+from ..preparing import Step
 from .statistics import PLUGIN, Statistics
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from ...core.dialects.activemq import DELAY as AMQ_DELAY
 from ...core.dialects.activemq import JOB
-from ..base import AdapterError, Finding, NotConnected
+from ..base import AdapterError, NotConnected
+from ..preparing import Finding
 from ..probes import DELAY, NAME, PATIENCE, ends, judged
 from .address import queue_address
 from .frames import ERROR, MESSAGE

@@ -18,8 +18,8 @@ from .transactional_levels import KafkaTransactionalLevels
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base import Finding, Interception
     from ..levelled import Level, LevelDeclaration
+    from ..preparing import Finding, Interception
 
 
 class KafkaAdapter:
@@ -58,13 +58,13 @@ class KafkaAdapter:
         return KafkaSource(options, Tap(address))
 
     def interception(self, options: Kafka, routes: Sequence[Endpoint]) -> Interception:
-        """See base.Intercepting."""
+        """See preparing.Intercepting."""
         from .interception import KafkaInterception  # noqa: PLC0415 - the daemon's hot path needs no administration
 
         return KafkaInterception(options, routes)
 
     def standstills(self, options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
-        """See base.Examinable."""
+        """See examining.Examinable."""
         from .hanging import findings  # noqa: PLC0415 - as above
 
         return findings(options, routes, addresses, levels)

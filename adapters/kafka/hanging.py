@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..base import Finding
+from ..preparing import Finding
 from . import commands
 from .cluster import COMMITTED, OFFSETS, opened
 from .identities import bridge_of, is_in_place
@@ -52,7 +52,7 @@ class Look(NamedTuple):
 
 
 def findings(options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
-    """See base.Examinable. In topics that do not exist nothing hangs."""
+    """See examining.Examinable. In topics that do not exist nothing hangs."""
     group_id = group(levels[0].name) if levels else None
     with opened(options) as cluster:
         there = cluster.names()

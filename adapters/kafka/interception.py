@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..base import Finding, Step
+from ..preparing import Finding, Step
 from . import commands, probe
 from .cluster import Topic, opened
 from .options import destination
@@ -49,19 +49,19 @@ class Ingress(NamedTuple):
 
 
 class KafkaInterception:
-    """See base.Interception. `endpoints`: the `from` sections."""
+    """See preparing.Interception. `endpoints`: the `from` sections."""
 
     def __init__(self, options: Kafka, endpoints: Sequence[Endpoint]) -> None:
         self._options = options
         self._endpoints = endpoints
 
     def plan(self) -> list[Step]:
-        """See base.Interception. A pattern names no topic that could be created: those that exist are shown."""
+        """See preparing.Interception. A pattern names no topic that could be created: those that exist are shown."""
         with opened(self._options) as cluster:
             return list(self._steps(cluster))
 
     def apply(self) -> list[Step]:
-        """See base.Interception. A topic that exists is left as it is, but for what an `undo` that was interrupted left behind.
+        """See preparing.Interception. A topic that exists is left as it is, but for what an `undo` that was interrupted left behind.
 
         One whose destination does not exist is not made: nobody knows with how many partitions, and they cannot be made fewer.
         """
@@ -102,7 +102,7 @@ class KafkaInterception:
         return Step(what, "", True)
 
     def check(self) -> list[Finding]:
-        """See base.Interception."""
+        """See preparing.Interception."""
         with opened(self._options) as cluster:
             names = cluster.names()
             read = self.read(names)
@@ -111,7 +111,7 @@ class KafkaInterception:
             return [*findings, *self._check_strays(cluster, names, read), *self._check_groups(cluster, topics, read)]
 
     def probe(self) -> list[Finding]:
-        """See base.Interception. A topic that others read as well is left out, unless its name says that it is an ingress topic."""
+        """See preparing.Interception. A topic that others read as well is left out, unless its name says that it is an ingress topic."""
         with opened(self._options) as cluster:
             read = self.read(cluster.names())
             shared = {one.name: others for one in read if not one.destination and (others := cluster.readers(one.name) - {one.group})}

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..base import AdapterError, Step
+from ..base import AdapterError
+from ..preparing import Step
 from . import commands
 from .cluster import opened
 from .interception import RETENTION

@@ -15,7 +15,7 @@ from .link import Caught
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..base import Finding
+    from ..preparing import Finding
     from .cluster import Cluster
     from .options import Kafka
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pika.exceptions import ChannelClosedByBroker
 
-from ..base import Finding
+from ..preparing import Finding
 from .address import parse
 from .amqp import channel
 from .link import NOT_FOUND

@@ -17,8 +17,8 @@ from .source import UNGATED, Ingress, RabbitSource, Tap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base import Finding
     from ..levelled import Level
+    from ..preparing import Finding
     from .interception import RabbitInterception
     from .source import Subscription
 
@@ -52,7 +52,7 @@ class RabbitAdapter:
         return self._source(options, Tap(exchange, key) if exchange else Ingress(key, create=False))
 
     def interception(self, options: RabbitMQ, routes: Sequence[Endpoint]) -> RabbitInterception:
-        """See base.Intercepting. Raises AdapterError where two routes gate one exchange."""
+        """See preparing.Intercepting. Raises AdapterError where two routes gate one exchange."""
         from .interception import RabbitInterception  # noqa: PLC0415 - the daemon's hot path needs no HTTP client
 
         return RabbitInterception(options, routes)
@@ -60,7 +60,7 @@ class RabbitAdapter:
     def standstills(
         self, options: RabbitMQ, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]
     ) -> list[Finding]:
-        """See base.Examinable: of levels, where there is a `management_url`. What routes read `interception` looks at."""
+        """See examining.Examinable: of levels, where there is a `management_url`. What routes read `interception` looks at."""
         del routes
         from .destinations import missing  # noqa: PLC0415 - only `doctor` needs it
 

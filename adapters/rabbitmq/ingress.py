@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from ..base import Finding
+from ..preparing import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

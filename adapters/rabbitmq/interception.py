@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from ...core.headers import DELAY_NAMES
-from ..base import AdapterError, Finding, NotConnected, Step
+from ..base import AdapterError, NotConnected
+from ..preparing import Finding, Step
 from . import amqp
 from .address import real_of
 from .ingress import CLASSIC, losses
@@ -40,7 +41,7 @@ CHECK_URL = "check `management_url`, and that the plugin rabbitmq_management run
 
 
 class RabbitInterception:
-    """See base.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and the exchanges that it gates."""
+    """See preparing.Interception. `endpoints`: the `from` sections; each names an ingress `queue`, and the exchanges that it gates."""
 
     def __init__(self, options: RabbitMQ, endpoints: Sequence[Endpoint]) -> None:
         self._options = options
@@ -55,7 +56,7 @@ class RabbitInterception:
     # --- plan and apply ---
 
     def plan(self) -> list[Step]:
-        """See base.Interception. Without the management API it can only tell about queues."""
+        """See preparing.Interception. Without the management API it can only tell about queues."""
         if not self._options.management_url:
             return [*self._plan_queues(), *(Step(f"gate exchange `{name}`: {NEEDS}; {SET_URL}", "", False) for name in self._gated)]
         with self._api() as api:
@@ -98,7 +99,7 @@ class RabbitInterception:
         return [Gate(broker, exchange, queue, HEADERS) for exchange, queue in self._gated.items()]
 
     def apply(self) -> list[Step]:
-        """See base.Interception. Raises NotConnected, and AdapterError where something is in the way; then nothing was changed for any exchange."""
+        """See preparing.Interception. Raises NotConnected, and AdapterError where something is in the way; then nothing was changed for any exchange."""
         if not self._options.management_url:
             return self._apply_queues()
         with self._api() as api:
@@ -169,7 +170,7 @@ class RabbitInterception:
     # --- check ---
 
     def check(self) -> list[Finding]:
-        """See base.Interception."""
+        """See preparing.Interception."""
         if not self._options.management_url:
             ok = not self._gated
             return [
@@ -237,7 +238,7 @@ class RabbitInterception:
                 )
 
     def crowds(self) -> dict[str, int]:
-        """See base.Crowded. A connection that was lost counts until RabbitMQ misses its heartbeats."""
+        """See preparing.Crowded. A connection that was lost counts until RabbitMQ misses its heartbeats."""
         parameters = self._parameters()
         found = {queue: amqp.consumers(parameters, queue) or 0 for queue in self._queues}
         return {queue: count for queue, count in found.items() if count > self._readers[queue]}
@@ -245,7 +246,7 @@ class RabbitInterception:
     # --- probe ---
 
     def probe(self) -> list[Finding]:
-        """See base.Interception. A gate is probed only where it is complete: its own consumers must not see the message."""
+        """See preparing.Interception. A gate is probed only where it is complete: its own consumers must not see the message."""
         parameters = self._parameters()
         findings = [probe(parameters, "", queue) for queue in self._queues]
         if not all(finding.ok for finding in findings) or not self._options.management_url:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from ...core.durations import parse_duration
-from ..base import Finding
+from ..preparing import Finding
 from .ingress import ENOUGH, LIMITS, REDELIVERIES, policies
 from .level_queues import OUT, queues
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pika import BasicProperties
 from pika.exceptions import ChannelClosedByBroker
 
-from ..base import Step
+from ..preparing import Step
 from . import amqp
 from .link import DIFFERS, NOT_FOUND
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pika
 import pika.exceptions
 
-from ..base import Finding, NotConnected
+from ..base import NotConnected
+from ..preparing import Finding
 from ..probes import DELAY, NAME, PATIENCE, ends, judged
 from .address import queue_address
 from .amqp import channel

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from ...adapters.base import Finding, Interception, Step
     from ...adapters.levelled import LevelDeclaration
+    from ...adapters.preparing import Finding, Interception, Step
     from ..config import Config
 
 commands = typer.Typer()

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ByteSize
 
-from ...adapters.base import AdapterError, Crowded, Examinable, Finding, Intercepting, NotConnected
+from ...adapters.base import AdapterError, NotConnected
+from ...adapters.examining import Examinable
+from ...adapters.preparing import Crowded, Finding, Intercepting
 from ...adapters.scheduler_requests import Manageable
 from ...core.time_index.disk import taken
 from .. import plugins
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ...adapters.base import Interception, Outcome
+    from ...adapters.base import Outcome
     from ...adapters.levelled import LevelDeclaration
+    from ...adapters.preparing import Interception
     from ..config import Config, Route
     from ..config.sections import Store
     from .client import Client

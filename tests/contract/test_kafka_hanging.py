@@ -17,10 +17,10 @@ from kafka.structs import ConsumerGroupMetadata
 from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private
 from contract.kafka_world import World, taken
 from contract.test_kafka_markers import CHECK, end, left_open, unchecked
-from delaybridge.adapters.base import Finding
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
 from delaybridge.adapters.kafka.cluster import opened
 from delaybridge.adapters.kafka.level_queues import group
+from delaybridge.adapters.preparing import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

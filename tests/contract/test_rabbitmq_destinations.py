@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from integration.rabbit import Rabbit
 
-from delaybridge.adapters.base import Finding
+from delaybridge.adapters.preparing import Finding
 from delaybridge.adapters.rabbitmq import adapter
 from delaybridge.adapters.rabbitmq.options import RabbitMQ
 

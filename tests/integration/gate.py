@@ -16,7 +16,7 @@ import pika.exceptions
 from brokers.common import wait_until
 from pika.exchange_type import ExchangeType
 
-from delaybridge.adapters.base import Finding
+from delaybridge.adapters.preparing import Finding
 from delaybridge.adapters.rabbitmq import adapter
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from integration.stores import in_time_index
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from delaybridge.adapters.base import Finding
+    from delaybridge.adapters.preparing import Finding
     from integration.stores import Waiting
 
 

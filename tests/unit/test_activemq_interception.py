@@ -12,7 +12,8 @@ from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq.address import pattern
 from delaybridge.adapters.activemq.interception import NAMED, ActiveInterception, overlap, selector
 from delaybridge.adapters.activemq.probe import Prober, Way, sibling
-from delaybridge.adapters.base import AdapterError, Intercepting, NotConnected
+from delaybridge.adapters.base import AdapterError, NotConnected
+from delaybridge.adapters.preparing import Intercepting
 from delaybridge.core.headers import DELAY_NAMES
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_daemon import alone, call
 
-from delaybridge.adapters.base import NotConnected, Step
+from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka.entry import KafkaAdapter
+from delaybridge.adapters.preparing import Step
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,9 @@ import pytest
 
 from delaybridge.adapters.activemq.entry import ActiveAdapter
 from delaybridge.adapters.activemq.scheduler import Scheduler
-from delaybridge.adapters.base import AdapterError, Finding, NotConnected, Step
+from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.kafka.entry import KafkaAdapter
+from delaybridge.adapters.preparing import Finding, Step
 from delaybridge.bridge.cli import doctor
 from delaybridge.bridge.cli.client import UnreachableError
 from delaybridge.bridge.config import Config

@@ -9,10 +9,10 @@ import pytest
 from kafka import TopicPartition
 from unit.kafka_cluster import asked_by
 
-from delaybridge.adapters.base import Finding
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter, hanging
 from delaybridge.adapters.kafka.cluster import Open, Owner
 from delaybridge.adapters.levelled import Level
+from delaybridge.adapters.preparing import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

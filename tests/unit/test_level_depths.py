@@ -14,7 +14,7 @@ from delaybridge.bridge.level_queues.depths import TRIM_EVERY, DepthWorker
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delaybridge.adapters.base import Step
+    from delaybridge.adapters.preparing import Step
 
 
 class Queues:

@@ -11,7 +11,7 @@ from delaybridge.adapters.rabbitmq.level_doctor import findings
 from delaybridge.adapters.rabbitmq.management import Queue
 
 if TYPE_CHECKING:
-    from delaybridge.adapters.base import Finding
+    from delaybridge.adapters.preparing import Finding
 
 LEVELS = [Level("level.0", 0), Level("level.1s", 1_000), Level("level.dead-letters", 0, "dead_letters")]
 
