@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..adapters.base import Observable, Producing, Received, Source
 from ..core.recurrence import upcoming
-from ..core.store import Answer, Page, Pending, Query, Record, Refuse
+from ..core.store import Pending, Query, Refuse
 from . import plugins
 from .outlet import Outlet
 from .overview import Overview
@@ -18,17 +17,14 @@ from .text import instant
 from .views import NotKnownError, NotPossibleError, WouldBeRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..core.downtimes import Downtimes
     from ..core.message import Message
-    from ..core.store import DeadLetter
+    from ..core.store import Answer, DeadLetter, Page, Record
     from .config import Config, Route
     from .engine import Engine
     from .views import Check, Status
-
-IN_FLIGHT_PATIENCE = 5.0
-"""Seconds that a request waits for a message that is being published, before it answers `in_flight`."""
 
 SEND_TIMEOUT = 10.0
 OBSERVE_TIMEOUT = 1.0
@@ -41,6 +37,7 @@ class Control:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._store = engine.store
+        self._answers = engine.answers
         self._intakes = engine.intakes
         self._lanes = engine.lanes
         self._pauses = engine.pauses
@@ -102,11 +99,11 @@ class Control:
 
     def cancel(self, id: str) -> Answer:  # noqa: A002 - the field's own word
         """See `views.ControlPort`."""
-        return self._patiently(lambda: self._store.cancel(id, self._clock()))
+        return self._answers.cancel(id)
 
     def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
         """See `views.ControlPort`."""
-        answer = self._patiently(lambda: self._move(id, due_ms, self._clock()))
+        answer = self._answers.definite(lambda: self._move(id, due_ms, self._clock()))
         for worker in self._lanes.values():
             worker.poke()
         return answer
@@ -125,13 +122,6 @@ class Control:
     def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word
         """See `views.ControlPort`."""
         return self.reschedule(id, self._clock())
-
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask again while the message is in flight: its confirmation makes the answer definite. Polled: a notification would slow every delivery."""
-        deadline = time.monotonic() + IN_FLIGHT_PATIENCE
-        while (answer := ask()).outcome == "in_flight" and time.monotonic() < deadline and not self._engine.stopping:
-            time.sleep(0.02)
-        return answer
 
     def dead_letters(self, limit: int, after: int) -> Sequence[DeadLetter]:
         """See `views.ControlPort`."""

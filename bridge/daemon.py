@@ -21,6 +21,7 @@ from ..core.durations import HOUR_MS
 from ..core.store import StoreError, StoreLocked
 from . import tuning
 from .clock import wall_clock
+from .control import Control
 from .engine import Engine
 from .metrics import Gauges, Metrics
 from .plugins import UnusableAdapter, traits
@@ -88,6 +89,7 @@ class Daemon:
         except UnusableAdapter as error:
             log.error("adapter_unusable", error=str(error))  # noqa: TRY400 - the sentence says it all
             return BAD_CONFIG
+        self.control = Control(self.engine)
         return self._serve()
 
     def _serve(self) -> int:
@@ -98,7 +100,7 @@ class Daemon:
         self._tell_of_no_configuration()
         self._tell_of_name()
         self._tell_of_lost_levels()
-        server = HttpServer(self.engine.control, self._metrics, self.config.http)
+        server = HttpServer(self.control, self._metrics, self.config.http)
         try:
             server.bind()  # before anything is taken from a broker: a daemon that cannot serve its API must not begin
             self.engine.start()
@@ -212,8 +214,8 @@ class Daemon:
         log.info("reloaded", changed=reloadable)
 
     def _gauges(self) -> Gauges:
-        control, now = self.engine.control, wall_clock()
-        counts, store = self.engine.store.counts(), self.engine.store
+        now, store = wall_clock(), self.engine.store
+        counts = store.counts()
         return Gauges(
             messages_pending=counts.pending,
             messages_overdue=sum(pending for hour, pending in counts.by_hour.items() if (hour + 1) * HOUR_MS <= now)
@@ -221,7 +223,7 @@ class Daemon:
             else None,
             messages_held=counts.held,
             messages_shelved=counts.shelved if store.indexed else None,
-            oldest_overdue_seconds=control.oldest_overdue_ms(now) / 1000,
+            oldest_overdue_seconds=self.control.oldest_overdue_ms(now) / 1000,
             store_bytes=store.size_bytes(),
             store_free_bytes=store.free_bytes(),
             store_room=store.room(),

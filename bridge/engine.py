@@ -12,11 +12,11 @@ import structlog
 
 from ..core.time_index import TimeIndex
 from . import plugins, scheduler_requests
+from .answers import Answers
 from .apart.frames import Setup
 from .apart.sink import ApartSink
 from .apart.source import ApartSource
 from .config.secrets import secrets
-from .control import Control
 from .delivery.backoff import Backoff
 from .delivery.holds import Holds
 from .delivery.lane import Lane, LaneSettings
@@ -72,14 +72,16 @@ class Engine:
         self.lanes = {name: self._lane(name, failed) for name in self._destinations()}
         self.intakes = {route.name: self._intake(route, failed) for route in config.routes}
         self.ledger = LedgerWorker(self.journal, config, clock, self.down, failed)
-        self.control = Control(self)
+        self.answers = Answers(self.store, clock, lambda: self.stopping)
         self.managements = self._managements(failed)
 
     def _managements(self, failed: Failed) -> list[scheduler_requests.ManagementWorker]:
         """Empty if the store cannot be searched: then there is nothing to browse or to remove from."""
         if not self.store.indexed:
             return []
-        return scheduler_requests.workers(self.config, self.store, self.control, self.clock, self.metrics, failed, lambda: self.stopping)
+        return scheduler_requests.workers(
+            self.config, self.store, self.answers.cancel, self.clock, self.metrics, failed, lambda: self.stopping
+        )
 
     def _destinations(self) -> list[str]:
         """The brokers that a route names, and those for which messages of earlier routes still wait. In level queues any bridge may find any message."""

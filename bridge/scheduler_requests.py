@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..adapters.scheduler_requests import Asked, SchedulerRequests
-    from ..core.store import Record, Store
+    from ..core.store import Answer, Record, Store
     from .clock import Clock
     from .config import Config
-    from .control import Control
     from .metrics import Metrics
 
     AnswerBy = Callable[[str, Iterable[Sequence[Record]]], None]
@@ -33,12 +32,16 @@ _LAST = 2**63 - 1
 
 
 class Manager:
-    """Does what the clients of one broker ask for. `stopping` says that the daemon ends: then a request is left between two portions of its work."""
+    """Does what the clients of one broker ask for.
 
-    def __init__(self, broker: str, store: Store, control: Control, clock: Clock, stopping: Callable[[], bool]) -> None:
+    cancel     withdraws one message: see `answers.Answers`
+    stopping   says that the daemon ends: then a request is left between two portions of its work
+    """
+
+    def __init__(self, broker: str, store: Store, cancel: Callable[[str], Answer], clock: Clock, stopping: Callable[[], bool]) -> None:
         self._broker = broker
         self._store = store
-        self._control = control
+        self._cancel = cancel
         self._clock = clock
         self._stopping = stopping
 
@@ -79,7 +82,7 @@ class Manager:
     def _remove(self, id_: str) -> None:
         found = self._store.find(id_)
         ours = isinstance(found, Pending) and found.record.source_broker == self._broker
-        log.info("management_removed", broker=self._broker, id=id_, outcome=self._control.cancel(id_).outcome if ours else "unknown")
+        log.info("management_removed", broker=self._broker, id=id_, outcome=self._cancel(id_).outcome if ours else "unknown")
 
     def _remove_all(self, request: RemoveAll) -> None:
         removed = 0
@@ -131,7 +134,7 @@ class ManagementWorker(ClientWorker):
 def workers(
     config: Config,
     store: Store,
-    control: Control,
+    cancel: Callable[[str], Answer],
     clock: Clock,
     metrics: Metrics,
     failed: Callable[[str, BaseException], None],
@@ -145,6 +148,6 @@ def workers(
         if not isinstance(adapter, Manageable):
             continue
         for number, management in enumerate(adapter.management(section.options), 1):
-            manager = Manager(broker, store, control, clock, stopping)
+            manager = Manager(broker, store, cancel, clock, stopping)
             found.append(ManagementWorker(f"management {broker} {number}", broker, management, manager, metrics, failed))
     return found

@@ -12,6 +12,7 @@ from ...adapters.memory import Memory, broker
 from ...core.durations import HOUR_MS
 from ..clock import wall_clock
 from ..config import Config
+from ..control import Control
 from ..engine import Engine
 from ..metrics import Metrics
 from . import books, tables
@@ -63,6 +64,7 @@ class Demo:
         self.engine = Engine(self.config, wall_clock, Metrics(version("delaybridge")), self._failed)
         observed = folder / "observed"
         self.account = Account(Arrivals("demo.out", observed, faults), Arrivals("demo.dead", observed), faults)
+        self.control = Control(self.engine)
         self.ended = False
         self._began = wall_clock()
 
@@ -116,12 +118,12 @@ class Demo:
 
     def _finished(self, elapsed: float) -> bool:
         if self._release_cron_at and elapsed > self._release_cron_at:
-            self.engine.control.release("demo-cron")
+            self.control.release("demo-cron")
             self._release_cron_at = 0.0
         arrivals = self.account.arrivals
         enough = arrivals.taken.total() > self.account.expected.total() and not arrivals.outstanding and elapsed > SECONDS
         if enough or elapsed > SECONDS + PATIENCE + CRON_WITHIN:
-            self.engine.control.cancel("demo-cron")
+            self.control.cancel("demo-cron")
             return True
         return False
 

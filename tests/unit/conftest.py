@@ -10,6 +10,7 @@ from contract.stores import HOUR, T0
 from hypothesis import settings
 
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.control import Control
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.time_index import TimeIndex
@@ -45,10 +46,16 @@ def index(open_index: Callable[[], TimeIndex]) -> TimeIndex:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """Not started: only its store and its control are at work."""
+    """Not started: only its store is at work."""
     made = Engine(Config.model_validate({"store": {"path": tmp_path}}), lambda: T0, Metrics("0.1.0"), lambda *_: None)
     yield made
     made.store.close()
+
+
+@pytest.fixture
+def control(engine: Engine) -> Control:
+    """What people may ask of it."""
+    return Control(engine)
 
 
 @pytest.fixture

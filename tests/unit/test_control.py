@@ -13,6 +13,7 @@ from delaybridge.adapters import memory
 from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.bridge import control, plugins
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.control import Control
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.level_queues.unindexed import Unindexed
 from delaybridge.bridge.metrics import Metrics
@@ -29,30 +30,30 @@ if TYPE_CHECKING:
     from delaybridge.core.fields import Value
 
 
-def test_what_is_pending_for_a_broker_that_nobody_knows_is_no_empty_list(engine: Engine) -> None:
+def test_what_is_pending_for_a_broker_that_nobody_knows_is_no_empty_list(engine: Engine, control: Control) -> None:
     engine.store.put([Put(record(lane="gone"))], T0)
 
     with pytest.raises(NotKnownError, match="there is no broker 'nope'; the brokers are: memory"):
-        engine.control.messages(Query(lane="nope"), 10, "")
-    assert engine.control.messages(Query(lane="memory"), 10, "").items == ()
-    assert len(engine.control.messages(Query(lane="gone"), 10, "").items) == 1
+        control.messages(Query(lane="nope"), 10, "")
+    assert control.messages(Query(lane="memory"), 10, "").items == ()
+    assert len(control.messages(Query(lane="gone"), 10, "").items) == 1
 
 
-def test_messages_without_a_broker_are_told_behind_however_many_addresses_of_others(engine: Engine) -> None:
+def test_messages_without_a_broker_are_told_behind_however_many_addresses_of_others(engine: Engine, control: Control) -> None:
     engine.store.put([Put(record(lane="memory", address=f"out-{number}")) for number in range(1_000)], T0)
     engine.store.put([Put(record(lane="gone"))], T0)
 
-    assert engine.control.status().without_broker == ["gone"]
+    assert control.status().without_broker == ["gone"]
 
 
-def test_what_is_not_connected_says_why_until_it_is(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_connected_says_why_until_it_is(engine: Engine, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     lane, intake = engine.lanes["memory"], engine.intakes["default"]
     lane._lost(NotConnected("it went away"))
     outcomes = [NotConnected("refused"), NotConnected("refused again"), None]
     told: list[str] = []
 
     def connect() -> None:
-        told.append(engine.control.status().routes[0].error)
+        told.append(control.status().routes[0].error)
         if (error := outcomes.pop(0)) is not None:
             raise error
 
@@ -60,16 +61,16 @@ def test_what_is_not_connected_says_why_until_it_is(engine: Engine, monkeypatch:
     assert intake._connect(connect)
 
     assert told == ["", "refused", "refused again"]
-    assert [(each.error, each.connected) for each in engine.control.status().routes] == [("", True)]
-    assert engine.control.status().lanes[0].error == "it went away"
-    assert [check.detail for check in engine.control.checks()][1:] == ["", "it went away"]
+    assert [(each.error, each.connected) for each in control.status().routes] == [("", True)]
+    assert control.status().lanes[0].error == "it went away"
+    assert [check.detail for check in control.checks()][1:] == ["", "it went away"]
 
 
 def _sent(engine: Engine, headers: dict[str, Value], address: str = "", *, force: bool = False) -> int:
     """How many messages that left in the ingress, which nobody empties here."""
     queue = memory.broker().queue("delaybridge.in")
     queue.clear()
-    engine.control.send(None, message(b"hello", headers), address, force=force)
+    Control(engine).send(None, message(b"hello", headers), address, force=force)
     return len(queue)
 
 
@@ -146,7 +147,7 @@ def test_what_names_no_destination_is_refused_where_its_broker_would_name_none(
     config = Config.model_validate({"store": {"path": tmp_path}, "brokers": brokers, "routes": routes})
     engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
     with pytest.raises(WouldBeRefusedError, match=refused) if refused else nullcontext():
-        engine.control._would_be_taken(config.routes[0], kind, message(b"", {"x-delay": 5}), address)
+        Control(engine)._would_be_taken(config.routes[0], kind, message(b"", {"x-delay": 5}), address)
     engine.store.close()
 
 
@@ -157,7 +158,7 @@ def test_a_queue_is_emptied_by_an_observation_only_where_somebody_says_so(tmp_pa
     engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
 
     def observed(address: str, *, take: bool) -> None:
-        with engine.control.observe("rabbit", address, take=take):
+        with Control(engine).observe("rabbit", address, take=take):
             pass
 
     with pytest.raises(NotPossibleError, match=r"taken away for good.*Say take=true if that is meant, or observe /exchanges/"):
@@ -168,12 +169,12 @@ def test_a_queue_is_emptied_by_an_observation_only_where_somebody_says_so(tmp_pa
     engine.store.close()
 
 
-def test_a_destination_that_waits_for_resume_has_no_next_try(engine: Engine) -> None:
+def test_a_destination_that_waits_for_resume_has_no_next_try(engine: Engine, control: Control) -> None:
     (lane,) = engine.lanes.values()
     lane.lane.holds.pause("orders")
     lane.lane.holds.fail("billing", "unroutable", T0)
 
-    (status,) = engine.control.status().lanes
+    (status,) = control.status().lanes
     tries = {held.address: held.retry_at for held in status.held}
 
     assert tries["orders"] is None
@@ -181,22 +182,22 @@ def test_a_destination_that_waits_for_resume_has_no_next_try(engine: Engine) -> 
     assert tries["billing"] > T0
 
 
-def test_what_is_due_and_does_not_go_out_says_what_it_waits_for(engine: Engine) -> None:
+def test_what_is_due_and_does_not_go_out_says_what_it_waits_for(engine: Engine, control: Control) -> None:
     """Also what stands behind a message that failed: it was never tried itself."""
     (lane,) = engine.lanes.values()
     due, gone = replace(record(lane="memory", address="billing", due=T0), route="default"), record(lane="gone", due=T0)
 
-    assert engine.control.waits_for(replace(due, schedule=replace(due.schedule, due=T0 + 1))) == ""
-    assert engine.control.waits_for(gone) == "no broker gone is configured"
-    assert engine.control.waits_for(due) == "broker memory: not connected"
+    assert control.waits_for(replace(due, schedule=replace(due.schedule, due=T0 + 1))) == ""
+    assert control.waits_for(gone) == "no broker gone is configured"
+    assert control.waits_for(due) == "broker memory: not connected"
     lane.connected = True
-    assert engine.control.waits_for(due) == ""
+    assert control.waits_for(due) == ""
     retry = instant(lane.lane.holds.fail("billing", "unroutable", T0).retry_at)
-    assert engine.control.waits_for(due) == f"its destination is held back, tried again at {retry}: unroutable"
+    assert control.waits_for(due) == f"its destination is held back, tried again at {retry}: unroutable"
     lane.lane.holds.pause("billing")
-    assert engine.control.waits_for(due) == "its destination is held back: unroutable"
-    assert engine.control.pause("default")
-    assert engine.control.waits_for(due) == "route default is paused"
+    assert control.waits_for(due) == "its destination is held back: unroutable"
+    assert control.pause("default")
+    assert control.waits_for(due) == "route default is paused"
 
 
 def test_a_paused_route_can_be_resumed_though_it_is_no_longer_configured(tmp_path: Path) -> None:
@@ -204,47 +205,49 @@ def test_a_paused_route_can_be_resumed_though_it_is_no_longer_configured(tmp_pat
     (tmp_path / "paused.json").write_text('["retired"]')
     made = Engine(Config.model_validate({"store": {"path": tmp_path}}), lambda: T0, Metrics("0.1.0"), lambda *_: None)
 
-    assert made.control.resume("retired")
+    assert Control(made).resume("retired")
 
     assert made.pauses.routes == set()
-    assert not made.control.resume("retired")
+    assert not Control(made).resume("retired")
     made.store.close()
 
 
-def test_what_is_moved_to_an_instant_that_has_passed_is_due_now_and_counts_as_missed_by_no_misfire_rule(engine: Engine) -> None:
+def test_what_is_moved_to_an_instant_that_has_passed_is_due_now_and_counts_as_missed_by_no_misfire_rule(
+    engine: Engine, control: Control
+) -> None:
     waiting = record(chosen_id="a", due=T0 + 60_000, lane="memory")
     engine.store.put([Put(replace(waiting, schedule=replace(waiting.schedule, misfire="skip")))], T0)
 
-    assert engine.control.reschedule("a", T0 - 3_600_000) == Answer("done")
+    assert control.reschedule("a", T0 - 3_600_000) == Answer("done")
 
-    found = engine.control.find("a")
+    found = control.find("a")
     assert isinstance(found, Pending)
     assert found.record.schedule.due == T0
-    assert decision(found.record.schedule, engine.control.downtimes, T0) == "deliver"
+    assert decision(found.record.schedule, control.downtimes, T0) == "deliver"
 
 
-def test_nothing_is_moved_behind_its_end_where_it_would_only_expire(engine: Engine) -> None:
+def test_nothing_is_moved_behind_its_end_where_it_would_only_expire(engine: Engine, control: Control) -> None:
     waiting = record(chosen_id="a", due=T0 + 1000, lane="memory")
     engine.store.put([Put(replace(waiting, schedule=replace(waiting.schedule, ends=T0 + 5000)))], T0)
 
     with pytest.raises(NotPossibleError, match="it would expire"):
-        engine.control.reschedule("a", T0 + 5001)
+        control.reschedule("a", T0 + 5001)
 
-    found = engine.control.find("a")
+    found = control.find("a")
     assert isinstance(found, Pending)
     assert found.record.schedule.due == T0 + 1000
-    assert engine.control.reschedule("a", T0 + 5000) == Answer("done")
+    assert control.reschedule("a", T0 + 5000) == Answer("done")
 
 
-def test_level_queues_say_that_they_cannot_reschedule(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.control, "_store", Unindexed("levels.dead-letters"))
+def test_level_queues_say_that_they_cannot_reschedule(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "_store", Unindexed("levels.dead-letters"))
     with pytest.raises(Unsupported, match="rescheduling needs a time index"):
-        engine.control.reschedule("a", T0)
+        control.reschedule("a", T0)
 
 
-def test_what_has_ended_while_it_could_not_be_delivered_is_not_released(engine: Engine) -> None:
+def test_what_has_ended_while_it_could_not_be_delivered_is_not_released(engine: Engine, control: Control) -> None:
     waiting = record(chosen_id="a", due=T0 - 60_000, lane="memory")
     engine.store.put([Put(replace(waiting, schedule=replace(waiting.schedule, ends=T0 - 1)))], T0)
 
     with pytest.raises(NotPossibleError, match="it would expire"):
-        engine.control.release("a")
+        control.release("a")

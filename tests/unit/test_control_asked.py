@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.stores import T0, record
 
-from delaybridge.bridge import control
+from delaybridge.bridge import answers as module
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.control import Control
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import NotKnownError, NotPossibleError
@@ -27,55 +28,55 @@ def answers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[Answer]:
     """What the store answers, one after the other; nobody sleeps in between."""
     given = [IN_FLIGHT, IN_FLIGHT, DONE]
     monkeypatch.setattr(engine.store, "cancel", lambda *_: given.pop(0))
-    monkeypatch.setattr(control.time, "sleep", lambda _: None)  # type: ignore[attr-defined]  # its own import
+    monkeypatch.setattr(module.time, "sleep", lambda _: None)  # type: ignore[attr-defined]  # its own import
     return given
 
 
-def test_whoever_cancels_what_is_being_published_hears_how_that_ended(engine: Engine, answers: list[Answer]) -> None:
-    assert engine.control.cancel("a") == DONE
+def test_whoever_cancels_what_is_being_published_hears_how_that_ended(control: Control, answers: list[Answer]) -> None:
+    assert control.cancel("a") == DONE
     assert answers == []
 
 
-def test_but_not_for_longer_than_a_request_may_take(engine: Engine, answers: list[Answer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "IN_FLIGHT_PATIENCE", -1.0)
-    assert engine.control.cancel("a") == IN_FLIGHT
+def test_but_not_for_longer_than_a_request_may_take(control: Control, answers: list[Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", -1.0)
+    assert control.cancel("a") == IN_FLIGHT
     assert len(answers) == 2
 
 
-def test_nor_while_the_bridge_stops(engine: Engine, answers: list[Answer]) -> None:
+def test_nor_while_the_bridge_stops(engine: Engine, control: Control, answers: list[Answer]) -> None:
     engine.stopping = True
-    assert engine.control.cancel("a") == IN_FLIGHT
+    assert control.cancel("a") == IN_FLIGHT
     assert len(answers) == 2
 
 
-def test_what_is_late_is_told_by_how_much_and_what_is_not_due_yet_is_not_late(engine: Engine) -> None:
-    assert engine.control.oldest_overdue_ms(T0) == 0
+def test_what_is_late_is_told_by_how_much_and_what_is_not_due_yet_is_not_late(engine: Engine, control: Control) -> None:
+    assert control.oldest_overdue_ms(T0) == 0
     engine.store.put([Put(record("a", T0, lane="memory"))], T0)
-    assert engine.control.oldest_overdue_ms(T0 - 5) == 0
-    assert engine.control.oldest_overdue_ms(T0 + 5) == 5
+    assert control.oldest_overdue_ms(T0 - 5) == 0
+    assert control.oldest_overdue_ms(T0 + 5) == 5
 
 
-def test_a_route_is_shown_as_paused_while_it_is(engine: Engine) -> None:
-    assert engine.control.pause("default")
-    assert [each.paused for each in engine.control.status().routes] == [True]
-    assert engine.control.resume("default")
-    assert [each.paused for each in engine.control.status().routes] == [False]
-    assert not engine.control.pause("nope")
+def test_a_route_is_shown_as_paused_while_it_is(control: Control) -> None:
+    assert control.pause("default")
+    assert [each.paused for each in control.status().routes] == [True]
+    assert control.resume("default")
+    assert [each.paused for each in control.status().routes] == [False]
+    assert not control.pause("nope")
 
 
-def test_a_bridge_whose_destination_takes_nothing_for_now_is_not_ready_and_says_why(engine: Engine) -> None:
+def test_a_bridge_whose_destination_takes_nothing_for_now_is_not_ready_and_says_why(engine: Engine, control: Control) -> None:
     lane = engine.lanes["memory"]
     lane.connected = True
     lane._sink = SimpleNamespace(blocked="memory alarm")  # only this is asked
-    check = engine.control.checks()[2]
+    check = control.checks()[2]
     assert (check.name, check.ok, check.detail) == ("destination memory", False, "memory alarm")
-    assert [(each.connected, each.error) for each in engine.control.status().lanes] == [(True, "memory alarm")]
+    assert [(each.connected, each.error) for each in control.status().lanes] == [(True, "memory alarm")]
 
 
-def test_what_cannot_be_observed_is_said_before_anything_is_read(engine: Engine) -> None:
+def test_what_cannot_be_observed_is_said_before_anything_is_read(control: Control) -> None:
     with (
         pytest.raises(NotKnownError, match="there is no broker 'nope'; the brokers are: memory"),
-        engine.control.observe("nope", "a", take=True),
+        control.observe("nope", "a", take=True),
     ):
         pass
 
@@ -85,7 +86,7 @@ def test_of_two_routes_somebody_who_sends_names_one(tmp_path: Path) -> None:
     config = {"store": {"path": tmp_path}, "brokers": {"memory": {"type": "memory"}}, "routes": routes}
     engine = Engine(Config.model_validate(config), lambda: T0, Metrics("0.1.0"), lambda *_: None)
     with pytest.raises(NotPossibleError, match="name a route: a, b"):
-        engine.control.send(None, message(b"hello", {"x-delay": 5}), "")
+        Control(engine).send(None, message(b"hello", {"x-delay": 5}), "")
     with pytest.raises(NotKnownError, match="there is no route 'c'; the routes are: a, b"):
-        engine.control.send("c", message(b"hello", {"x-delay": 5}), "")
+        Control(engine).send("c", message(b"hello", {"x-delay": 5}), "")
     engine.store.close()

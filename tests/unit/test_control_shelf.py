@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from delaybridge.adapters.base import Outgoing, Received, Rejected
 from delaybridge.bridge.config import Config
+from delaybridge.bridge.control import Control
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import NotPossibleError
@@ -31,42 +32,44 @@ def _refused(reason: str, headers: dict[str, Value], address: str = "") -> Refus
     return Refuse(kept, reason, "as it came")
 
 
-def test_a_refused_message_that_would_be_refused_again_stays_on_the_shelf(engine: Engine) -> None:
+def test_a_refused_message_that_would_be_refused_again_stays_on_the_shelf(engine: Engine, control: Control) -> None:
     engine.store.put([_refused("bad_duration", {"x-delay": "soon"}, "orders")], T0)
 
     with pytest.raises(NotPossibleError, match="bad_duration"):
-        engine.control.retry_dead_letter(1)
+        control.retry_dead_letter(1)
 
-    assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["bad_duration"]
+    assert [letter.reason for letter in control.dead_letters(10, 0)] == ["bad_duration"]
     assert engine.store.counts().pending == 0
 
 
-def test_a_refused_message_is_found_by_its_producers_id_and_harms_nothing_that_is_pending_under_it(engine: Engine) -> None:
+def test_a_refused_message_is_found_by_its_producers_id_and_harms_nothing_that_is_pending_under_it(
+    engine: Engine, control: Control
+) -> None:
     planner = engine.intakes["default"].intake.planner
     wrong = [Received(message(b"", {"x-delay": "soon", "x-delay-id": id_}), "", b"") for id_ in ("a", "b")]
 
     engine.store.put([Put(record(chosen_id="a", lane="memory")), *(planner.plan(each, T0) for each in wrong)], T0)
 
-    assert [letter.record.id for letter in engine.control.dead_letters(10, 0)] == ["a", "b"]
-    assert isinstance(engine.control.find("a"), Pending)
-    assert engine.control.find("b") == Answer("too_late", "dead_lettered", T0)
-    assert engine.control.cancel("a") == Answer("done")
+    assert [letter.record.id for letter in control.dead_letters(10, 0)] == ["a", "b"]
+    assert isinstance(control.find("a"), Pending)
+    assert control.find("b") == Answer("too_late", "dead_lettered", T0)
+    assert control.cancel("a") == Answer("done")
 
 
-def test_a_refused_message_is_planned_again_by_the_rules_of_today(engine: Engine) -> None:
+def test_a_refused_message_is_planned_again_by_the_rules_of_today(engine: Engine, control: Control) -> None:
     """The operator has allowed the destination meanwhile, say."""
     engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
 
-    assert engine.control.retry_dead_letter(1)
+    assert control.retry_dead_letter(1)
 
-    (pending,) = engine.control.messages(Query(), 10, "").items
+    (pending,) = control.messages(Query(), 10, "").items
     assert (pending.record.address, pending.record.schedule.due) == ("orders", T0 + 90_000)
-    assert engine.control.dead_letters(10, 0) == []
+    assert control.dead_letters(10, 0) == []
 
 
-def test_two_who_retry_one_dead_letter_at_once_schedule_it_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_who_retry_one_dead_letter_at_once_schedule_it_once(engine: Engine, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
-    second = threading.Thread(target=engine.control.retry_dead_letter, args=[1])
+    second = threading.Thread(target=control.retry_dead_letter, args=[1])
     put = engine.store.put
 
     def put_while_another_asks(changes: Sequence[Change], now: int) -> list[Answer]:
@@ -77,31 +80,31 @@ def test_two_who_retry_one_dead_letter_at_once_schedule_it_once(engine: Engine, 
 
     monkeypatch.setattr(engine.store, "put", put_while_another_asks)
 
-    assert engine.control.retry_dead_letter(1)
+    assert control.retry_dead_letter(1)
     second.join()
 
     assert engine.store.counts().pending == 1
 
 
-def test_a_message_that_could_not_be_delivered_is_scheduled_again_at_once(engine: Engine) -> None:
+def test_a_message_that_could_not_be_delivered_is_scheduled_again_at_once(engine: Engine, control: Control) -> None:
     engine.store.put([Put(record("a", address="orders", lane="memory"))], T0)
     (due,) = engine.store.due("memory", T0 + 86_400_000, 1, 1 << 20)
     engine.store.settle([Settled(due.key, "dead_lettered", T0, "too_large")], T0)
 
-    assert engine.control.retry_dead_letter(1)
-    assert not engine.control.retry_dead_letter(2)
+    assert control.retry_dead_letter(1)
+    assert not control.retry_dead_letter(2)
     assert engine.store.counts().pending == 1
     assert engine.lanes["memory"]._wake.is_set(), "nothing else wakes it in time"
 
 
 @pytest.mark.parametrize("reason", [Reason.HEADER_DAMAGED, Reason.UNSUPPORTED_BODY, Reason.TOO_LARGE])
-def test_what_an_adapter_could_not_carry_is_never_sent_as_what_is_left_of_it(engine: Engine, reason: Reason) -> None:
+def test_what_an_adapter_could_not_carry_is_never_sent_as_what_is_left_of_it(engine: Engine, control: Control, reason: Reason) -> None:
     (worker,) = engine.intakes.values()
     received = Received(message(b"charge the card"), "orders", b"1", defect=Rejected(reason, "the header table is cut off"))
     engine.store.put([worker.intake.planner.plan(received, T0)], T0)
 
     with pytest.raises(NotPossibleError, match=f"{reason}: the header table is cut off"):
-        engine.control.retry_dead_letter(1)
+        control.retry_dead_letter(1)
 
     assert (engine.store.counts().pending, engine.store.counts().shelved) == (0, 1)
 
@@ -131,7 +134,7 @@ def test_a_refused_message_that_is_read_again_replaces_no_newer_one_of_its_id(tm
     _take_in_two_of_one_id(tmp_path, old="2h", new="30m", apart=0)
     engine = _engine(tmp_path)
 
-    assert engine.control.retry_dead_letter(1)
+    assert Control(engine).retry_dead_letter(1)
 
     waiting = engine.store.find("order-1")
     assert isinstance(waiting, Pending)
@@ -144,7 +147,7 @@ def test_a_refused_message_that_is_read_again_replaces_an_older_one_of_its_id(tm
     _take_in_two_of_one_id(tmp_path, old="30m", new="2h", apart=1)
     engine = _engine(tmp_path)
 
-    assert engine.control.retry_dead_letter(1)
+    assert Control(engine).retry_dead_letter(1)
 
     waiting = engine.store.find("order-1")
     assert isinstance(waiting, Pending)
@@ -156,9 +159,9 @@ def test_what_came_back_too_often_can_be_read_again_when_the_loop_is_mended(tmp_
     engine = _engine(tmp_path)
     came = Received(message(b"", {"x-delay-occurrence": 1, "x-delay-hops": 16}), "in", b"1")
     engine.store.put([engine.intakes["orders"].intake.planner.plan(came, T0)], T0)
-    assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["loop"]
+    assert [letter.reason for letter in Control(engine).dead_letters(10, 0)] == ["loop"]
 
-    assert engine.control.retry_dead_letter(1)
+    assert Control(engine).retry_dead_letter(1)
     engine.store.close()
 
 
@@ -173,7 +176,7 @@ def _with_a_dead_letter_that_was_refused(path: Path) -> None:
         lane.confirm([(sent.tag, Rejected(Reason.REJECTED_BY_BROKER, "no")) for sent in wire])
         wire.clear()
         lane.drain(T0)
-    assert [letter.record.address for letter in engine.control.dead_letters(10, 0)] == ["daed"]
+    assert [letter.record.address for letter in Control(engine).dead_letters(10, 0)] == ["daed"]
     engine.store.close()
 
 
@@ -181,7 +184,7 @@ def test_a_dead_letter_that_its_destination_refused_goes_to_the_one_of_today(tmp
     _with_a_dead_letter_that_was_refused(tmp_path)
     engine = _engine(tmp_path, dead_letter="dead")
 
-    assert engine.control.retry_dead_letter(1)
+    assert Control(engine).retry_dead_letter(1)
 
     assert [one.record.address for one in engine.store.list(Query(), 10).items] == ["dead"]
     engine.store.close()
@@ -192,52 +195,52 @@ def test_a_dead_letter_goes_to_no_other_destination_where_its_route_names_none_f
     engine = _engine(tmp_path)
 
     with pytest.raises(NotPossibleError, match="has no `dead_letter` on 'm' any more"):
-        engine.control.retry_dead_letter(1)
+        Control(engine).retry_dead_letter(1)
 
     assert engine.store.counts().shelved == 1
     engine.store.close()
 
 
-def test_a_message_for_a_broker_to_which_no_route_leads_any_more_stays_on_the_shelf(engine: Engine) -> None:
+def test_a_message_for_a_broker_to_which_no_route_leads_any_more_stays_on_the_shelf(engine: Engine, control: Control) -> None:
     """Nothing would deliver it; "scheduled again" would be a promise that nobody keeps."""
     engine.store.put([Put(record("a", address="orders", lane="gone"))], T0)
     (due,) = engine.store.due("gone", T0, 1, 1 << 20)
     engine.store.settle([Settled(due.key, "dead_lettered", T0, "too_large")], T0)
 
     with pytest.raises(NotPossibleError, match="no route leads to its broker 'gone' any more"):
-        engine.control.retry_dead_letter(1)
+        control.retry_dead_letter(1)
 
-    assert [letter.reason for letter in engine.control.dead_letters(10, 0)] == ["too_large"]
+    assert [letter.reason for letter in control.dead_letters(10, 0)] == ["too_large"]
     assert engine.store.counts().pending == 0
 
 
-def test_no_number_of_a_dead_letter_is_too_large_to_be_unknown(engine: Engine) -> None:
+def test_no_number_of_a_dead_letter_is_too_large_to_be_unknown(control: Control) -> None:
     for number in (10**20, 2**64, 2**64 - 1):
-        assert not engine.control.retry_dead_letter(number)
-        assert not engine.control.drop_dead_letter(number)
-        assert engine.control.dead_letters(10, number) == []
+        assert not control.retry_dead_letter(number)
+        assert not control.drop_dead_letter(number)
+        assert control.dead_letters(10, number) == []
 
 
-def test_a_dead_letter_is_dropped_once(engine: Engine) -> None:
+def test_a_dead_letter_is_dropped_once(engine: Engine, control: Control) -> None:
     engine.store.put([_refused("bad_duration", {"x-delay": "soon"})], T0)
 
-    assert engine.control.drop_dead_letter(1)
-    assert not engine.control.drop_dead_letter(1)
-    assert engine.control.dead_letters(10, 0) == []
+    assert control.drop_dead_letter(1)
+    assert not control.drop_dead_letter(1)
+    assert control.dead_letters(10, 0) == []
 
 
-def test_whoever_retries_a_letter_that_has_gone_retries_no_other(engine: Engine) -> None:
+def test_whoever_retries_a_letter_that_has_gone_retries_no_other(engine: Engine, control: Control) -> None:
     engine.store.put([_refused("bad_duration", {"x-delay": "5s"}, "out")] * 2, T0)
-    assert engine.control.drop_dead_letter(1)
+    assert control.drop_dead_letter(1)
 
-    assert engine.control.retry_dead_letter(1) is False
-    assert [each.number for each in engine.control.dead_letters(10, 0)] == [2]
+    assert control.retry_dead_letter(1) is False
+    assert [each.number for each in control.dead_letters(10, 0)] == [2]
 
 
-def test_a_refused_message_of_a_route_that_is_gone_stays_on_the_shelf_and_is_told_why(engine: Engine) -> None:
+def test_a_refused_message_of_a_route_that_is_gone_stays_on_the_shelf_and_is_told_why(engine: Engine, control: Control) -> None:
     refused = _refused("bad_duration", {"x-delay": "5s"}, "out")
     engine.store.put([replace(refused, record=replace(refused.record, route="retired"))], T0)
 
     with pytest.raises(NotPossibleError, match="its route 'retired' is no longer configured"):
-        engine.control.retry_dead_letter(1)
-    assert len(engine.control.dead_letters(10, 0)) == 1
+        control.retry_dead_letter(1)
+    assert len(control.dead_letters(10, 0)) == 1

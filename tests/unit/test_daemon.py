@@ -16,6 +16,7 @@ from contract.stores import T0, record
 from delaybridge.bridge import daemon as daemon_module
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config import file as configuration_file
+from delaybridge.bridge.control import Control
 from delaybridge.bridge.daemon import Daemon, run
 from delaybridge.bridge.engine import Engine, open_journal
 from delaybridge.bridge.http import HttpServer
@@ -171,11 +172,17 @@ def test_a_reload_that_fails_in_a_way_that_nobody_thought_of_leaves_the_bridge_r
     assert daemon.exit_code == 0
 
 
-def test_what_no_ledger_file_has_yet_is_counted(tmp_path: Path) -> None:
-    """An operator must see a ledger that cannot be written before its rows have filled the store's disk."""
-    config = _config(tmp_path, {})
+def _open(config: Config) -> Daemon:
+    """As it is before it serves."""
     daemon = Daemon(config)
     daemon.engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    daemon.control = Control(daemon.engine)
+    return daemon
+
+
+def test_what_no_ledger_file_has_yet_is_counted(tmp_path: Path) -> None:
+    """An operator must see a ledger that cannot be written before its rows have filled the store's disk."""
+    daemon = _open(_config(tmp_path, {}))
     daemon.engine.store.put([Put(record("a")), Put(record("b"))], T0)
 
     assert daemon._gauges().ledger_backlog_rows == 2
@@ -186,9 +193,7 @@ def test_what_no_ledger_file_has_yet_is_counted(tmp_path: Path) -> None:
     ("store", "known"), [({}, True), ({"kind": "level_queues", "broker": "memory"}, False)], ids=["time index", "level queues"]
 )
 def test_a_scrape_does_not_say_0_of_what_the_store_cannot_know(tmp_path: Path, store: dict[str, str], known: bool) -> None:
-    config = _config(tmp_path, {}, **store)
-    daemon = Daemon(config)
-    daemon.engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    daemon = _open(_config(tmp_path, {}, **store))
     daemon._metrics.watch(daemon._gauges)
     scrape = daemon._metrics.expose()[0].decode()
     daemon.engine.store.close()

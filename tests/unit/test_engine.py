@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config.sections import Ledger, Retry
+from delaybridge.bridge.control import Control
 from delaybridge.bridge.engine import Engine, _tell_of_what_stays_behind, open_journal
 from delaybridge.bridge.level_queues import doors
 from delaybridge.bridge.level_queues.publisher import Publisher
@@ -103,17 +104,17 @@ def test_a_route_that_is_resumed_wakes_the_lanes_for_what_waited(config: Config)
 
 def test_an_engine_is_alive_while_all_its_threads_run_and_while_it_stops(config: Config) -> None:
     engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
-    assert not engine.control.alive()
+    assert not Control(engine).alive()
 
     engine.start()
     try:
-        assert engine.control.alive()
+        assert Control(engine).alive()
         engine.ledger.stop()
         assert engine.ledger.join(10)
-        assert not engine.control.alive()
+        assert not Control(engine).alive()
     finally:
         assert engine.drain(10)
-    assert engine.control.alive()
+    assert Control(engine).alive()
 
 
 def test_an_intake_that_does_not_end_leaves_the_lanes_most_of_the_time(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,12 +140,12 @@ def test_a_ledger_that_cannot_be_written_is_told_by_the_status_until_it_can(conf
 
     with structlog.testing.capture_logs():
         engine.ledger._flush()
-    broken = engine.control.status().ledger
+    broken = Control(engine).status().ledger
     (tmp_path / "file").unlink()
     engine.ledger._flush()
 
     assert (broken.backlog, "Not a directory" in broken.error) == (1, True)
-    assert engine.control.status().ledger == LedgerStatus()
+    assert Control(engine).status().ledger == LedgerStatus()
     assert engine.drain(1)
 
 

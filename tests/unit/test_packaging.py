@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,27 @@ def test_imports_run_one_way(folder: str) -> None:
     ]
 
     assert strays == []
+
+
+def _dotted(module: Path) -> str:
+    return ".".join(module.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _used(module: Path) -> set[str]:
+    """The names that it imports from ours, each with what it is imported from: either may be a module. What is imported for its types counts, too."""
+    package = module.relative_to(ROOT).parts[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
+            found |= {f"{base}.{alias.name}" for alias in node.names} | ({base} if node.module else set())
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules = {_dotted(module): module for folder in FOLDERS for module in _modules(folder)}
+
+    TopologicalSorter({name: (_used(module) & modules.keys()) - {name} for name, module in modules.items()}).prepare()
 
 
 def test_spark_jobs_know_only_the_ledgers_schema_when_a_cron_matches_and_how_long_time_is() -> None:

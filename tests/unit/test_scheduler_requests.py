@@ -10,16 +10,13 @@ from msgspec.structs import replace
 
 from delaybridge.adapters.base import NotConnected, Rejected
 from delaybridge.adapters.scheduler_requests import Asked, Browse, Remove, RemoveAll, Unclear
-from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
-from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.scheduler_requests import PORTION, Manager
 from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Pending, Put, Query, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
 
 class Desk:
@@ -41,14 +38,6 @@ class Desk:
         return [one for portion in self.portions for one in portion]
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """Not started: only its store and its control are at work."""
-    made = Engine(Config.model_validate({"store": {"path": tmp_path}}), lambda: T0, Metrics("0.1.0"), lambda *_: None)
-    yield made
-    made.store.close()
-
-
 def put(engine: Engine, *ids: str, broker: str = "amq", first: int = T0 + 1000) -> None:
     """Due one after the other, a second apart."""
     kept = [replace(record(due=first + 1000 * number, chosen_id=each), source_broker=broker) for number, each in enumerate(ids)]
@@ -64,7 +53,7 @@ def pending(engine: Engine) -> list[str]:
 
 def do(engine: Engine, request: Browse | Remove | RemoveAll | Unclear, *, stopping: bool = False) -> tuple[Desk, list[str]]:
     desk, acked = Desk(), list[str]()
-    manager = Manager("amq", engine.store, engine.control, lambda: T0, lambda: stopping)
+    manager = Manager("amq", engine.store, engine.answers.cancel, lambda: T0, lambda: stopping)
     manager.do(Asked(request, lambda: acked.append("ack")), desk.answer)
     return desk, acked
 
@@ -96,7 +85,7 @@ def test_where_nobody_takes_the_answer_the_request_is_done_with(engine: Engine) 
     acked: list[str] = []
     desk = Desk()
     desk.refusal = Rejected(Reason.REJECTED_BY_BROKER, "the queue is gone")
-    Manager("amq", engine.store, engine.control, lambda: T0, lambda: False).do(
+    Manager("amq", engine.store, engine.answers.cancel, lambda: T0, lambda: False).do(
         Asked(Browse("/queue/r"), lambda: acked.append("ack")), desk.answer
     )
     assert acked == ["ack"]
@@ -107,7 +96,9 @@ def test_a_request_whose_answer_was_interrupted_comes_again(engine: Engine) -> N
     desk = Desk()
     desk.refusal = NotConnected("gone")
     with pytest.raises(NotConnected):
-        Manager("amq", engine.store, engine.control, lambda: T0, lambda: False).do(Asked(Browse("/queue/r"), pytest.fail), desk.answer)
+        Manager("amq", engine.store, engine.answers.cancel, lambda: T0, lambda: False).do(
+            Asked(Browse("/queue/r"), pytest.fail), desk.answer
+        )
 
 
 def test_remove_withdraws_one_and_only_of_that_broker(engine: Engine) -> None:
