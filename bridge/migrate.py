@@ -29,7 +29,8 @@ from .level_queues.build import ids, levelled, places, queues
 from .level_queues.envelope import Envelope, unpack
 from .level_queues.ids import Ids
 from .level_queues.lines import ENDED
-from .level_queues.register import Claiming, claims, mark_of, read_all
+from .level_queues.register import Claiming, claims, mark_of
+from .level_queues.replica import read_all
 from .outlet import Outlet
 
 if TYPE_CHECKING:

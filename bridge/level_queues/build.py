@@ -26,7 +26,7 @@ from .moving import Departures, DepartureSink, MovePublisher
 from .passage import Passage
 from .places import Places
 from .publisher import Publisher
-from .register_worker import RegisterWorker
+from .replica_worker import ReplicaWorker
 from .store import LevelQueues
 from .waiting import Waiting
 
@@ -62,7 +62,7 @@ class Assembled(NamedTuple):
     publisher: Publisher
     mover: MovePublisher | None
     depths: DepthWorker
-    register: RegisterWorker | None
+    replica: ReplicaWorker | None
     sinks: Mapping[str, Sink]
     """For the lanes that deliver in another way than through their adapter's sink."""
 
@@ -89,7 +89,7 @@ class Assembled(NamedTuple):
     @property
     def workers(self) -> list[list[Worker]]:
         """In the order in which they are stopped: the levels hand back through the publishers, and after these the endings are written to the log of ids."""
-        return [[*self.levels], [*self._publishers, self.depths], [self.register] if self.register else []]
+        return [[*self.levels], [*self._publishers, self.depths], [self.replica] if self.replica else []]
 
     def status(self) -> list[LevelStatus]:
         """Each level, level 0 first."""
@@ -139,11 +139,11 @@ class Assembled(NamedTuple):
         return Check(publisher.name, publisher.connected and not detail, detail)
 
     def _ids(self) -> list[Check]:
-        if self.register is None:
+        if self.replica is None:
             return []
-        read, end = self.register.register.known
-        ready = self.register.connected and self.register.caught_up
-        return [Check("level ids", ready, self._why_not(self.register) or f"{read} of {end} lines are read")]
+        read, end = self.replica.replica.known
+        ready = self.replica.connected and self.replica.caught_up
+        return [Check("level ids", ready, self._why_not(self.replica) or f"{read} of {end} lines are read")]
 
 
 def queues(levels: Levels, prefix: str) -> list[Level]:
@@ -216,8 +216,8 @@ def assembled(
     doors = Doors(publisher, journal, exact(config))
     store = LevelQueues(there, claims, waiting, doors, exits, journal, rows, moving=name if mover else None, pending=depths.pending)
     hops = Hops(there, claims, waiting, exits, journal, config.brokers, wake)
-    log_of_ids = claims.register
-    register = RegisterWorker(log_of_ids, name, metrics, failed, declaration.made, publisher.seek_missing) if log_of_ids else None
+    register, seek = claims.register, publisher.seek_missing
+    replica = ReplicaWorker(register.replica, name, metrics, failed, declaration.made, seek) if register else None
     sources = [transactional.source(queue) if transactional else adapter.level_source(options, queue) for queue in all_queues]
     passages = [
         Passage(queue, source, hops, clock, timed=adapter.timed or not queue.wait)
@@ -225,7 +225,7 @@ def assembled(
     ]
     workers = [LevelWorker(passage, name, metrics, failed, declaration.made) for passage in passages]
     sinks = {name: DepartureSink(outer, Departures(waiting, there, clock, lambda: down.known))} if outer else {}
-    return Assembled(store, workers, there.addresses, sources, publisher, mover, depths, register, sinks, transactional)
+    return Assembled(store, workers, there.addresses, sources, publisher, mover, depths, replica, sinks, transactional)
 
 
 def exact(config: Config) -> set[str]:

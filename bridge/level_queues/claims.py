@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ...core.store import LedgerEvent, Put, Withdraw
 from .register import Cancelling, Claiming, Register
+from .replica import Replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ class Claims:
     def __init__(
         self, log: IdLog | None, waiting: Waiting, exits: Exits, rows: LateRows, wake: Callable[[str, int], None], clock: Clock, memory: int
     ) -> None:
-        self.register = None if log is None else Register(log, clock, self._decided, self.release, memory)
+        self.register = None if log is None else Register(Replica(log, clock, self._decided, self.release), clock, memory)
         self._waiting = waiting
         self._exits = exits
         self._rows = rows
@@ -69,7 +70,7 @@ class Claims:
     def doubt(self) -> None:
         """Some messages that claimed ids were not taken in, and come again."""
         if self.register is not None:
-            self.register.doubt()
+            self.register.replica.doubt()
 
     def _entry(self, change: Change, chosen: bool, mark: bytes, now: int) -> Claiming | Cancelling | None:
         if isinstance(change, Withdraw):
@@ -92,7 +93,7 @@ class Claims:
         entry = self._waiting.find(due.key)
         if entry is None or entry.claim is None:
             return entry is not None
-        if not register.certain(entry.claim, entry.since):
+        if not register.replica.certain(entry.claim, entry.since):
             with self._lock:
                 self._uncertain.append(entry)
             return False

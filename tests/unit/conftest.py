@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 import fake_daemon
@@ -9,6 +10,8 @@ import pytest
 from contract.stores import HOUR, T0
 from hypothesis import settings
 
+from delaybridge.adapters.levelled import Level
+from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.control import Control
 from delaybridge.bridge.engine import Engine
@@ -18,6 +21,8 @@ from delaybridge.core.time_index import TimeIndex
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from delaybridge.adapters.id_log import IdLog
 
 settings.register_profile("unhurried", deadline=None)  # of one example: it goes by the machine's stalls
 settings.load_profile("unhurried")
@@ -42,6 +47,13 @@ def open_index(tmp_path: Path) -> Iterator[Callable[[], TimeIndex]]:
 def index(open_index: Callable[[], TimeIndex]) -> TimeIndex:
     """The test's index."""
     return open_index()
+
+
+@pytest.fixture
+def open_log() -> Callable[[], IdLog]:
+    """Opens the test's log of ids, as each bridge does for itself."""
+    name = secrets.token_hex(4)
+    return lambda: adapter.id_log(Memory(name=name), Level("levels.ids", 0, "ids"))
 
 
 @pytest.fixture

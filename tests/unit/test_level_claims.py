@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter, broker
 from delaybridge.bridge.level_queues import endings
-from delaybridge.bridge.level_queues import register as module
+from delaybridge.bridge.level_queues import replica as module
 from delaybridge.bridge.level_queues.lines import Claim
-from delaybridge.bridge.level_queues.register_worker import RegisterWorker
+from delaybridge.bridge.level_queues.register import Claiming
+from delaybridge.bridge.level_queues.replica_worker import ReplicaWorker
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.ledger import CLOSING
 from delaybridge.core.store import Answer, Held, Put, Settled, StoreFull, Unsupported, Withdraw
@@ -28,19 +29,20 @@ if TYPE_CHECKING:
     from delaybridge.core.store import Record
 
 
-class Claiming(Stepped):
+class Sharing(Stepped):
     """With a thread that reads the log; `events` are the ledger's."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, log=adapter.id_log(Memory(name=str(path)), Level("levels.ids", 0, "ids")))
         assert self.claims.register is not None
         self.register = self.claims.register
+        self.replica = self.register.replica
         self.died: list[BaseException] = []
-        self.worker = RegisterWorker(
-            self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error), declared(), lambda: None
+        self.worker = ReplicaWorker(
+            self.replica, "memory", Metrics("test"), lambda _, error: self.died.append(error), declared(), lambda: None
         )
 
-    def start(self) -> Claiming:
+    def start(self) -> Sharing:
         self.worker.start()
         wait_until(lambda: self.worker.caught_up, "the log to be read")
         return self
@@ -65,7 +67,7 @@ class Claiming(Stepped):
         """Another bridge ends what this one holds, and tells its ledger."""
         for entry in list(self._waiting._entries.values()):
             assert entry.claim is not None
-            for line in self.register._ids.ending(entry.record.id, entry.claim, event, T0):
+            for line in self.replica.ids.ending(entry.record.id, entry.claim, event, T0):
                 broker(self.name).append("levels.ids", [line])
             self.read()
 
@@ -79,7 +81,7 @@ class Claiming(Stepped):
     def read(self) -> None:
         """Until all that stands in the log is read."""
         end = len(broker(self.name).lines("levels.ids", 0))
-        wait_until(lambda: self.register.known[0] >= end, "the log to be read")
+        wait_until(lambda: self.replica.known[0] >= end, "the log to be read")
 
     @property
     def name(self) -> str:
@@ -98,27 +100,27 @@ class Claiming(Stepped):
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Claiming]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sharing]:
     monkeypatch.setattr(module, "LOOK", 0.01)
-    opened = Claiming(tmp_path / "store").start()
+    opened = Sharing(tmp_path / "store").start()
     yield opened
     opened.close()
 
 
-def closed(store: Claiming) -> None:
+def closed(store: Sharing) -> None:
     """Nothing waits any more, and all is accounted for."""
     assert store.events["scheduled"] == sum(store.events.get(event, 0) for event in CLOSING)
-    wait_until(lambda: store.register.size == 0, "the ids to be forgotten")
+    wait_until(lambda: store.replica.size == 0, "the ids to be forgotten")
 
 
-def test_what_was_cancelled_is_not_handed_out_and_everything_else_is(store: Claiming) -> None:
+def test_what_was_cancelled_is_not_handed_out_and_everything_else_is(store: Sharing) -> None:
     give(store, record("a", T0 + MINUTE, chosen_id="a"), record("b", T0 + MINUTE, chosen_id="b"), record("c", T0 + MINUTE))
     assert store.cancel("a", T0) == Answer("done")
     assert store.handed_out(T0 + MINUTE) == ["b", "c"]
     assert store.events == {"scheduled": 3, "cancelled": 1}
 
 
-def test_what_another_bridge_has_cancelled_and_told_of_is_not_delivered_by_one_that_had_stood_still(store: Claiming) -> None:
+def test_what_another_bridge_has_cancelled_and_told_of_is_not_delivered_by_one_that_had_stood_still(store: Sharing) -> None:
     store.holds(record("a", T0 + 500, chosen_id="a"))
     store.ends_elsewhere("cancelled")
 
@@ -127,19 +129,19 @@ def test_what_another_bridge_has_cancelled_and_told_of_is_not_delivered_by_one_t
     assert store.left() == 0
 
 
-def test_nor_is_it_where_its_id_was_used_again_meanwhile(store: Claiming) -> None:
+def test_nor_is_it_where_its_id_was_used_again_meanwhile(store: Sharing) -> None:
     store.holds(record("old", T0 + 500, chosen_id="a"))
     store.ends_elsewhere("replaced")
-    (new,), _ = store.register.enter([module.Claiming("a", T0 + 200)], T0)
+    (new,), _ = store.register.enter([Claiming("a", T0 + 200)], T0)
     store.read()
     store.register.ended("a", new, "delivered", T0 + 200)
-    wait_until(lambda: store.register.size == 0, "the end to be read")
+    wait_until(lambda: store.replica.size == 0, "the end to be read")
 
     assert store.handed_out(T0 + 500) == []
     assert store.left() == 0
 
 
-def test_nor_is_it_where_so_much_else_has_ended_meanwhile_that_this_is_forgotten(store: Claiming, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_is_it_where_so_much_else_has_ended_meanwhile_that_this_is_forgotten(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endings, "REMEMBERED", 1)
     store.holds(record("a", T0 + 500, chosen_id="a"), record("b", T0 + 500, chosen_id="b"))
     monkeypatch.setattr(module, "FRESH", -1.0)  # it knows too little to deliver anything
@@ -157,12 +159,12 @@ def test_nor_is_it_where_so_much_else_has_ended_meanwhile_that_this_is_forgotten
     assert store.left() == 0
 
 
-def test_what_another_bridge_has_ended_goes_to_no_further_level(store: Claiming) -> None:
+def test_what_another_bridge_has_ended_goes_to_no_further_level(store: Sharing) -> None:
     store.put([Put(record("a", T0 + 3 * HOUR, chosen_id="a"))], T0)
     store.read()
-    (word,) = store.register._ids.words("a")
+    (word,) = store.replica.ids.words("a")
     store.register.ended("a", Claim(word.mark, word.place), "cancelled", T0)
-    wait_until(lambda: store.register.size == 0, "the end to be read")
+    wait_until(lambda: store.replica.size == 0, "the end to be read")
 
     store.move_on(T0 + 2 * HOUR)
 
@@ -170,16 +172,16 @@ def test_what_another_bridge_has_ended_goes_to_no_further_level(store: Claiming)
     assert store.left() == 0
 
 
-def test_of_two_cancellations_that_come_together_one_is_enough(store: Claiming) -> None:
+def test_of_two_cancellations_that_come_together_one_is_enough(store: Sharing) -> None:
     """A producer that sent its cancellation twice: neither must take the other for the one that counts, and withdraw."""
     answers = store.put([Put(record("a", T0 + MINUTE, chosen_id="a")), Withdraw("a"), Withdraw("a")], T0)
     assert [answer.outcome for answer in answers] == ["done", "too_late"]
-    wait_until(lambda: len(store.register._ids.words("a")) == 2, "the second one to be withdrawn")
+    wait_until(lambda: len(store.replica.ids.words("a")) == 2, "the second one to be withdrawn")
     assert store.handed_out(T0 + MINUTE) == []
     assert store.events == {"scheduled": 1, "cancelled": 1}
 
 
-def test_a_message_that_was_cancelled_ends_where_it_leaves_a_level(store: Claiming) -> None:
+def test_a_message_that_was_cancelled_ends_where_it_leaves_a_level(store: Sharing) -> None:
     give(store, record("a", T0 + 3 * HOUR, chosen_id="a"))
     store.cancel("a", T0)
     store.read()
@@ -190,7 +192,7 @@ def test_a_message_that_was_cancelled_ends_where_it_leaves_a_level(store: Claimi
     closed(store)
 
 
-def test_a_message_that_is_sent_again_under_its_id_replaces_what_waits(store: Claiming) -> None:
+def test_a_message_that_is_sent_again_under_its_id_replaces_what_waits(store: Sharing) -> None:
     give(store, record("old", T0 + MINUTE, chosen_id="a", lane="kafka"), record("later", T0 + HOUR, chosen_id="b"))
     give(store, record("new", T0 + 2 * MINUTE, chosen_id="a"), record("sooner", T0 + MINUTE, chosen_id="b"))
     store.read()
@@ -207,7 +209,7 @@ def test_a_message_that_is_sent_again_under_its_id_replaces_what_waits(store: Cl
 
 
 def test_a_cancel_of_which_a_full_disk_lets_the_ledger_tell_nothing_is_told_when_there_is_room(
-    store: Claiming, monkeypatch: pytest.MonkeyPatch
+    store: Sharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise StoreFull("no space left")
@@ -225,7 +227,7 @@ def test_a_cancel_of_which_a_full_disk_lets_the_ledger_tell_nothing_is_told_when
     assert store.events == {"scheduled": 1, "cancelled": 1}
 
 
-def test_a_cancellation_that_overtakes_its_message_wins(store: Claiming) -> None:
+def test_a_cancellation_that_overtakes_its_message_wins(store: Sharing) -> None:
     assert store.put([Withdraw("a"), Put(record("a", T0 + 500, chosen_id="a")), Put(record("again", T0 + 500, chosen_id="a"))], T0) == [
         Answer("unknown")
     ]
@@ -233,7 +235,7 @@ def test_a_cancellation_that_overtakes_its_message_wins(store: Claiming) -> None
     assert store.events == {"scheduled": 2, "cancelled": 1}
 
 
-def test_a_message_that_is_held_back_is_taken_away_when_it_is_cancelled(store: Claiming, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_is_held_back_is_taken_away_when_it_is_cancelled(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delaybridge.bridge.level_queues.store.ENDING", 10.0)
     give(store, record("a", chosen_id="a"), record("b"))
     store.read()
@@ -245,7 +247,7 @@ def test_a_message_that_is_held_back_is_taken_away_when_it_is_cancelled(store: C
 
 @pytest.mark.parametrize("way", ["put_back", "hold"])
 def test_what_is_cancelled_while_it_is_out_and_was_not_delivered_is_cancelled_then(
-    store: Claiming, monkeypatch: pytest.MonkeyPatch, way: str
+    store: Sharing, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr("delaybridge.bridge.level_queues.store.ENDING", 0.0)
     give(store, record("a", chosen_id="a"))
@@ -263,7 +265,7 @@ def test_what_is_cancelled_while_it_is_out_and_was_not_delivered_is_cancelled_th
 
 
 def test_while_a_bridge_cannot_read_nothing_that_claims_an_id_is_delivered_and_all_else_is(
-    store: Claiming, monkeypatch: pytest.MonkeyPatch
+    store: Sharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give(store, record("a", chosen_id="a"), record("b"))
     store.read()
@@ -276,7 +278,7 @@ def test_while_a_bridge_cannot_read_nothing_that_claims_an_id_is_delivered_and_a
     assert bodies(take(store)) == ["a"]
 
 
-def test_what_claims_an_id_is_not_delivered_before_its_claim_is_read(store: Claiming, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_claims_an_id_is_not_delivered_before_its_claim_is_read(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
     """However lately this bridge has looked: a cancel may stand behind the claim."""
     monkeypatch.setattr(module, "FRESH", 3_600.0)
     store.worker.stop()
@@ -284,13 +286,13 @@ def test_what_claims_an_id_is_not_delivered_before_its_claim_is_read(store: Clai
     give(store, record("a", chosen_id="a"))
     assert take(store) == []
 
-    store.register.connect()
-    store.register.look(lambda: False)
+    store.replica.connect()
+    store.replica.look(lambda: False)
 
     assert bodies(take(store)) == ["a"]
 
 
-def test_what_was_held_back_and_could_not_be_looked_up_waits_for_its_turn_anew(store: Claiming, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_held_back_and_could_not_be_looked_up_waits_for_its_turn_anew(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
     give(store, record("a", chosen_id="a"))
     store.read()
     store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
@@ -302,13 +304,13 @@ def test_what_was_held_back_and_could_not_be_looked_up_waits_for_its_turn_anew(s
     assert bodies(take(store)) == ["a"]
 
 
-def test_a_cancel_stops_a_series_under_the_id_that_the_bridge_made(store: Claiming) -> None:
+def test_a_cancel_stops_a_series_under_the_id_that_the_bridge_made(store: Sharing) -> None:
     give(store, record("tick", every=MINUTE))
     store.read()
     (due,) = take(store)
     later = replace(due.record, schedule=replace(due.record.schedule, due=T0 + MINUTE, occurrence=2))
     store.settle([Settled(due.key, "delivered", T0, next=later)], T0)
-    wait_until(lambda: store.register._ids.words(due.record.id)[0].until == T0 + MINUTE, "the next due time to be known")
+    wait_until(lambda: store.replica.ids.words(due.record.id)[0].until == T0 + MINUTE, "the next due time to be known")
     assert store.cancel(due.record.id, T0) == Answer("done")
     assert store.handed_out(T0 + MINUTE) == []
     assert store.events == {"scheduled": 2, "delivered": 1, "cancelled": 1}
@@ -316,7 +318,7 @@ def test_a_cancel_stops_a_series_under_the_id_that_the_bridge_made(store: Claimi
 
 
 @pytest.mark.parametrize("event", ["dead_lettered", "expired"])
-def test_whatever_ends_a_message_frees_its_id(store: Claiming, event: str) -> None:
+def test_whatever_ends_a_message_frees_its_id(store: Sharing, event: str) -> None:
     give(store, record("a", chosen_id="a"))
     store.read()
     (due,) = take(store)
@@ -325,17 +327,17 @@ def test_whatever_ends_a_message_frees_its_id(store: Claiming, event: str) -> No
     assert store.cancel("a", T0) == Answer("too_late", event, T0)  # type: ignore[arg-type]
 
 
-def test_claims_survive_a_bridge_that_is_killed_and_one_that_hands_back(store: Claiming, tmp_path: Path) -> None:
+def test_claims_survive_a_bridge_that_is_killed_and_one_that_hands_back(store: Sharing, tmp_path: Path) -> None:
     give(store, record("cancelled", T0 + 500, chosen_id="a"), record("kept", T0 + 500, chosen_id="b"))
     store.move_on(T0 + 100)
     assert store.cancel("a", T0 + 100) == Answer("done")
     store.close()
-    again = Claiming(tmp_path / "store").start()
+    again = Sharing(tmp_path / "store").start()
     assert again.handed_out(T0 + 500) == ["kept"]
     again.close()
 
 
-def test_what_needs_an_index_is_refused_all_the_same(store: Claiming) -> None:
+def test_what_needs_an_index_is_refused_all_the_same(store: Sharing) -> None:
     give(store, record("a", T0 + MINUTE, chosen_id="a"))
     with pytest.raises(Unsupported, match="rescheduling needs a time index"):
         store.reschedule("a", T0, T0)

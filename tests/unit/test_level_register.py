@@ -2,79 +2,33 @@
 
 from __future__ import annotations
 
-import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
-from contract.level_queues import declared
+from unit.id_bridges import NEVER, Bridge
+from unit.id_lines import HOUR, T0
 
-from delaybridge.adapters.base import BackOff, NotConnected
-from delaybridge.adapters.id_log import Line
-from delaybridge.adapters.levelled import Level
-from delaybridge.adapters.memory import Memory, adapter
-from delaybridge.bridge.level_queues import register as module
+from delaybridge.adapters.base import NotConnected
+from delaybridge.bridge.level_queues import replica as module
 from delaybridge.bridge.level_queues.lines import ENDED, Claim
-from delaybridge.bridge.level_queues.register import MARGIN, Cancelling, Claiming, Register, read_all
-from delaybridge.bridge.level_queues.register_worker import RegisterWorker
-from delaybridge.bridge.metrics import Metrics
-from delaybridge.core.reasons import Reason
+from delaybridge.bridge.level_queues.register import MARGIN, Cancelling, Claiming
+from delaybridge.bridge.level_queues.replica import read_all
 from delaybridge.core.store import Answer
 from delaybridge.core.uptime import uptime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from delaybridge.adapters.id_log import IdLog
 
-T0 = 1_763_700_000_000
-HOUR = 3_600_000
-NEVER = float("inf")
 OVER = ("over", T0)
 
 
-class Bridge:
-    """A register with its thread, at T0 for ever."""
-
-    def __init__(self, log: IdLog) -> None:
-        self.decided: set[str] = set()
-        self.died: list[BaseException] = []
-        self.register = Register(log, lambda: T0, self.decided.update, lambda: None, 24 * HOUR)
-        self._worker = RegisterWorker(
-            self.register, "memory", Metrics("test"), lambda _, error: self.died.append(error), declared(), lambda: None
-        )
-
-    def start(self) -> Bridge:
-        self._worker.start()
-        wait_until(lambda: self._worker.caught_up, "the log to be read")
-        return self
-
-    def stop(self) -> None:
-        self._worker.stop()
-        assert self._worker.join(10)
-        assert self.died == []
-
-    def claim(self, name: str = "a", due: int = T0 + HOUR) -> Claim:
-        (claim,), _ = self.register.enter([Claiming(name, due)], T0)
-        return claim
-
-    def cancel(self, name: str = "a", patience: float = 0.0) -> Answer:
-        return self.register.cancel(name, T0, patience)
-
-    def knows(self, claim: Claim) -> None:
-        wait_until(lambda: self.register.certain(claim, NEVER), "the bridge to know of it")
-
-
 @pytest.fixture
-def shared() -> Callable[[], IdLog]:
-    name = secrets.token_hex(4)
-    return lambda: adapter.id_log(Memory(name=name), Level("levels.ids", 0, "ids"))
-
-
-@pytest.fixture
-def bridges(shared: Callable[[], IdLog]) -> Iterator[tuple[Bridge, Bridge]]:
-    one, other = Bridge(shared()).start(), Bridge(shared()).start()
+def bridges(open_log: Callable[[], IdLog]) -> Iterator[tuple[Bridge, Bridge]]:
+    one, other = Bridge(open_log()).start(), Bridge(open_log()).start()
     yield one, other
     one.stop()
     other.stop()
@@ -163,7 +117,7 @@ def test_whoever_had_stood_still_knows_it_also_where_the_id_was_used_again(bridg
     one.knows(new)
     other.register.ended("a", old, "replaced", T0)
     other.register.ended("a", new, "delivered", T0)
-    wait_until(lambda: one.register.size == 0, "it to hear of both")
+    wait_until(lambda: one.replica.size == 0, "it to hear of both")
 
     assert one.register.fate("a", old) == OVER
     assert one.register.fate("a", new) is None
@@ -179,13 +133,13 @@ def test_what_has_ended_and_is_given_again_after_its_id_was_used_again_has_ended
     one.knows(new)
     one.register.ended("a", old, "cancelled" if cancelled else "replaced", T0)
     one.register.ended("a", new, "delivered", T0)
-    wait_until(lambda: one.register.size + other.register.size == 0, "both to hear of it")
+    wait_until(lambda: one.replica.size + other.replica.size == 0, "both to hear of it")
 
     assert other.register.enter(batch, T0)[0] == [ENDED, ENDED]
 
 
 def test_of_two_cancellations_of_one_millisecond_the_first_is_done_and_the_message_is_cancelled(
-    bridges: tuple[Bridge, Bridge], shared: Callable[[], IdLog]
+    bridges: tuple[Bridge, Bridge], open_log: Callable[[], IdLog]
 ) -> None:
     one, other = bridges
     cancel = Cancelling("a", T0 + HOUR)
@@ -193,7 +147,7 @@ def test_of_two_cancellations_of_one_millisecond_the_first_is_done_and_the_messa
     assert answers == [Answer("done"), Answer("too_late", "cancelled", T0)]
     assert other.cancel() == Answer("too_late", "cancelled", T0)
 
-    wait_until(lambda: len(read_all(shared()).words("a")) == 2, "those that came too late to be withdrawn")
+    wait_until(lambda: len(read_all(open_log()).words("a")) == 2, "those that came too late to be withdrawn")
     other.knows(other.claim("z"))
     assert other.register.fate("a", claim) == ("cancelled", T0)
 
@@ -214,7 +168,7 @@ def test_what_a_source_gives_again_is_the_same_message(bridges: tuple[Bridge, Br
     assert other.register.fate("a", third) == ("cancelled", T0)
 
     other.register.ended("a", third, "cancelled", T0)
-    wait_until(lambda: one.register.size == 0, "it to be forgotten")
+    wait_until(lambda: one.replica.size == 0, "it to be forgotten")
     assert one.register.enter([again], T0) == ([ENDED], [])
     assert one.register.fate("a", first) == ("replaced", T0), "a copy that was still on its way"
     assert one.register.enter([Claiming("a", T0 + HOUR, b"another1")], T0)[0] != [ENDED]
@@ -257,51 +211,20 @@ def test_after_an_ending_nothing_is_left_and_a_cancel_is_told_of_it(bridges: tup
     other.cancel()
     one.knows(claim)
     one.register.ended("a", claim, "cancelled", T0 + 3)
-    wait_until(lambda: one.register.size + other.register.size == 0, "both to have forgotten")
+    wait_until(lambda: one.replica.size + other.replica.size == 0, "both to have forgotten")
     assert other.cancel() == Answer("too_late", "cancelled", T0 + 3)
-    wait_until(lambda: one.register.size + other.register.size == 0, "both to have forgotten")
+    wait_until(lambda: one.replica.size + other.replica.size == 0, "both to have forgotten")
 
 
-def test_a_bridge_that_is_started_again_knows_all_of_it(shared: Callable[[], IdLog], bridges: tuple[Bridge, Bridge]) -> None:
+def test_a_bridge_that_is_started_again_knows_all_of_it(open_log: Callable[[], IdLog], bridges: tuple[Bridge, Bridge]) -> None:
     one, _ = bridges
     cancelled, free = one.claim("a"), one.claim("b")
     one.cancel("a")
-    late = Bridge(shared()).start()
+    late = Bridge(open_log()).start()
     late.knows(free)
     assert late.register.fate("a", cancelled) == ("cancelled", T0)
     assert late.register.fate("b", free) is None
     late.stop()
-
-
-def test_nothing_is_certain_for_a_bridge_that_has_not_looked_lately(shared: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
-    bridge = Bridge(shared()).start()
-    claim = bridge.claim()
-    bridge.knows(claim)
-    bridge.stop()
-    assert bridge.register.certain(claim, NEVER)
-    monkeypatch.setattr(module, "FRESH", -1.0)
-    assert not bridge.register.certain(claim, NEVER)
-
-
-def test_after_a_machine_was_suspended_for_long_the_log_is_read_anew(shared: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka may have dropped the line that says how something ended."""
-    bridge = Bridge(shared()).start()
-    bridge.knows(bridge.claim())
-    before = bridge.register._ids
-
-    monkeypatch.setattr(module, "uptime", lambda: uptime() + 2 * module.GONE_FOR)
-
-    wait_until(lambda: bridge.register._ids is not before and bridge.register.size == 1, "it to be read anew")
-    bridge.stop()
-
-
-def test_a_claim_of_which_a_log_that_was_made_anew_knows_nothing_keeps_nobody_waiting(bridges: tuple[Bridge, Bridge]) -> None:
-    one, _ = bridges
-    claim = Claim(b"12345678", 1_000)
-    assert not one.register.certain(claim, NEVER)
-    came = uptime()
-    wait_until(lambda: one.register.certain(claim, came), "a look at the log")
-    assert one.register.fate("a", claim) is None
 
 
 def test_an_ending_of_long_ago_does_not_keep_a_cancel_from_waiting(bridges: tuple[Bridge, Bridge]) -> None:
@@ -309,83 +232,27 @@ def test_an_ending_of_long_ago_does_not_keep_a_cancel_from_waiting(bridges: tupl
     first = one.claim()
     one.knows(first)
     one.register.ended("a", first, "delivered", T0 - 2 * 24 * HOUR)
-    wait_until(lambda: one.register.size == 0, "it to be forgotten")
+    wait_until(lambda: one.replica.size == 0, "it to be forgotten")
     assert one.register.enter([Cancelling("a", T0 + HOUR)], T0) == ([], [Answer("unknown")])
     second = other.claim()
     other.knows(second)
     assert other.register.fate("a", second) == ("cancelled", T0)
 
 
-def test_a_bridge_that_does_not_read_answers_no_cancel(shared: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bridge_that_does_not_read_answers_no_cancel(open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.05)
-    bridge = Bridge(shared())
+    bridge = Bridge(open_log())
     with pytest.raises(NotConnected, match="has not read the log of ids"):
         bridge.cancel()
 
 
-class Refusing:
-    """A log that takes nothing the first few times."""
-
-    def __init__(self, log: IdLog, times: int) -> None:
-        self._log, self.left = log, times
-        self.connect, self.read, self.end, self.close = log.connect, log.read, log.end, log.close
-
-    def append(self, lines: Sequence[Line]) -> list[int]:
-        if self.left:
-            self.left -= 1
-            raise BackOff(Reason.REFUSED_BY_BROKER, "too few replicas")
-        return self._log.append(lines)
-
-
-def test_endings_that_cannot_be_written_are_written_later(shared: Callable[[], IdLog]) -> None:
-    refusing = Refusing(shared(), 0)
-    bridge = Bridge(refusing).start()
-    claim = bridge.claim()
-    bridge.knows(claim)
-    refusing.left = 2
-    bridge.register.ended("a", claim, "delivered", T0)
-    wait_until(lambda: bridge.register.size == 0, "the ending to be written")
-    assert refusing.left == 0
-    bridge.stop()
-
-
-def _look(register: Register) -> None:
-    """Read up to the end, and no longer."""
-    register.look(lambda: register.known[0] >= register.known[1])
-
-
-def test_over_a_new_connection_the_log_is_read_on_and_nothing_is_forgotten(shared: Callable[[], IdLog]) -> None:
-    bridge = Bridge(shared())
-    bridge.register.connect()
-    bridge.claim()
-    _look(bridge.register)
-    bridge.register.close()
-    bridge.register.connect()
-    assert bridge.register.size == 1
-
-
-def test_in_a_log_that_was_made_anew_claims_go_on(shared: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is shorter than what this bridge had written into the one before."""
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
-    bridge = Bridge(shared())
-    bridge.register.connect()
-    for _ in range(3):
-        bridge.claim()
-    _look(bridge.register)
-    bridge.register._log = adapter.id_log(Memory(name=secrets.token_hex(4)), Level("levels.ids", 0, "ids"))
-    bridge.register.connect()
-    _look(bridge.register)
-    assert bridge.register.size == 0
-    assert bridge.register.enter([Claiming("b", T0 + HOUR, b"12345678")], T0)[0] == [Claim(b"12345678", 0)]
-
-
-def test_what_anybody_else_writes_into_the_log_is_passed_over(shared: Callable[[], IdLog]) -> None:
-    bridge = Bridge(shared())
-    bridge.register.connect()
-    shared().append([Line(b"order-1234-xyz", b"hello")])
-    bridge.claim()
-    _look(bridge.register)
-    assert bridge.register.size == 1
+def test_a_claim_of_which_a_log_that_was_made_anew_knows_nothing_keeps_nobody_waiting(bridges: tuple[Bridge, Bridge]) -> None:
+    one, _ = bridges
+    claim = Claim(b"12345678", 1_000)
+    assert not one.replica.certain(claim, NEVER)
+    came = uptime()
+    wait_until(lambda: one.replica.certain(claim, came), "a look at the log")
+    assert one.register.fate("a", claim) is None
 
 
 def test_where_each_message_has_an_id_of_its_own_nobody_is_called_upon_to_decide(bridges: tuple[Bridge, Bridge]) -> None:
@@ -395,6 +262,6 @@ def test_where_each_message_has_an_id_of_its_own_nobody_is_called_upon_to_decide
     for name, claim in claims.items():
         other.knows(claim)
         one.register.ended(name, claim, "delivered", T0)
-    wait_until(lambda: one.register.size == other.register.size == 0, "the endings")
+    wait_until(lambda: one.replica.size == other.replica.size == 0, "the endings")
     assert one.decided == other.decided == set()
-    assert not one.register._own_endings, "nor is anything kept of them"
+    assert not one.replica._own_endings, "nor is anything kept of them"

@@ -11,16 +11,15 @@ from brokers.common import wait_until
 from contract.stores import record
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit.id_bridges import Bridge
 from unit.id_lines import HOUR, T0, Log
-from unit.test_level_claims import Claiming as Stepping
-from unit.test_level_register import Bridge
+from unit.test_level_claims import Sharing as Stepping
 
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.levelled import Level
-from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues.envelope import unpack
 from delaybridge.bridge.level_queues.lines import Claim, cancelling, claiming
-from delaybridge.bridge.level_queues.register import Cancelling, Claiming, read_all
+from delaybridge.bridge.level_queues.register import Cancelling, Claiming
+from delaybridge.bridge.level_queues.replica import read_all
 from delaybridge.core.store import Put, SourceProgress
 
 if TYPE_CHECKING:
@@ -182,19 +181,13 @@ class Partition:
 
 
 @pytest.fixture
-def another(tmp_path: Path) -> Callable[[], IdLog]:
-    """The same log, for another reader."""
-    return lambda: adapter.id_log(Memory(name=tmp_path.name), Level("levels.ids", 0, "ids"))
+def shared(open_log: Callable[[], IdLog]) -> IdLog:
+    return open_log()
 
 
 @pytest.fixture
-def shared(another: Callable[[], IdLog]) -> IdLog:
-    return another()
-
-
-@pytest.fixture
-def bridge(another: Callable[[], IdLog]) -> Iterator[Bridge]:
-    made = Bridge(another()).start()
+def bridge(open_log: Callable[[], IdLog]) -> Iterator[Bridge]:
+    made = Bridge(open_log()).start()
     yield made
     made.stop()
 
@@ -271,7 +264,7 @@ def test_what_another_bridge_took_in_while_one_stood_still_is_not_lost(bridge: B
 
 
 def test_what_stands_is_said_again_by_who_was_there_and_by_nobody_who_reads_of_it_later(
-    bridge: Bridge, shared: IdLog, another: Callable[[], IdLog]
+    bridge: Bridge, shared: IdLog, open_log: Callable[[], IdLog]
 ) -> None:
     """It may have ended by then: the claim of what has ended would come back."""
     former = taken(bridge, b"another1", Partition()).term
@@ -280,7 +273,7 @@ def test_what_stands_is_said_again_by_who_was_there_and_by_nobody_who_reads_of_i
     wait_until(lambda: shared.end() > late + 1, "what stands to be said again")
     end = shared.end()
 
-    Bridge(another()).start().stop()
+    Bridge(open_log()).start().stop()
 
     assert shared.end() == end
     assert read_all(shared).fate("a", taken_in) is None
@@ -291,12 +284,12 @@ def test_a_copy_of_what_this_bridge_has_just_delivered_waits_until_the_log_says_
     bridge.knows(copy)
     bridge.stop()
     bridge.register.ended("a", delivered, "delivered", T0)
-    assert not bridge.register.certain(copy, float("inf"))
+    assert not bridge.replica.certain(copy, float("inf"))
 
-    bridge.register.look(lambda: False)
-    bridge.register.look(lambda: False)
+    bridge.replica.look(lambda: False)
+    bridge.replica.look(lambda: False)
 
-    assert bridge.register.certain(copy, float("inf"))
+    assert bridge.replica.certain(copy, float("inf"))
     assert bridge.register.fate("a", copy) == ("replaced", T0)
 
 
@@ -304,7 +297,7 @@ def test_a_copy_goes_on_where_the_other_one_has_ended_for_its_sake(bridge: Bridg
     former, copy = (taken(bridge, b"message1", Partition()) for _ in range(2))
     bridge.knows(copy)
     bridge.register.ended("a", former, "replaced", T0)
-    assert bridge.register.certain(copy, float("inf"))
+    assert bridge.replica.certain(copy, float("inf"))
     assert bridge.register.fate("a", copy) is None
 
 

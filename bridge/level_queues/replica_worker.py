@@ -1,4 +1,4 @@
-"""The thread of the register of ids: it reads the log, and writes what is to be written."""
+"""The thread of the replica of the log of ids: it reads the log, and writes what is to be written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..metrics import Metrics
-    from .register import Register
+    from .replica import Replica
 
 log = structlog.get_logger()
 
@@ -23,15 +23,15 @@ SWEEP = 600.0
 """Seconds between two looks for lines that nobody needs."""
 
 
-class RegisterWorker(ClientWorker):
-    """Drives a register, once the log is `declared`. `caught_up`: all has been read that stood there at the first look.
+class ReplicaWorker(ClientWorker):
+    """Drives a replica, once the log is `declared`. `caught_up`: all has been read that stood there at the first look.
 
     `missing` is called where it cannot connect: the log may have been deleted, and is made again then.
     """
 
     def __init__(
         self,
-        register: Register,
+        replica: Replica,
         broker: str,
         metrics: Metrics,
         failed: Callable[[str, BaseException], None],
@@ -39,7 +39,7 @@ class RegisterWorker(ClientWorker):
         missing: Callable[[], None],
     ) -> None:
         super().__init__("level ids", broker, metrics, failed)
-        self.register = register
+        self.replica = replica
         self.caught_up = False
         self._declared = declared
         self._missing = missing
@@ -48,26 +48,26 @@ class RegisterWorker(ClientWorker):
     def run(self) -> None:
         """Look until stopped."""
         if self._awaits(self._declared):
-            self._serve(self._connect_anew, self._look_on, self.register.close)
+            self._serve(self._connect_anew, self._look_on, self.replica.close)
 
     def _connect_anew(self) -> None:
         try:
-            self.register.connect()
+            self.replica.connect()
         except NotConnected:
             self._missing()
             raise
 
     def _look_on(self) -> None:
         while not self.stopping.is_set():
-            self.register.look(self.stopping.is_set)
+            self.replica.look(self.stopping.is_set)
             self._tell()
             if time.monotonic() - self._swept > SWEEP:
                 self._swept = time.monotonic()
-                self.register.sweep()
-        self.register.write()
+                self.replica.sweep()
+        self.replica.write()
 
     def _tell(self) -> None:
-        read, end = self.register.known
+        read, end = self.replica.known
         if not self.caught_up and read >= end:
             self.caught_up = True
-            log.info("level_ids_read", lines=read, ids=self.register.size)
+            log.info("level_ids_read", lines=read, ids=self.replica.size)
