@@ -228,7 +228,7 @@ class Daemon:
             store_free_bytes=store.free_bytes(),
             store_room=store.room(),
             level_queues_refusing=self.engine.level_queues_refusing,
-            ledger_backlog_rows=self.engine.journal.outbox_backlog(),
+            ledger_backlog_rows=self.engine.journal.unfiled.count(),
         )
 
 

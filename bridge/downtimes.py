@@ -42,7 +42,7 @@ class DowntimeFile:
         self.known = self.known.until(now)
 
     def alive(self, now: int, row: int) -> None:
-        """Give a sign of life: durable on return, or told in the log that it is not. `row` as `TimeIndex.outbox_start` says."""
+        """Give a sign of life: durable on return, or told in the log that it is not. `row` as `Unfiled.first` says."""
         self.set_back(now)  # an idle bridge may not have noticed
         note = _Note(self.known.spans, now, row)
         try:

@@ -58,7 +58,7 @@ class Engine:
         self.clock = clock
         self.stopping = False
         self.journal = open_journal(config)
-        self.down = at_the_start(config.store.path, self.started, self.journal.outbox_start())
+        self.down = at_the_start(config.store.path, self.started, self.journal.unfiled.first())
         self.queues: Assembled | None = None
         self._apart: list[ApartSource | ApartSink] = []
         if config.store.kind == "level_queues":

@@ -169,17 +169,17 @@ def _insist(errors: Iterable[AdapterError]) -> None:
 
 def to_level_queues(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> MovedOut:
     """Move everything that waits, and the shelf. Raises AdapterError and StoreError; then call it again."""
-    moved, cursor, more = MovedOut(withdrawn=index.withdrawn()), "", True
+    moved, cursor, more = MovedOut(withdrawn=index.migration.withdrawn()), "", True
     known = there.known()
     with there.outlet() as outlet:
         while more:
             now = clock()
-            found, cursor = index.leaving(OUT, cursor, now)
+            found, cursor = index.migration.waiting(OUT, cursor, now)
             claimed = there.claimed([due.record for due in found], known, now)
             going = [(due, claim) for due, claim in zip(found, claimed, strict=True) if claim is not ENDED]
             errors = outlet.publish([there.places.enter(due.record, claim, now, arrival_of(due.key)) for due, claim in going])
             staying = {going[number][0].key for number in errors}
-            index.move_out([due.key for due in found if due.key not in staying])
+            index.migration.out([due.key for due in found if due.key not in staying])
             moved.records += len(found) - len(staying)
             tell(moved.records)
             _insist(errors.values())
@@ -272,7 +272,7 @@ class _Keeper:
         if strange:
             self._index.put(strange, now)
         events = list(told.values())
-        for envelope, found in zip(going, self._index.move_in([each.record for each in going], now), strict=True):
+        for envelope, found in zip(going, self._index.migration.take_in([each.record for each in going], now), strict=True):
             if found is None:
                 came.records += 1
                 self._remember(envelope)

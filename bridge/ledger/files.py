@@ -35,45 +35,45 @@ ROWS_AT_ONCE = 250
 """Rows that are read and turned into columns in one go: a fraction of a millisecond, for which a message that falls due may wait."""
 
 
-class Outbox(Protocol):
+class Unfiled(Protocol):
     """The store's ledger rows that are in no file yet."""
 
     named: BridgeNames
     """Whose the rows are that come now."""
 
-    def flush_intent(self) -> tuple[int, int] | None:
+    def intent(self) -> tuple[int, int] | None:
         """The range of sequences that a flush was writing when the bridge last stopped, both inclusive."""
         ...
 
-    def set_flush_intent(self, first: int, last: int) -> None:
+    def intend(self, first: int, last: int) -> None:
         """Note the range, durably."""
         ...
 
-    def outbox(self, limit: int, start: int = 0) -> list[Row]:
+    def rows(self, limit: int, start: int = 0) -> list[Row]:
         """The oldest rows from that sequence on, at most `limit`."""
         ...
 
-    def forget_outbox(self, up_to: int) -> None:
+    def forget(self, up_to: int) -> None:
         """Drop the rows up to that sequence, and the note, in one durable write."""
         ...
 
-    def outbox_start(self) -> int:
+    def first(self) -> int:
         """The sequence of the first row that is in no file yet, or that the next row will have."""
         ...
 
 
 class LedgerFiles:
-    """Moves rows from the store's outbox into Parquet files below `root`. One thread; `rest` is called between two portions of work."""
+    """Moves the store's unfiled rows into Parquet files below `root`. One thread; `rest` is called between two portions of work."""
 
-    def __init__(self, root: Path, outbox: Outbox, bridge: str, rest: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, root: Path, unfiled: Unfiled, bridge: str, rest: Callable[[], object] = lambda: None) -> None:
         self.root = root
-        self._outbox = outbox
+        self._unfiled = unfiled
         self._rest = rest
         self._there = marks.read(root, bridge)
 
     def flush(self) -> int:
         """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
-        intent = self._outbox.flush_intent()
+        intent = self._unfiled.intent()
         tables: defaultdict[tuple[str, int], list[pa.Table]] = defaultdict(list)
         first = last = 0
         for rows in self._pages(intent[1] if intent else None):
@@ -84,16 +84,16 @@ class LedgerFiles:
         if not last:
             return 0
         if intent is None:
-            self._outbox.set_flush_intent(first, last)
+            self._unfiled.intend(first, last)
         for (bridge, hour), parts in tables.items():
             parquet.write(self.root, hour, f"{bridge}-{first:012d}-{last:012d}.parquet", parts)
-        self._outbox.forget_outbox(last)
+        self._unfiled.forget(last)
         return last - first + 1
 
     def _pages(self, last: int | None) -> Iterator[list[Row]]:
         """The oldest rows, `ROWS_AT_ONCE` each: up to and with `last` where a crash left that noted, else as many as one flush takes."""
         start, end = 0, last
-        while rows := self._outbox.outbox(ROWS_AT_ONCE, start):
+        while rows := self._unfiled.rows(ROWS_AT_ONCE, start):
             if end is None:
                 end = rows[0].sequence + ROWS_PER_FLUSH - 1
             page = [row for row in rows if row.sequence <= end]
@@ -105,7 +105,7 @@ class LedgerFiles:
 
     def flush_all(self) -> int:
         """Write everything that is there when it begins; returns the number of rows. What comes meanwhile would make many small files."""
-        total = self.flush() if self._outbox.flush_intent() else 0
+        total = self.flush() if self._unfiled.intent() else 0
         while (written := self.flush()) >= ROWS_PER_FLUSH:
             total += written
         return total + written
@@ -115,7 +115,7 @@ class LedgerFiles:
 
         A bridge that got another name is told by the old one until a row bears the new one. OSError where the mark cannot be written.
         """
-        last, named = self._outbox.outbox_start() - 1, self._outbox.named
+        last, named = self._unfiled.first() - 1, self._unfiled.named
         if last < named.since and named.before is not None:
             there = marks.read(self.root, named.before.bridge)
             if there is not None and there.sequence <= last:  # else another bridge has that name by now

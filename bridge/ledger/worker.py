@@ -39,7 +39,7 @@ class LedgerWorker(Worker):
         self, store: TimeIndex, config: Config, clock: Clock, down: DowntimeFile, failed: Callable[[str, BaseException], None]
     ) -> None:
         super().__init__("ledger", failed)
-        self.files = LedgerFiles(config.ledger_path, store, config.bridge, rest=lambda: self.stopping.wait(REST))
+        self.files = LedgerFiles(config.ledger_path, store.unfiled, config.bridge, rest=lambda: self.stopping.wait(REST))
         self._store = store
         self._interval = config.ledger.flush_interval / 1000
         self._clock = clock
@@ -62,11 +62,11 @@ class LedgerWorker(Worker):
         self._say_alive()
 
     def _say_alive(self) -> None:
-        self._down.alive(self._clock(), self._store.outbox_start())
+        self._down.alive(self._clock(), self._store.unfiled.first())
 
     def status(self) -> LedgerStatus:
         """From any thread."""
-        return LedgerStatus(self._store.outbox_backlog(), self._error)
+        return LedgerStatus(self._store.unfiled.count(), self._error)
 
     def _flush(self) -> None:
         at = self._clock()

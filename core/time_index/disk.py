@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..store import StoreError
+from ..store import StoreError, StoreFull
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,6 +89,11 @@ class Disk:
         if self._open and free >= self._min_free + self._reserve_bytes:
             self._restore()
         return self._open
+
+    def need_room(self) -> None:
+        """Raises StoreFull where there is no room to take in more."""
+        if not self.room():
+            raise StoreFull(f"{self._reserve.parent}: less room than min_free_disk is left")
 
     @property
     def open(self) -> bool:

@@ -19,6 +19,7 @@ from .migration import Migration
 from .recent import RECENT_TOKENS
 from .space import Space, compact
 from .state import State
+from .unfiled import Unfiled
 from .watermark import opened
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class TimeIndex:
         max_bytes       the store behaves as on a disk of this size
         next_row        gets the number of the next ledger row, and which bridge wrote the latest; returns a higher number where files hold rows from there on
 
-    `named` says which bridge writes the next ledger row. Raises StoreLocked where another process is at work in that directory.
+    Raises StoreLocked where another process is at work in that directory.
     """
 
     cancels = indexed = True
@@ -83,13 +84,13 @@ class TimeIndex:
             self._db.close()
             watermark.close()
             raise
-        self.named = self._state.outbox.named
         self._access = Access(self._state)
         self._intake = Intake(self._state)
         self._delivery = Delivery(self._state)
         self._control = Control(self._state)
         self._listing = Listing(self._state)
-        self._migration = Migration(self._state, self._listing)
+        self.unfiled = Unfiled(self._access, self._state)
+        self.migration = Migration(self._access, self._state, self._listing)
         self._space = Space(self._state)
 
     def put(self, changes: Sequence[store.Change], now: int, came: SourceProgress | None = None) -> list[Answer]:
@@ -98,8 +99,7 @@ class TimeIndex:
         if self._quota:
             self._quota.look()
         with self._access.writing(now):
-            if not self._disk.room():
-                raise StoreFull(f"{self.path}: less room than min_free_disk is left")
+            self._disk.need_room()
             answers = self._intake.put(items, now, came)
         self._access.sync()
         return answers
@@ -200,38 +200,6 @@ class TimeIndex:
                 state.recent.stage(change, came)
             state.commit(change)
 
-    def leaving(self, limit: int, cursor: str, now: int) -> tuple[builtins.list[Due], str]:
-        """What waits, in order of due time, for a move to another store, and where to go on (empty at the end). Nothing may be in flight."""
-        with self._access.writing(now):
-            found = self._migration.page(limit, cursor, now)
-        self._access.sync()
-        return found
-
-    def move_out(self, keys: Sequence[bytes]) -> None:
-        """Forget records that are durable in another store, in one durable write. Their schedules go on there, so the ledger tells nothing of it."""
-        with self._access.writing():
-            self._migration.out(keys)
-        self._access.sync()
-
-    def move_in(self, records: Sequence[store.Record], now: int) -> builtins.list[store.Record | None]:
-        """Keep records that come from another store, ids and all, in one durable write; returns, of each, what was here already in its place. See `move_out`.
-
-        The same message that was taken in at another time is the same: it would replace this one.
-
-        Raises StoreFull as `put` does.
-        """
-        with self._access.writing(now):
-            if not self._disk.room():
-                raise StoreFull(f"{self.path}: less room than min_free_disk is left")
-            found = self._migration.take_in(records, now)
-        self._access.sync()
-        return found
-
-    def withdrawn(self) -> int:
-        """How many cancellations are remembered whose schedules have not come yet. Reads all remembered ids."""
-        with self._access.reading():
-            return self._migration.withdrawn()
-
     def sync(self) -> None:
         """See `Store.sync`."""
         self._access.sync()
@@ -308,46 +276,6 @@ class TimeIndex:
         """Dead letters on their way to a dead-letter destination; they are not pending in the ledger's sense."""
         with self._access.reading() as state:
             return state.counters.totals["carriers"]
-
-    def outbox(self, limit: int, start: int = 0) -> builtins.list[ledger.Row]:
-        """The oldest ledger rows that are in no ledger file yet, from sequence number `start` on, at most `limit`."""
-        with self._access.reading() as state:
-            page = state.outbox.page(limit, start)
-        rows = page.rows()
-        if rows and self._state.unsynced_row(rows[-1].sequence):  # a ledger file must not tell what the machine may still lose
-            self._access.sync()
-        return rows
-
-    def outbox_backlog(self) -> int:
-        """How many ledger rows wait to be written to a file."""
-        with self._access.reading() as state:
-            return state.numbers.row - state.outbox.first
-
-    def outbox_start(self) -> int:
-        """The sequence number of the oldest ledger row that is in no file yet, or of the next one."""
-        with self._access.reading() as state:
-            return state.outbox.first
-
-    def flush_intent(self) -> tuple[int, int] | None:
-        """The first and the last row that were about to be written to a file and are not forgotten yet: write the same file again."""
-        with self._access.reading() as state:
-            return state.outbox.intent()
-
-    def set_flush_intent(self, first: int, last: int) -> None:
-        """Say durably which rows will be in the next ledger file, before it is written."""
-        with self._access.writing() as state:
-            change = state.change()
-            state.outbox.intend(change, first, last)
-            state.commit(change)
-        self._access.sync()
-
-    def forget_outbox(self, up_to: int) -> None:
-        """Drop the rows up to a sequence number, and the intent, in one durable write: they are in a ledger file now."""
-        with self._access.writing() as state:
-            change = state.change()
-            state.outbox.forget(change, up_to)
-            state.commit(change)
-        self._access.sync()
 
     def room(self) -> bool:
         """See `Store.room`; cheap enough to ask before each batch."""

@@ -16,19 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..store import Record
+    from .access import Access
     from .change import Change
     from .listing import Listing
 
 
 class Migration:
-    """Takes records out and in."""
+    """Takes records out and in, while nothing is in flight. Any thread; raises StoreError."""
 
-    def __init__(self, state: State, listing: Listing) -> None:
+    def __init__(self, access: Access, state: State, listing: Listing) -> None:
+        self._access = access
         self._state = state
         self._listing = listing
 
-    def page(self, limit: int, cursor: str, now: int) -> tuple[list[Due], str]:
-        """What waits, held or not, by due time, with a cursor that is empty at the end. What was withdrawn while in flight ends here."""
+    def waiting(self, limit: int, cursor: str, now: int) -> tuple[list[Due], str]:
+        """What waits, held or not, by due time, and where to go on (empty at the end). What was withdrawn while in flight ends here."""
+        with self._access.writing(now):
+            page = self._page(limit, cursor, now)
+        self._access.sync()
+        return page
+
+    def _page(self, limit: int, cursor: str, now: int) -> tuple[list[Due], str]:
         if not cursor:
             self._bury(now)
         found: list[Due] = []
@@ -49,28 +57,36 @@ class Migration:
             self._state.commit(change)
 
     def out(self, moved: Sequence[bytes]) -> None:
-        """Forget records that are durable elsewhere, and where their ids are."""
-        state = self._state
-        change = state.change()
-        for key in moved:
-            read = state.read(key)
-            if read is None:
-                continue
-            record = read[0]
-            state.remove(change, key, record)
-            change.goes(record)
-            if state.owns(change, record, key):
-                change.ids[keys.id_key(record.id)] = None
-        if change.due:
-            state.commit(change)
+        """Forget records that are durable in another store, and where their ids are, in one durable write."""
+        with self._access.writing() as state:
+            change = state.change()
+            for key in moved:
+                read = state.read(key)
+                if read is not None:
+                    self._forget(change, key, read[0])
+            if change.due:
+                state.commit(change)
+        self._access.sync()
+
+    def _forget(self, change: Change, key: bytes, record: Record) -> None:
+        self._state.remove(change, key, record)
+        change.goes(record)
+        if self._state.owns(change, record, key):
+            change.ids[keys.id_key(record.id)] = None
 
     def take_in(self, records: Sequence[Record], now: int) -> list[Record | None]:
-        """Keep records that bear their ids; one that is here already is passed over, and returned as it is here. Another one with its id is kept, too."""
-        state = self._state
-        change = state.change()
-        found = [self._put(change, record, now) for record in records]
-        if change.due:
-            state.commit(change, spend_reserve=False)
+        """Keep records that come from another store and bear their ids, in one durable write.
+
+        One that is here already is passed over, and returned as it is here; the same message that was taken in at another time is the same. Another one with
+        its id is kept, too. Raises StoreFull as `Store.put` does.
+        """
+        with self._access.writing(now) as state:
+            state.disk.need_room()
+            change = state.change()
+            found = [self._put(change, record, now) for record in records]
+            if change.due:
+                state.commit(change, spend_reserve=False)
+        self._access.sync()
         return found
 
     def _put(self, change: Change, record: Record, now: int) -> Record | None:
@@ -88,9 +104,10 @@ class Migration:
         return None
 
     def withdrawn(self) -> int:
-        """How many cancellations are remembered whose schedules have not come yet."""
-        known = (self._state.ids.known(raw) for _, raw in scan_prefix(self._state.db.ids, b"i"))
-        return sum(one is not None and one.key is None and one.event is None for one in known)
+        """How many cancellations are remembered whose schedules have not come yet. Reads all remembered ids."""
+        with self._access.reading() as state:
+            known = (state.ids.known(raw) for _, raw in scan_prefix(state.db.ids, b"i"))
+            return sum(one is not None and one.key is None and one.event is None for one in known)
 
 
 def _same(one: Record, other: Record) -> bool:

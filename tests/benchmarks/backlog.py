@@ -41,6 +41,6 @@ def fill(path: Path, count: int, due: Iterator[int], lane: str, address: str) ->
         for start in range(0, count, BATCH):
             store.put(list(itertools.islice(records, min(BATCH, count - start))), now)
             if start % (100 * BATCH) == 0 or start + BATCH >= count:
-                store.forget_outbox(start + BATCH)
+                store.unfiled.forget(start + BATCH)
     finally:
         store.close()

@@ -91,6 +91,6 @@ def drain(index: TimeIndex, later: int) -> None:
     while dues := index.due(LANE, later, 500, 1 << 30):
         index.settle([Settled(one.key, "delivered", later) for one in dues], later)
         index.maintain(later)
-    index.forget_outbox(1 << 60)
+    index.unfiled.forget(1 << 60)
     for hours in range(3):  # one in which something went, and one in which nothing did
         index.maintain(later + hours * QUIET)

@@ -48,7 +48,7 @@ def killed_out(index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch) 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(index, "move_out", killed)
+        patched.setattr(index.migration, "out", killed)
         with pytest.raises(KeyboardInterrupt):
             out(index, there)
 

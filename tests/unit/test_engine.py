@@ -203,7 +203,7 @@ def test_ledger_rows_are_numbered_on_when_the_kind_of_store_changes(config: Conf
     store.close()
     again = open_journal(_on_level_queues(config))
     again.tell([LedgerEvent("delivered", T0, record("a", chosen_id="a"))], T0)
-    assert [row.sequence for row in again.outbox(10)] == [1, 2]
+    assert [row.sequence for row in again.unfiled.rows(10)] == [1, 2]
     again.close()
 
 

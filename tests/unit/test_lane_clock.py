@@ -67,7 +67,7 @@ def test_nothing_is_told_to_have_been_delivered_early_when_the_clock_is_set_back
     bench.tick(T0 + HOUR - 600)
     bench.tick(T0 + HOUR)
 
-    assert [row.event_time - row.due_time for row in bench.store.outbox(10) if row.event == "delivered"] == [0]
+    assert [row.event_time - row.due_time for row in bench.store.unfiled.rows(10) if row.event == "delivered"] == [0]
 
 
 def test_a_held_destination_is_tried_again_soon_after_the_clock_was_set_back(bench: Bench) -> None:

@@ -30,7 +30,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def attempts(bench: Bench, event: str) -> list[int]:
     """What the ledger says of how often each was tried that came to this end."""
-    return [row.attempts for row in bench.store.outbox(100) if row.event == event]
+    return [row.attempts for row in bench.store.unfiled.rows(100) if row.event == event]
 
 
 def test_a_repeat_goes_on_after_occurrences_that_were_missed_and_skipped(bench: Bench) -> None:

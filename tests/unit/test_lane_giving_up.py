@@ -252,7 +252,7 @@ def test_what_has_ended_meanwhile_is_expired_and_not_given_up(bench: Bench) -> N
     _fail(bench, T0)
     _fail(bench, T0 + 60_000)
 
-    events = {row.id: (row.event, row.reason) for row in bench.store.outbox(10) if row.event != "scheduled"}
+    events = {row.id: (row.event, row.reason) for row in bench.store.unfiled.rows(10) if row.event != "scheduled"}
     assert events == {"over": ("expired", "ended"), "due": ("dead_lettered", "delivery_failed")}
 
 
@@ -275,7 +275,7 @@ def test_a_dead_letter_tells_how_often_it_was_tried(bench: Bench) -> None:
     bench.lane.drain(T0 + 10_000)
 
     assert [dead.attempts for dead in bench.store.dead_letters(10)] == [3]
-    assert [row.attempts for row in bench.store.outbox(10) if row.event == "dead_lettered"] == [3]
+    assert [row.attempts for row in bench.store.unfiled.rows(10) if row.event == "dead_lettered"] == [3]
 
 
 def _told(bench: Bench, now: int, *answers: BackOff | None) -> list[str]:

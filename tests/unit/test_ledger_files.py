@@ -33,33 +33,33 @@ def _row(sequence: int, at: int) -> Row:
     )  # fmt: skip
 
 
-class Outbox:
+class Unfiled:
     """Rows in memory, with a switch that kills the writer where a crash would."""
 
     def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-        self.intent: tuple[int, int] | None = None
+        self.left = rows
+        self.intended: tuple[int, int] | None = None
         self.crash_before_forgetting = False
         self.written = 0
         self.named = BridgeNames("b")
 
-    def flush_intent(self) -> tuple[int, int] | None:
-        return self.intent
+    def intent(self) -> tuple[int, int] | None:
+        return self.intended
 
-    def set_flush_intent(self, first: int, last: int) -> None:
-        self.intent = first, last
+    def intend(self, first: int, last: int) -> None:
+        self.intended = first, last
 
-    def outbox(self, limit: int, start: int = 0) -> list[Row]:
-        return [row for row in self.rows if row.sequence >= start][:limit]
+    def rows(self, limit: int, start: int = 0) -> list[Row]:
+        return [row for row in self.left if row.sequence >= start][:limit]
 
-    def forget_outbox(self, up_to: int) -> None:
+    def forget(self, up_to: int) -> None:
         if self.crash_before_forgetting:
             raise KeyboardInterrupt
-        self.rows = [row for row in self.rows if row.sequence > up_to]
-        self.intent = None
+        self.left = [row for row in self.left if row.sequence > up_to]
+        self.intended = None
         self.written = up_to
 
-    def outbox_start(self) -> int:
+    def first(self) -> int:
         return self.written + 1
 
 
@@ -110,9 +110,9 @@ def _sequences(root: Path) -> list[int]:
 
 
 def test_rows_lie_in_the_folder_of_their_hour(tmp_path: Path) -> None:
-    outbox = Outbox([_row(1, T0), _row(2, T0 + HOUR - 1), _row(3, T0 + HOUR)])
+    unfiled = Unfiled([_row(1, T0), _row(2, T0 + HOUR - 1), _row(3, T0 + HOUR)])
 
-    assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 3
+    assert LedgerFiles(tmp_path, unfiled, "b").flush_all() == 3
 
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*.parquet"))] == [
         "date=2025-06-15/hour=15/b-000000000001-000000000003.parquet",
@@ -123,7 +123,7 @@ def test_rows_lie_in_the_folder_of_their_hour(tmp_path: Path) -> None:
 def test_a_file_has_the_declared_columns_and_nothing_of_the_row_is_lost(tmp_path: Path) -> None:
     rows = [_row(1, T0), msgspec.structs.replace(_row(2, T0), lateness_ms=None, event="scheduled")]
 
-    LedgerFiles(tmp_path, Outbox(list(rows)), "b").flush_all()
+    LedgerFiles(tmp_path, Unfiled(list(rows)), "b").flush_all()
 
     table = ds.dataset(sorted(tmp_path.rglob("*.parquet"))).to_table()
     assert table.schema.equals(arrow_schema())
@@ -138,14 +138,14 @@ def _ms(instant: object) -> int:
 
 
 def test_a_crash_between_writing_and_forgetting_leaves_each_row_once(tmp_path: Path) -> None:
-    outbox = Outbox([_row(number, T0) for number in range(1, 4)])
-    outbox.crash_before_forgetting = True
+    unfiled = Unfiled([_row(number, T0) for number in range(1, 4)])
+    unfiled.crash_before_forgetting = True
     with pytest.raises(KeyboardInterrupt):
-        LedgerFiles(tmp_path, outbox, "b").flush_all()
-    outbox.crash_before_forgetting = False
-    outbox.rows += [_row(number, T0) for number in range(4, 6)]
+        LedgerFiles(tmp_path, unfiled, "b").flush_all()
+    unfiled.crash_before_forgetting = False
+    unfiled.left += [_row(number, T0) for number in range(4, 6)]
 
-    LedgerFiles(tmp_path, outbox, "b").flush_all()
+    LedgerFiles(tmp_path, unfiled, "b").flush_all()
 
     assert _sequences(tmp_path) == [1, 2, 3, 4, 5]
 
@@ -156,9 +156,9 @@ def test_rows_are_read_a_page_at_a_time_and_files_end_where_they_are_full(
 ) -> None:
     monkeypatch.setattr(ledger_files, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(ledger_files, "ROWS_PER_FLUSH", full)
-    outbox = Outbox([_row(number, T0) for number in range(1, 8)])
+    unfiled = Unfiled([_row(number, T0) for number in range(1, 8)])
 
-    assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 7
+    assert LedgerFiles(tmp_path, unfiled, "b").flush_all() == 7
 
     assert [path.name for path in sorted(tmp_path.rglob("*.parquet"))] == [
         f"b-000000000001-{full:012d}.parquet",
@@ -169,31 +169,31 @@ def test_rows_are_read_a_page_at_a_time_and_files_end_where_they_are_full(
 
 def test_a_noted_range_is_written_whole_even_where_files_are_smaller_by_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_files, "ROWS_PER_FLUSH", 2)
-    outbox = Outbox([_row(number, T0) for number in range(1, 6)])
-    outbox.intent = 1, 4
+    unfiled = Unfiled([_row(number, T0) for number in range(1, 6)])
+    unfiled.intended = 1, 4
 
-    assert LedgerFiles(tmp_path, outbox, "b").flush() == 4
+    assert LedgerFiles(tmp_path, unfiled, "b").flush() == 4
 
     assert _sequences(tmp_path) == [1, 2, 3, 4]
-    assert [row.sequence for row in outbox.rows] == [5]
+    assert [row.sequence for row in unfiled.left] == [5]
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def disk_full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    outbox = Outbox([_row(1, T0)])
+    unfiled = Unfiled([_row(1, T0)])
     monkeypatch.setattr("os.fsync", disk_full)
 
     with pytest.raises(OSError, match="No space"):
-        LedgerFiles(tmp_path, outbox, "b").flush_all()
+        LedgerFiles(tmp_path, unfiled, "b").flush_all()
 
     assert list(tmp_path.rglob("*.parquet")) == []
-    assert len(outbox.rows) == 1
+    assert len(unfiled.left) == 1
 
 
 def _ledger(root: Path) -> None:
-    files = LedgerFiles(root, Outbox([_row(1, T0)]), "b")
+    files = LedgerFiles(root, Unfiled([_row(1, T0)]), "b")
     files.flush_all()
     files.mark(T0)
 
@@ -227,35 +227,35 @@ def test_no_mark_is_written_before_the_folders_of_the_files_that_it_tells_of_are
 
 
 def test_without_rows_nothing_is_written(tmp_path: Path) -> None:
-    assert LedgerFiles(tmp_path, Outbox([]), "b").flush_all() == 0
+    assert LedgerFiles(tmp_path, Unfiled([]), "b").flush_all() == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_that_come_while_a_flush_is_under_way_wait_for_the_next(tmp_path: Path) -> None:
     """Else a busy bridge writes one small file after another without end, and nothing else gets its turn."""
 
-    class Busy(Outbox):
-        def forget_outbox(self, up_to: int) -> None:
-            super().forget_outbox(up_to)
+    class Busy(Unfiled):
+        def forget(self, up_to: int) -> None:
+            super().forget(up_to)
             assert up_to < 100, "there is no end of it"
-            self.rows.append(_row(up_to + 1, T0))
+            self.left.append(_row(up_to + 1, T0))
 
-    outbox = Busy([_row(1, T0)])
+    unfiled = Busy([_row(1, T0)])
 
-    assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 1
-    assert [row.sequence for row in outbox.rows] == [2]
+    assert LedgerFiles(tmp_path, unfiled, "b").flush_all() == 1
+    assert [row.sequence for row in unfiled.left] == [2]
 
 
 def test_what_a_crash_left_is_followed_by_the_rest_at_once(tmp_path: Path) -> None:
-    outbox = Outbox([_row(number, T0) for number in range(1, 6)])
-    outbox.intent = (1, 2)
+    unfiled = Unfiled([_row(number, T0) for number in range(1, 6)])
+    unfiled.intended = (1, 2)
 
-    assert LedgerFiles(tmp_path, outbox, "b").flush_all() == 5
+    assert LedgerFiles(tmp_path, unfiled, "b").flush_all() == 5
 
 
 def test_a_bridge_marks_how_far_its_files_reach_and_goes_on_when_nothing_happens(tmp_path: Path) -> None:
-    outbox = Outbox([_row(1, T0), _row(2, T0)])
-    files = LedgerFiles(tmp_path, outbox, "b")
+    unfiled = Unfiled([_row(1, T0), _row(2, T0)])
+    files = LedgerFiles(tmp_path, unfiled, "b")
     mark = tmp_path / "_reach" / "b.json"
 
     files.mark(T0)
@@ -266,14 +266,14 @@ def test_a_bridge_marks_how_far_its_files_reach_and_goes_on_when_nothing_happens
         files.mark(at)
         assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "earlier": [], "sequence": 2, "at_ms": at}
 
-    restarted = LedgerFiles(tmp_path, outbox, "b")
+    restarted = LedgerFiles(tmp_path, unfiled, "b")
     restarted.flush_all()
     restarted.mark(T0 + 3)
     assert json.loads(mark.read_text()) == {"bridge": "b", "first": 1, "earlier": [], "sequence": 2, "at_ms": T0 + 3}
 
 
 def test_an_idle_bridge_whose_ledger_was_moved_away_marks_its_reach_where_it_was(tmp_path: Path) -> None:
-    files = LedgerFiles(tmp_path / "ledger", Outbox([_row(1, T0)]), "b")
+    files = LedgerFiles(tmp_path / "ledger", Unfiled([_row(1, T0)]), "b")
     files.flush_all()
     (tmp_path / "ledger").rename(tmp_path / "archived")
 
@@ -296,15 +296,15 @@ def test_a_bridge_of_another_name_is_told_by_the_old_one_until_its_first_row_and
     tmp_path: Path,
 ) -> None:
     """Also where that was killed between the files and their note."""
-    outbox = Outbox([_row(1, T0), _row(2, T0)])
-    before = LedgerFiles(tmp_path, outbox, "b")
+    unfiled = Unfiled([_row(1, T0), _row(2, T0)])
+    before = LedgerFiles(tmp_path, unfiled, "b")
     before.flush_all()
     before.mark(T0)
-    outbox.rows, outbox.crash_before_forgetting = [_row(3, T0)], True
+    unfiled.left, unfiled.crash_before_forgetting = [_row(3, T0)], True
     with pytest.raises(KeyboardInterrupt):
         before.flush()
-    outbox.crash_before_forgetting, outbox.named = False, outbox.named.renamed("c", 4)
-    renamed = LedgerFiles(tmp_path, outbox, "c")
+    unfiled.crash_before_forgetting, unfiled.named = False, unfiled.named.renamed("c", 4)
+    renamed = LedgerFiles(tmp_path, unfiled, "c")
     renamed.flush_all()
     renamed.mark(T0)
     renamed.mark(T0 + 1)  # nothing has happened meanwhile
@@ -313,7 +313,7 @@ def test_a_bridge_of_another_name_is_told_by_the_old_one_until_its_first_row_and
     ]  # fmt: skip
     assert _told(tmp_path, "b") == {"bridge": "b", "first": 1, "earlier": [], "sequence": 3, "at_ms": T0 + 1}
 
-    outbox.rows = [msgspec.structs.replace(_row(4, T0), bridge="c")]
+    unfiled.left = [msgspec.structs.replace(_row(4, T0), bridge="c")]
     renamed.flush_all()
     renamed.mark(T0 + 2)
     assert _told(tmp_path, "c") == {"bridge": "c", "first": 4, "earlier": [["b", 1]], "sequence": 4, "at_ms": T0 + 2}
@@ -322,11 +322,11 @@ def test_a_bridge_of_another_name_is_told_by_the_old_one_until_its_first_row_and
 
 @pytest.mark.parametrize("taken", [None, {"bridge": "b", "first": 1, "earlier": [], "sequence": 9, "at_ms": T0}])
 def test_a_bridge_of_another_name_does_not_touch_an_old_mark_that_is_gone_or_anothers(tmp_path: Path, taken: dict[str, Any] | None) -> None:
-    outbox = Outbox([])
-    outbox.written, outbox.named = 3, BridgeNames("c", 4, BridgeNames("b"))
+    unfiled = Unfiled([])
+    unfiled.written, unfiled.named = 3, BridgeNames("c", 4, BridgeNames("b"))
     if taken:
         write_mark(tmp_path, "b", taken)
-    LedgerFiles(tmp_path, outbox, "c").mark(T0 + 1)
+    LedgerFiles(tmp_path, unfiled, "c").mark(T0 + 1)
     assert [json.loads(file.read_text()) for file in tmp_path.rglob("*.json")] == ([taken] if taken else [])
 
 
@@ -334,10 +334,10 @@ def test_a_bridge_that_gets_an_earlier_name_again_leaves_the_mark_of_that_time_a
     then = {"bridge": "a", "first": 1, "earlier": [], "sequence": 4, "at_ms": T0}
     write_mark(tmp_path, "a", then)
     write_mark(tmp_path, "b", {"bridge": "b", "first": 5, "earlier": [["a", 1]], "sequence": 9, "at_ms": T0})
-    outbox = Outbox([])
-    outbox.written, outbox.named = 9, BridgeNames("a", 10, BridgeNames("b", 5, BridgeNames("a")))
+    unfiled = Unfiled([])
+    unfiled.written, unfiled.named = 9, BridgeNames("a", 10, BridgeNames("b", 5, BridgeNames("a")))
 
-    LedgerFiles(tmp_path, outbox, "a").mark(T0 + 1)
+    LedgerFiles(tmp_path, unfiled, "a").mark(T0 + 1)
 
     assert _told(tmp_path, "a") == then
     assert _told(tmp_path, "b") == {"bridge": "b", "first": 5, "earlier": [["a", 1]], "sequence": 9, "at_ms": T0 + 1}
@@ -346,10 +346,10 @@ def test_a_bridge_that_gets_an_earlier_name_again_leaves_the_mark_of_that_time_a
 def test_an_idle_bridge_whose_store_is_new_renews_the_mark_that_its_ledger_has(tmp_path: Path) -> None:
     """Else it could not be told from a dead one."""
     write_mark(tmp_path, "b", {"bridge": "b", "sequence": 9, "at_ms": T0})
-    outbox = Outbox([])
-    outbox.written, outbox.named = 9, BridgeNames("b", 10)
+    unfiled = Unfiled([])
+    unfiled.written, unfiled.named = 9, BridgeNames("b", 10)
 
-    LedgerFiles(tmp_path, outbox, "b").mark(T0 + 1)
+    LedgerFiles(tmp_path, unfiled, "b").mark(T0 + 1)
 
     assert _told(tmp_path, "b") == {"bridge": "b", "first": 1, "earlier": [], "sequence": 9, "at_ms": T0 + 1}
 

@@ -25,7 +25,7 @@ def test_files_are_written_at_each_interval_and_at_the_end_and_the_bridge_is_see
 ) -> None:
     now, end, interval = 0.0, 70.0, 25.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    store, down = Mock(outbox_start=lambda: 7, outbox_backlog=lambda: 3), Mock()
+    store, down = Mock(unfiled=Mock(first=lambda: 7, count=lambda: 3)), Mock()
     config = Config.model_validate({"store": {"path": tmp_path}, "ledger": {"flush_interval": "25s"}})
     worker = LedgerWorker(store, config, lambda: int(now), down, lambda *_: None)
     flushed: list[float] = []

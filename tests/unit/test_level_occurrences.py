@@ -47,6 +47,6 @@ def test_an_occurrence_that_never_came_to_its_level_is_not_told_as_scheduled(tmp
     again = Stepped(place)
     for number in (1, 2):
         again.settle([delivered(due) for due in take(again, T0 + number * MINUTE)], T0 + number * MINUTE)
-    told = Counter((row.occurrence, row.event) for row in again.journal.outbox(100))
+    told = Counter((row.occurrence, row.event) for row in again.journal.unfiled.rows(100))
     assert [told[2, "scheduled"], told[2, "delivered"], told[3, "scheduled"]] == [1, 1, 1]
     again.close()

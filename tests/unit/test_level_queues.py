@@ -89,7 +89,7 @@ def test_what_a_full_disk_did_not_let_the_ledger_tell_is_told_later_and_forgotte
             store.settle([Settled(due.key, "delivered", T0)], T0)
     delivered(store, [due], T0)
 
-    assert [row.event for row in store.journal.outbox(10)] == ["scheduled", "delivered"]
+    assert [row.event for row in store.journal.unfiled.rows(10)] == ["scheduled", "delivered"]
     store.move_on(T0 + SECOND)
     store.die()
     again = Stepped(place)
@@ -220,7 +220,7 @@ def test_a_dead_letter_with_a_destination_of_its_own_goes_there_under_the_same_i
     (forwarded,) = take(store, T0 + 7)
     delivered(store, [forwarded], T0 + 9)
 
-    rows = store.journal.outbox(10)
+    rows = store.journal.unfiled.rows(10)
     assert forwarded.record.address == "dead"
     assert [(row.event, row.id, row.lateness_ms) for row in rows] == [
         (event, forwarded.record.id, None) for event in ("scheduled", "dead_lettered")
@@ -272,7 +272,7 @@ def test_the_ledger_tells_of_each_occurrence_once(store: Stepped) -> None:
     give(store, record("a", T0 + 3 * MINUTE))
     delivered(store, take(store, T0 + 3 * MINUTE), T0 + 3 * MINUTE + 7)
 
-    rows = store.journal.outbox(10)
+    rows = store.journal.unfiled.rows(10)
     assert [(row.event, row.due_time, row.lateness_ms) for row in rows] == [
         ("scheduled", T0 + 3 * MINUTE, None),
         ("delivered", T0 + 3 * MINUTE, 7),
@@ -317,7 +317,7 @@ def test_a_series_that_a_killed_bridge_left_twice_is_one_again_with_its_next_occ
         seen.append(occurrences(found))
 
     assert seen == [[1], [2], [3]]
-    events = Counter(row.event for row in again.journal.outbox(100) if row.occurrence == 2)
+    events = Counter(row.event for row in again.journal.unfiled.rows(100) if row.occurrence == 2)
     assert events == {"scheduled": 2, "replaced": 1, "delivered": 1}, "what was scheduled twice has ended twice"
     again.close()
 
@@ -334,7 +334,7 @@ def test_a_series_that_a_killed_move_left_twice_is_one_and_the_ledger_hears_of_o
         seen.append(occurrences(found))
 
     assert seen == [[1], [2]]
-    assert Counter((row.event, row.occurrence) for row in store.journal.outbox(100)) == {
+    assert Counter((row.event, row.occurrence) for row in store.journal.unfiled.rows(100)) == {
         ("scheduled", 1): 1, ("delivered", 1): 1, ("scheduled", 2): 1, ("delivered", 2): 1, ("scheduled", 3): 1,
     }  # fmt: skip
 
@@ -353,7 +353,7 @@ def test_a_series_that_came_to_its_level_twice_is_one_and_the_ledger_hears_of_on
     found = take(again, T0 + 15 * MINUTE)
     again.settle([due_next(due) for due in found], T0 + 15 * MINUTE)
 
-    assert Counter(row.event for row in again.journal.outbox(100) if row.occurrence == 1) == {"scheduled": 1, "delivered": 1}
+    assert Counter(row.event for row in again.journal.unfiled.rows(100) if row.occurrence == 1) == {"scheduled": 1, "delivered": 1}
     again.close()
 
 
@@ -367,7 +367,7 @@ def test_an_orderly_end_does_not_make_the_ledger_hear_of_both_that_a_killed_move
     publish(again, again.places.enter(tick, None, T0, 7))  # had stayed behind at another level
 
     assert len(take(again, T0 + 500)) == 1
-    assert [row.event for row in again.journal.outbox(100)] == ["scheduled"]
+    assert [row.event for row in again.journal.unfiled.rows(100)] == ["scheduled"]
     again.close()
 
 
@@ -377,7 +377,8 @@ def test_of_a_series_sent_twice_at_once_with_one_id_one_is_kept_and_the_ledger_s
     give(store, record("tick", every=MINUTE, chosen_id="1"), record("tick", every=MINUTE, chosen_id="1"))
     (due,) = take(store)
     store.settle([due_next(due)], T0)
-    assert Counter(row.event for row in store.journal.outbox(100) if row.occurrence == 1) == {"scheduled": 2, "replaced": 1, "delivered": 1}
+    events = Counter(row.event for row in store.journal.unfiled.rows(100) if row.occurrence == 1)
+    assert events == {"scheduled": 2, "replaced": 1, "delivered": 1}
     store.die()
     again = Stepped(place)
     assert occurrences(take(again, T0 + MINUTE)) == [2], "the broker has forgotten both"

@@ -58,14 +58,14 @@ def test_there_and_back_a_schedule_is_the_same_and_the_ledger_tells_of_it_once(i
     give(index, *given)
     (tick,) = take(index, T0 + 5)
     index.put_back([tick.key])
-    before = {each.record.id: each.record for each in index.leaving(10, "", T0)[0]}
+    before = {each.record.id: each.record for each in index.migration.waiting(10, "", T0)[0]}
 
     out(index, there)
     came = back(index, there)
 
     assert (came.records, came.again, came.left) == (3, 0, 0)
-    assert {each.record.id: each.record for each in index.leaving(10, "", T0)[0]} == before
-    assert [row.event for row in index.outbox(100)] == ["scheduled"] * 3
+    assert {each.record.id: each.record for each in index.migration.waiting(10, "", T0)[0]} == before
+    assert [row.event for row in index.unfiled.rows(100)] == ["scheduled"] * 3
     assert index.counts().pending == 3
     assert index.counts().by_address == {("rabbit", "orders"): 3}
     assert adds_up(index)
@@ -188,7 +188,7 @@ def test_what_moved_beside_a_message_that_is_refused_for_now_does_not_move_again
 
 def test_an_id_of_the_bridges_own_is_found_after_the_way_back(index: TimeIndex, there: Place) -> None:
     give(index, record("a", T0 + HOUR))
-    name = index.leaving(1, "", T0)[0][0].record.id
+    name = index.migration.waiting(1, "", T0)[0][0].record.id
     out(index, there)
     give(index, record("other", T0 + HOUR))
     back(index, there)
@@ -211,7 +211,7 @@ def test_a_message_that_was_withdrawn_on_the_wire_before_a_crash_does_not_move(i
     index.close()
     again = TimeIndex(tmp_path, bridge="b1", min_free_disk=0, reserve_bytes=0)
     assert out(again, there).records == 0
-    assert [row.event for row in again.outbox(10)] == ["scheduled", "cancelled"]
+    assert [row.event for row in again.unfiled.rows(10)] == ["scheduled", "cancelled"]
     assert adds_up(again)
     again.close()
 
@@ -267,15 +267,15 @@ def test_a_move_out_that_was_killed_doubles_one_batch_at_most_and_the_way_back_f
 ) -> None:
     count = 3 * migrate.OUT
     give(index, *(record(str(number), T0 + HOUR) for number in range(count)))
-    move_out, calls = index.move_out, []
+    move, calls = index.migration.out, []
 
     def killed(keys: Sequence[bytes]) -> None:
         calls.append(len(keys))
         if len(calls) == 2:
             raise KeyboardInterrupt
-        move_out(keys)
+        move(keys)
 
-    monkeypatch.setattr(index, "move_out", killed)
+    monkeypatch.setattr(index.migration, "out", killed)
     with pytest.raises(KeyboardInterrupt):
         out(index, there)
     monkeypatch.undo()
@@ -303,16 +303,16 @@ def test_a_way_back_that_was_killed_keeps_each_message_once(index: TimeIndex, th
     give(index, *(record(str(number), T0 + HOUR) for number in range(50)))
     out(index, there)
     monkeypatch.setattr(migrate, "IN", 20)
-    move_in: Callable[[Sequence[Record], int], list[Record | None]] = index.move_in
+    take_in: Callable[[Sequence[Record], int], list[Record | None]] = index.migration.take_in
 
     def killed(records: Sequence[Record], now: int) -> list[Record | None]:
-        move_in(records, now)
+        take_in(records, now)
         raise NotConnected("killed between the disk and the acknowledgement")
 
-    monkeypatch.setattr(index, "move_in", killed)
+    monkeypatch.setattr(index.migration, "take_in", killed)
     with pytest.raises(NotConnected):
         back(index, there)
-    monkeypatch.setattr(index, "move_in", move_in)
+    monkeypatch.setattr(index.migration, "take_in", take_in)
     came = back(index, there)
 
     assert (came.records, came.again) == (30, 20)

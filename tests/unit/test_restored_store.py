@@ -45,7 +45,7 @@ class Site:
         opened = open_journal(config := self.config(bridge, store))
         for body in bodies:
             opened.put([Put(record(body, lane="here"))], T0)
-        files = LedgerFiles(config.ledger_path, opened, bridge)
+        files = LedgerFiles(config.ledger_path, opened.unfiled, bridge)
         if write:
             files.flush_all()
         if write and mark:
@@ -145,7 +145,7 @@ def test_a_bridge_with_a_store_from_a_backup_was_down_since_ever(site: Site, ope
     def known(at: int, until: int) -> Downtimes:
         engine = Engine(site.config(), lambda: at, Metrics("0.1.0"), lambda *_: None)
         engine.ledger._flush()
-        engine.down.alive(until, engine.journal.outbox_start())
+        engine.down.alive(until, engine.journal.unfiled.first())
         engine.store.close()
         return engine.down.known
 

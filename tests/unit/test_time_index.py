@@ -24,7 +24,7 @@ def test_each_thing_that_happens_is_one_ledger_row_with_the_next_number(index: T
     give(index, record(chosen_id="b"), now=T0)
     index.cancel("b", T0 + 1)
 
-    rows = index.outbox(10)
+    rows = index.unfiled.rows(10)
     assert [(row.event, row.id, row.sequence, row.bridge) for row in rows] == [
         ("scheduled", "a", 1, "b1"),
         ("delivered", "a", 2, "b1"),
@@ -42,14 +42,14 @@ def test_a_record_that_came_in_late_is_late_by_its_own_due_time(index: TimeIndex
     give(index, record("a", T0 - 50), now=T0)
     delivered(index, take(index, T0), T0 + 1)
 
-    assert index.outbox(10)[1].lateness_ms == 51
+    assert index.unfiled.rows(10)[1].lateness_ms == 51
 
 
 def test_a_refused_message_is_due_when_it_came_and_its_carrier_writes_no_rows(index: TimeIndex) -> None:
     index.put([Refuse(record("?", T0 + HOUR), "bad_delay", "no number", forward=record("?", T0, address="dead"))], T0)
     delivered(index, take(index))
 
-    assert [(row.event, row.due_time, row.kind, row.reason) for row in index.outbox(10)] == [
+    assert [(row.event, row.due_time, row.kind, row.reason) for row in index.unfiled.rows(10)] == [
         ("scheduled", T0, "refused", ""),
         ("dead_lettered", T0, "refused", "bad_delay"),
     ]
@@ -61,38 +61,38 @@ def test_rows_stay_in_the_outbox_until_they_are_forgotten_whatever_the_batches_w
     give(index, *(record(str(number)) for number in range(5)))
     give(index, record("5"))
 
-    index.set_flush_intent(1, 3)
+    index.unfiled.intend(1, 3)
     index = open_index()
-    assert index.flush_intent() == (1, 3)
-    assert [row.sequence for row in index.outbox(2)] == [1, 2]
-    assert [row.sequence for row in index.outbox(2, 4)] == [4, 5]
-    assert [row.sequence for row in index.outbox(2, 6)] == [6]
-    assert index.outbox(2, 7) == []
-    index.forget_outbox(3)
+    assert index.unfiled.intent() == (1, 3)
+    assert [row.sequence for row in index.unfiled.rows(2)] == [1, 2]
+    assert [row.sequence for row in index.unfiled.rows(2, 4)] == [4, 5]
+    assert [row.sequence for row in index.unfiled.rows(2, 6)] == [6]
+    assert index.unfiled.rows(2, 7) == []
+    index.unfiled.forget(3)
 
     index = open_index()
-    assert index.flush_intent() is None
-    assert index.outbox_backlog() == 3
-    assert [row.sequence for row in index.outbox(10)] == [4, 5, 6]
-    index.forget_outbox(6)
+    assert index.unfiled.intent() is None
+    assert index.unfiled.count() == 3
+    assert [row.sequence for row in index.unfiled.rows(10)] == [4, 5, 6]
+    index.unfiled.forget(6)
     index = open_index()
-    assert index.outbox_start() == 7
+    assert index.unfiled.first() == 7
     give(index, record("6"))
-    assert [row.sequence for row in index.outbox(10)] == [7]
+    assert [row.sequence for row in index.unfiled.rows(10)] == [7]
 
 
 def test_only_a_delivery_was_late(index: TimeIndex) -> None:
     give(index, record("a"), record("b", chosen_id="b"))
     index.settle([Settled(due.key, "expired", T0 + 7, "past its end") for due in take(index)], T0 + 7)
 
-    assert [(row.event, row.lateness_ms) for row in index.outbox(10)] == [("scheduled", None)] * 2 + [("expired", None)] * 2
+    assert [(row.event, row.lateness_ms) for row in index.unfiled.rows(10)] == [("scheduled", None)] * 2 + [("expired", None)] * 2
 
 
 def test_a_refused_message_without_an_id_gets_one_of_its_own_that_its_carrier_bears_as_well(index: TimeIndex) -> None:
     index.put([Refuse(record("?"), "bad_delay", "no number", forward=record("?", T0, address="dead"))] * 2, T0)
     index.put([Refuse(record("?"), "bad_delay", "no number", forward=record("?", T0, address="dead"))], T0)
 
-    ids = {row.id for row in index.outbox(10)}
+    ids = {row.id for row in index.unfiled.rows(10)}
     assert len(ids) == 3
     assert ids == {due.record.id for due in take(index)}
     assert {index.find(one) for one in ids} == {Answer("too_late")}
@@ -144,7 +144,7 @@ def test_an_instant_beyond_the_keys_is_refused_and_changes_nothing(index: TimeIn
         give(index, record("ok"), record("year 10889", 1 << 48))
 
     assert index.counts().pending == 0
-    assert index.outbox(10) == []
+    assert index.unfiled.rows(10) == []
 
 
 def test_the_counters_show_at_most_a_thousand_addresses_but_count_all(index: TimeIndex) -> None:
@@ -179,7 +179,7 @@ def test_a_ledger_row_is_told_only_after_what_it_tells_is_safe_from_a_loss_of_po
     delivered(index, take(index))
     assert index._state.unsynced_row(2)
 
-    assert [row.event for row in index.outbox(10)] == ["scheduled", "delivered"]
+    assert [row.event for row in index.unfiled.rows(10)] == ["scheduled", "delivered"]
 
     assert not index._state.unsynced_row(2)
 

@@ -217,7 +217,7 @@ def test_a_store_of_its_largest_size_refuses_puts_and_fills_again_when_it_is_dra
         assert 0 < index.free_bytes() < 32 * MIB
         while dues := take(index, limit=100):
             delivered(index, dues)
-        index.forget_outbox(1 << 40)
+        index.unfiled.forget(1 << 40)
         index.maintain(T0)
         index.maintain(T0 + HOUR)
     assert index.room()
@@ -280,7 +280,7 @@ def test_a_full_disk_refuses_puts_keeps_all_that_it_took_drains_and_fills_again(
 
     for _ in range(taken // 200):
         delivered(index, take(index, limit=100))
-    index.forget_outbox(1 << 40)
+    index.unfiled.forget(1 << 40)
     index.close()
     index = opened(small_disk, reserve_bytes=64 * MIB)
     assert index.counts().pending == taken - taken // 200 * 100
@@ -288,7 +288,7 @@ def test_a_full_disk_refuses_puts_keeps_all_that_it_took_drains_and_fills_again(
         delivered(index, dues)
     assert adds_up(index)
 
-    index.forget_outbox(1 << 40)
+    index.unfiled.forget(1 << 40)
     index.maintain(T0)
     index.maintain(T0 + HOUR)
     assert index.room()
@@ -306,7 +306,7 @@ def test_a_store_whose_disk_is_full_is_closed_without_complaint_and_gives_its_sp
         give(index, *(record(os.urandom(5_000).hex(), chosen_id=f"{number}-{each}") for each in range(100)))
     while dues := take(index, limit=100):
         delivered(index, dues)
-    index.forget_outbox(1 << 40)
+    index.unfiled.forget(1 << 40)
     wait_until(lambda: not at_work(index), "RocksDB's threads, which write as well")
     with (small_disk / "other").open("wb", 0) as other:
         os.posix_fallocate(other.fileno(), 0, index._disk.free_bytes())

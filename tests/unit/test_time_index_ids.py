@@ -52,7 +52,7 @@ def test_what_another_store_or_a_producer_made_tells_of_no_place(wrong: str) -> 
 
 def _two_of_one_id(index: TimeIndex, *, every: int = 0) -> Due:
     """As level queues may have them that cannot cancel; the first is handed out."""
-    index.move_in([record("first", chosen_id="job", every=every), record("second", T0 + HOUR, chosen_id="job")], T0)
+    index.migration.take_in([record("first", chosen_id="job", every=every), record("second", T0 + HOUR, chosen_id="job")], T0)
     [first] = take(index)
     return first
 
@@ -66,7 +66,7 @@ def test_of_two_messages_under_one_id_the_later_one_is_found_when_the_first_has_
 
 
 def test_of_two_messages_under_one_id_the_first_is_found_again_when_the_later_one_has_ended(index: TimeIndex) -> None:
-    index.move_in([record("series", chosen_id="job", every=HOUR), record("single", T0 + 1, chosen_id="job")], T0)
+    index.migration.take_in([record("series", chosen_id="job", every=HOUR), record("single", T0 + 1, chosen_id="job")], T0)
     series, single = take(index, T0 + 1)
     index.settle([Settled(single.key, "delivered", T0)], T0)
     onward = replace(series.record, schedule=replace(series.record.schedule, due=T0 + HOUR, occurrence=2))
@@ -90,7 +90,7 @@ def test_only_a_cancellation_whose_schedule_may_still_come_counts_as_one_that_wa
         index.put([Withdraw(f"early-{number}")], T0)
     give(index, record("a", T0 + HOUR, chosen_id="waiting"), record("b", chosen_id="done"))
     delivered(index, take(index))
-    assert index.withdrawn() == 100
+    assert index.migration.withdrawn() == 100
 
     give(index, record(), now=T0 + 48 * HOUR)
-    assert index.withdrawn() == 0
+    assert index.migration.withdrawn() == 0

@@ -117,7 +117,7 @@ class TimeIndexMachine(RuleBasedStateMachine):
         return replace(record, schedule=replace(record.schedule, due=now + record.schedule.due))
 
     def new_rows(self) -> list[Row]:
-        new = [row for row in self.store.outbox(10_000) if row.sequence > len(self.rows)]
+        new = [row for row in self.store.unfiled.rows(10_000) if row.sequence > len(self.rows)]
         self.rows += new
         return new
 
@@ -280,10 +280,10 @@ class TimeIndexMachine(RuleBasedStateMachine):
         self.new_rows()
         self.forgotten = min(self.forgotten + rows, len(self.rows))
         if rows:
-            self.store.set_flush_intent(self.forgotten, self.forgotten)
-            assert self.store.flush_intent() == (self.forgotten, self.forgotten)
-        self.store.forget_outbox(self.forgotten)
-        assert self.store.flush_intent() is None
+            self.store.unfiled.intend(self.forgotten, self.forgotten)
+            assert self.store.unfiled.intent() == (self.forgotten, self.forgotten)
+        self.store.unfiled.forget(self.forgotten)
+        assert self.store.unfiled.intent() is None
 
     @rule()
     def give_space_back(self) -> None:
@@ -301,7 +301,7 @@ class TimeIndexMachine(RuleBasedStateMachine):
     def the_ledger_tells_the_same(self) -> None:
         self.new_rows()
         assert [row.sequence for row in self.rows] == list(range(1, len(self.rows) + 1))
-        assert [row.sequence for row in self.store.outbox(10_000)] == list(range(self.forgotten + 1, len(self.rows) + 1))
+        assert [row.sequence for row in self.store.unfiled.rows(10_000)] == list(range(self.forgotten + 1, len(self.rows) + 1))
         assert all(sum(row.event == event for row in self.rows) == count for event, count in self.store.counts().events.items())
 
     @invariant()

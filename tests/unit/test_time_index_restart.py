@@ -112,10 +112,10 @@ def test_rows_that_are_forgotten_are_counted_no_more_before_a_restart_either(ope
     index = open_index()
     give(index, record("a"), record("b"), record("c"))
 
-    index.forget_outbox(2)
-    assert (index.outbox_start(), index.outbox_backlog()) == (3, 1)
-    index.forget_outbox(99)
-    assert (index.outbox_start(), index.outbox_backlog()) == (4, 0)
+    index.unfiled.forget(2)
+    assert (index.unfiled.first(), index.unfiled.count()) == (3, 1)
+    index.unfiled.forget(99)
+    assert (index.unfiled.first(), index.unfiled.count()) == (4, 0)
 
 
 def test_what_was_withdrawn_in_flight_and_delivered_leaves_nothing_behind(open_index: Callable[[], TimeIndex]) -> None:
@@ -134,7 +134,7 @@ def test_rows_of_a_bridge_that_gets_another_name_begin_where_those_of_the_old_on
     def opened(bridge: str, rows: int = 1) -> tuple[BridgeNames, list[tuple[str, int]]]:
         index = TimeIndex(tmp_path, bridge=bridge, min_free_disk=0, reserve_bytes=0)
         give(index, *(record() for _ in range(rows)))
-        told = index.named, [(row.bridge, row.sequence) for row in index.outbox(10)]
+        told = index.unfiled.named, [(row.bridge, row.sequence) for row in index.unfiled.rows(10)]
         index.close()
         return told
 
@@ -152,5 +152,5 @@ def test_rows_of_a_bridge_that_gets_another_name_begin_where_those_of_the_old_on
 def test_rows_begin_with_the_name_that_a_bridge_has_when_it_writes_the_first(tmp_path: Path) -> None:
     for bridge in ("wrong", "right"):
         index = TimeIndex(tmp_path, bridge=bridge, min_free_disk=0, reserve_bytes=0)
-        assert index.named == BridgeNames(bridge)
+        assert index.unfiled.named == BridgeNames(bridge)
         index.close()

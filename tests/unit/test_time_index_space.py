@@ -28,7 +28,7 @@ def drained(index: TimeIndex, now: int = T0) -> None:
     """All that is due goes out, and its ledger rows into a file."""
     while dues := take(index, now):
         delivered(index, dues, now)
-    index.forget_outbox(1 << 40)
+    index.unfiled.forget(1 << 40)
 
 
 def quiet(index: TimeIndex, first: int, last: int) -> list[bool]:
@@ -86,7 +86,7 @@ def test_disk_space_comes_back_when_dead_letters_are_dropped_or_retried(tmp_path
     for _ in range(20):
         give(index, *(record(os.urandom(3_000).hex()) for _ in range(100)))
         index.settle([Settled(due.key, "dead_lettered", T0, "rejected_by_broker") for due in take(index)], T0)
-    index.forget_outbox(1 << 40)
+    index.unfiled.forget(1 << 40)
     quiet(index, 0, 3)
     full = index.size_bytes()
     assert full > 10 * MIB
@@ -98,7 +98,7 @@ def test_disk_space_comes_back_when_dead_letters_are_dropped_or_retried(tmp_path
             else:
                 index.retry_dead_letter(letter.number, T0)
                 delivered(index, take(index))
-    index.forget_outbox(1 << 40)
+    index.unfiled.forget(1 << 40)
     quiet(index, 3, 6)
 
     assert index.size_bytes() < full / 10
@@ -116,7 +116,7 @@ def test_disk_space_comes_back_when_what_is_due_another_day_is_cancelled(tmp_pat
 
     for start in range(0, 10_000, 100):
         index.put([Withdraw(str(start + number)) for number in range(100)], T0)
-    index.forget_outbox(1 << 40)
+    index.unfiled.forget(1 << 40)
     quiet(index, 0, 3)
 
     assert index.size_bytes() < full / 10
@@ -153,12 +153,12 @@ def test_disk_space_comes_back_also_where_the_disk_was_full_when_it_should_have_
 def test_disk_space_comes_back_when_all_that_waits_moved_to_another_store(tmp_path: Path) -> None:
     index = opened(tmp_path)
     give(index, *(record(os.urandom(1_000).hex()) for _ in range(10_000)))
-    index.forget_outbox(1 << 40)
+    index.unfiled.forget(1 << 40)
     quiet(index, 0, 3)
     full = index.size_bytes()
 
-    moved, _ = index.leaving(10_000, "", T0)
-    index.move_out([due.key for due in moved])
+    moved, _ = index.migration.waiting(10_000, "", T0)
+    index.migration.out([due.key for due in moved])
     quiet(index, 3, 6)
 
     assert index.size_bytes() < full / 10
@@ -205,7 +205,7 @@ def second_by_second(index: TimeIndex, seconds: int, start: int, each: int) -> l
         now = start + second * 1_000
         give(index, *(record(os.urandom(1_000).hex(), now) for _ in range(each)))
         delivered(index, take(index, now), now)
-        index.forget_outbox(1 << 40)
+        index.unfiled.forget(1 << 40)
         if index.maintain(now):
             given.append(second)
     return given
