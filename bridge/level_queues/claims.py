@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from ...core.ledger import Event
     from ...core.store import Answer, Change, Due, Record
     from ..clock import Clock
+    from .entries import Entry
     from .envelope import Envelope
     from .exits import Exits
     from .ids import Fate
     from .late_rows import LateRows
     from .lines import Claim
     from .passage import Finish, Taken
-    from .waiting import Entry, Waiting
+    from .waiting import Waiting
 
 
 class Claims:

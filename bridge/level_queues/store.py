@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from ...core.store import Change, Due, Held, Settled, SourceProgress
     from .claims import Claims
     from .doors import Doors
+    from .entries import Entry
     from .exits import Exits
     from .journal import Journal
     from .late_rows import LateRows
     from .lines import Claim
     from .places import Addressed, Places
-    from .waiting import Entry, Waiting
+    from .waiting import Waiting
 
 ENDING = 5.0
 """Seconds that a cancel waits for what is due about now to be delivered or withdrawn."""

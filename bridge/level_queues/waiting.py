@@ -8,15 +8,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from ...core.store import Due, Held, Record
-from ...core.uptime import uptime
+from ...core.store import Due
+from .entries import Entry, Lane, first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Container, Sequence
 
+    from ...core.store import Held
     from .envelope import Envelope
     from .lines import Claim
     from .passage import Finish, Taken
@@ -25,131 +26,11 @@ _SHARE = 10
 """Records that an address may hand out at least when its turn comes, if so many are due: as in the time index."""
 
 
-class Entry:
-    """One record in memory.
-
-    envelope   in which it came; `since`, when (`uptime`)
-    origin     the connection that it came over
-    finish     lets the broker forget it
-    next       the following occurrence, where that is published together with it
-    held       it waits behind its address
-    out        it is handed out
-    gone       it has left: a heap may drop it
-    """
-
-    __slots__ = (
-        "attempts",
-        "envelope",
-        "error",
-        "finish",
-        "gone",
-        "held",
-        "key",
-        "next",
-        "origin",
-        "out",
-        "place",
-        "since",
-    )
-
-    def __init__(self, envelope: Envelope, number: int, origin: Taken, finish: Finish) -> None:
-        self.envelope = envelope
-        self.since = 0.0 if envelope.claim is None else uptime()
-        self.next: Record | None = None
-        self.origin = origin
-        self.finish = finish
-        self.place = (envelope.record.schedule.due, envelope.order, number)
-        self.key = number.to_bytes(8, "big")
-        self.attempts = 0
-        self.error = ""
-        self.held = self.out = self.gone = False
-
-    @property
-    def record(self) -> Record:
-        """What waits."""
-        return self.envelope.record
-
-    @property
-    def claim(self) -> Claim | None:
-        """Where it stands in the log of ids."""
-        return self.envelope.claim
-
-    def __lt__(self, other: Entry) -> bool:
-        return self.place < other.place
-
-
-class _Lane:
-    """One destination broker.
-
-    waiting   a heap of what is not due yet
-    ready     for each address a heap of what is due, those first whose turn it is
-    held      for each address a heap of what is held behind it
-    behind    how many are held behind each address, handed out or not
-    seen      the latest time for which `ready` was filled
-    """
-
-    def __init__(self) -> None:
-        self.waiting: list[Entry] = []
-        self.ready: dict[str, list[Entry]] = {}
-        self.held: defaultdict[str, list[Entry]] = defaultdict(list)
-        self.behind: Counter[str] = Counter()
-        self.seen = 0
-
-    def ripen(self, now: int) -> None:
-        """Sort what is due by address. If the clock was set back, records that were due may not be due any more."""
-        if now < self.seen:
-            self.waiting += itertools.chain.from_iterable(self.ready.values())
-            heapq.heapify(self.waiting)
-            self.ready.clear()
-        self.seen = now
-        while (head := _head(self.waiting)) and head.place[0] <= now:
-            heapq.heappush(self.ready.setdefault(head.record.address, []), heapq.heappop(self.waiting))
-
-    def back(self, entry: Entry) -> None:
-        """To where it waits: behind its address, among what is due there, or for its time."""
-        address = entry.record.address
-        due = self.ready.get(address, self.waiting) if entry.place[0] <= self.seen else self.waiting
-        heapq.heappush(self.held[address] if entry.held else due, entry)
-
-    def put_back(self, entry: Entry) -> None:
-        """The same, and behind its address where others are: they may be later ones."""
-        if _head(self.held.get(entry.record.address, [])):
-            self.hold(entry)
-        else:
-            self.back(entry)
-
-    def heads(self) -> Iterator[Entry]:
-        """The first of all heaps of what is not held."""
-        return (head for heap in (self.waiting, *self.ready.values()) if (head := _head(heap)))
-
-    def hold(self, entry: Entry) -> None:
-        """Let an entry wait until its address takes messages again."""
-        if not entry.held:
-            entry.held = True
-            self.behind[entry.record.address] += 1
-        self.back(entry)
-
-    def gone(self, entry: Entry) -> None:
-        """It has left for good."""
-        entry.gone = True
-        self.let_go(entry)
-
-    def let_go(self, entry: Entry) -> None:
-        """It is not held any more."""
-        address = entry.record.address
-        if entry.held:
-            entry.held = False
-            self.behind[address] -= 1
-            if not self.behind[address]:
-                del self.behind[address]
-                self.held.pop(address, None)
-
-
 class Waiting:
     """All lanes. Records of one address go out in order of due time, then of arrival; the addresses of a lane take turns."""
 
     def __init__(self) -> None:
-        self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
+        self._lanes: defaultdict[str, Lane] = defaultdict(Lane)
         self._entries: dict[bytes, Entry] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -171,7 +52,7 @@ class Waiting:
                 address, heap = next(iter(place.ready.items()))
                 share = max(_SHARE, (limit - len(found)) // len(place.ready))
                 del place.ready[address]
-                if _head(place.held.get(address, [])):
+                if first_of(place.held.get(address, [])):
                     for entry in heap:
                         if not entry.gone:
                             place.hold(entry)
@@ -191,7 +72,7 @@ class Waiting:
     def _hand_out(self, heap: list[Entry], limit: int, max_bytes: int) -> list[Due]:
         """Take from a heap as `core.store.Store.due` does. Entries that have left are passed over; those that another bridge has by now are let go of."""
         found: list[Due] = []
-        while (entry := _head(heap)) and len(found) < limit and max_bytes > 0:
+        while (entry := first_of(heap)) and len(found) < limit and max_bytes > 0:
             heapq.heappop(heap)
             if self._elsewhere(entry):
                 continue
@@ -303,7 +184,7 @@ class Waiting:
     def held(self, lane: str) -> dict[str, tuple[int, str]]:
         """See `core.store.Store.held`."""
         with self._lock:
-            heads = ((address, _head(heap)) for address, heap in self._lanes[lane].held.items())
+            heads = ((address, first_of(heap)) for address, heap in self._lanes[lane].held.items())
             return {address: (head.attempts, head.error) for address, head in heads if head}
 
     def lanes(self) -> list[str]:
@@ -321,13 +202,6 @@ class Waiting:
     def first_due(self) -> int | None:
         """When the first of all that waits here is due, held or not."""
         with self._lock:
-            held = (head for lane in self._lanes.values() for heap in lane.held.values() if (head := _head(heap)))
+            held = (head for lane in self._lanes.values() for heap in lane.held.values() if (head := first_of(heap)))
             heads = itertools.chain(held, *(lane.heads() for lane in self._lanes.values()))
             return min((head.place[0] for head in heads), default=None)
-
-
-def _head(heap: list[Entry]) -> Entry | None:
-    """The first that is not gone."""
-    while heap and heap[0].gone:
-        heapq.heappop(heap)
-    return heap[0] if heap else None

@@ -1,0 +1,145 @@
+"""The places in memory of what waits there: its order, for each destination broker and address. Not safe for several threads: see `waiting.Waiting`."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from ...core.uptime import uptime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...core.store import Record
+    from .envelope import Envelope
+    from .lines import Claim
+    from .passage import Finish, Taken
+
+
+class Entry:
+    """One record in memory.
+
+    envelope   in which it came; `since`, when (`uptime`)
+    origin     the connection that it came over
+    finish     lets the broker forget it
+    next       the following occurrence, where that is published together with it
+    held       it waits behind its address
+    out        it is handed out
+    gone       it has left: a heap may drop it
+    """
+
+    __slots__ = (
+        "attempts",
+        "envelope",
+        "error",
+        "finish",
+        "gone",
+        "held",
+        "key",
+        "next",
+        "origin",
+        "out",
+        "place",
+        "since",
+    )
+
+    def __init__(self, envelope: Envelope, number: int, origin: Taken, finish: Finish) -> None:
+        self.envelope = envelope
+        self.since = 0.0 if envelope.claim is None else uptime()
+        self.next: Record | None = None
+        self.origin = origin
+        self.finish = finish
+        self.place = (envelope.record.schedule.due, envelope.order, number)
+        self.key = number.to_bytes(8, "big")
+        self.attempts = 0
+        self.error = ""
+        self.held = self.out = self.gone = False
+
+    @property
+    def record(self) -> Record:
+        """What waits."""
+        return self.envelope.record
+
+    @property
+    def claim(self) -> Claim | None:
+        """Where it stands in the log of ids."""
+        return self.envelope.claim
+
+    def __lt__(self, other: Entry) -> bool:
+        return self.place < other.place
+
+
+class Lane:
+    """One destination broker.
+
+    waiting   a heap of what is not due yet
+    ready     for each address a heap of what is due, those first whose turn it is
+    held      for each address a heap of what is held behind it
+    behind    how many are held behind each address, handed out or not
+    seen      the latest time for which `ready` was filled
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[Entry] = []
+        self.ready: dict[str, list[Entry]] = {}
+        self.held: defaultdict[str, list[Entry]] = defaultdict(list)
+        self.behind: Counter[str] = Counter()
+        self.seen = 0
+
+    def ripen(self, now: int) -> None:
+        """Sort what is due by address. If the clock was set back, records that were due may not be due any more."""
+        if now < self.seen:
+            self.waiting += itertools.chain.from_iterable(self.ready.values())
+            heapq.heapify(self.waiting)
+            self.ready.clear()
+        self.seen = now
+        while (head := first_of(self.waiting)) and head.place[0] <= now:
+            heapq.heappush(self.ready.setdefault(head.record.address, []), heapq.heappop(self.waiting))
+
+    def back(self, entry: Entry) -> None:
+        """To where it waits: behind its address, among what is due there, or for its time."""
+        address = entry.record.address
+        due = self.ready.get(address, self.waiting) if entry.place[0] <= self.seen else self.waiting
+        heapq.heappush(self.held[address] if entry.held else due, entry)
+
+    def put_back(self, entry: Entry) -> None:
+        """The same, and behind its address where others are: they may be later ones."""
+        if first_of(self.held.get(entry.record.address, [])):
+            self.hold(entry)
+        else:
+            self.back(entry)
+
+    def heads(self) -> Iterator[Entry]:
+        """The first of all heaps of what is not held."""
+        return (head for heap in (self.waiting, *self.ready.values()) if (head := first_of(heap)))
+
+    def hold(self, entry: Entry) -> None:
+        """Let an entry wait until its address takes messages again."""
+        if not entry.held:
+            entry.held = True
+            self.behind[entry.record.address] += 1
+        self.back(entry)
+
+    def gone(self, entry: Entry) -> None:
+        """It has left for good."""
+        entry.gone = True
+        self.let_go(entry)
+
+    def let_go(self, entry: Entry) -> None:
+        """It is not held any more."""
+        address = entry.record.address
+        if entry.held:
+            entry.held = False
+            self.behind[address] -= 1
+            if not self.behind[address]:
+                del self.behind[address]
+                self.held.pop(address, None)
+
+
+def first_of(heap: list[Entry]) -> Entry | None:
+    """The first that is not gone."""
+    while heap and heap[0].gone:
+        heapq.heappop(heap)
+    return heap[0] if heap else None
