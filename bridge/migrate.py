@@ -27,10 +27,10 @@ from ..core.time_index.keys import arrival_of
 from ..core.time_index.made import is_made
 from .level_queues.build import ids, levelled, places, queues
 from .level_queues.envelope import Envelope, unpack
-from .level_queues.ids import Ids
-from .level_queues.lines import ENDED
-from .level_queues.register import Claiming, claims, mark_of
-from .level_queues.replica import read_all
+from .level_queues.ids.known import Ids
+from .level_queues.ids.lines import ENDED
+from .level_queues.ids.register import Claiming, claims, mark_of
+from .level_queues.ids.replica import read_all
 from .outlet import Outlet
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..core.time_index import TimeIndex
     from .clock import Clock
     from .config import Config
-    from .level_queues.lines import Claim
+    from .level_queues.ids.lines import Claim
     from .level_queues.places import Places
 
 Tell = Callable[[int], None]

@@ -15,18 +15,18 @@ from ...core.durations import duration
 from ...core.levels import Levels
 from .. import plugins
 from ..views import Check, LevelStatus
-from .claims import Claims
 from .depths import DepthWorker
 from .doors import Doors
 from .exits import Exits
 from .hops import Hops
+from .ids.claims import Claims
+from .ids.worker import ReplicaWorker
 from .late_rows import LateRows
 from .level import LevelWorker
 from .moving import Departures, DepartureSink, MovePublisher
 from .passage import Passage
 from .places import Places
 from .publisher import Publisher
-from .replica_worker import ReplicaWorker
 from .store import LevelQueues
 from .waiting import Waiting
 

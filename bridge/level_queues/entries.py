@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ...core.store import Record
     from .envelope import Envelope
-    from .lines import Claim
+    from .ids.lines import Claim
     from .passage import Finish, Taken
 
 

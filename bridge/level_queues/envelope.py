@@ -16,7 +16,7 @@ import msgspec
 from ...core import fields
 from ...core.message import Message, Properties
 from ...core.store import Record
-from .lines import Claim
+from .ids.lines import Claim
 
 _PROPERTIES = Properties(content_type=b"application/vnd.delaybridge.record+msgpack", delivery_mode=2)
 

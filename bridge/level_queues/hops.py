@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from ...core.message import Message
-    from .claims import Claims
     from .envelope import Envelope
     from .exits import Exits
+    from .ids.claims import Claims
     from .journal import Rows
     from .passage import Finish, Taken
     from .places import Places

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ...core.levels import Levels
     from ...core.store import Record
-    from .lines import Claim
+    from .ids.lines import Claim
 
 Addressed = tuple[str, Message]
 

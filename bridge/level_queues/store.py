@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from ...adapters.base import NotConnected
 from ...core.store import Answer, Counts, LedgerEvent, Put, Record, Refuse, StoreFull, Withdraw
-from .claims import named
-from .lines import ENDED
-from .register import mark_of
+from .ids.claims import named
+from .ids.lines import ENDED
+from .ids.register import mark_of
 from .unindexed import Unindexed, unsupported
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ...core.store import Change, Due, Held, Settled, SourceProgress
-    from .claims import Claims
     from .doors import Doors
     from .entries import Entry
     from .exits import Exits
+    from .ids.claims import Claims
+    from .ids.lines import Claim
     from .journal import Journal
     from .late_rows import LateRows
-    from .lines import Claim
     from .places import Addressed, Places
     from .waiting import Waiting
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ...core.store import Held
     from .envelope import Envelope
-    from .lines import Claim
+    from .ids.lines import Claim
     from .passage import Finish, Taken
 
 _SHARE = 10

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from delaybridge.adapters.base import Outgoing
 from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues.build import dead_letters, queues
-from delaybridge.bridge.level_queues.claims import Claims
 from delaybridge.bridge.level_queues.doors import Doors
 from delaybridge.bridge.level_queues.exits import Exits
 from delaybridge.bridge.level_queues.hops import Hops
+from delaybridge.bridge.level_queues.ids.claims import Claims
 from delaybridge.bridge.level_queues.late_rows import LateRows
 from delaybridge.bridge.level_queues.passage import Passage
 from delaybridge.bridge.level_queues.places import Places

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from brokers.common import wait_until
 from contract.level_queues import declared
 
-from delaybridge.bridge.level_queues.register import Claiming, Register
-from delaybridge.bridge.level_queues.replica import Replica
-from delaybridge.bridge.level_queues.replica_worker import ReplicaWorker
+from delaybridge.bridge.level_queues.ids.register import Claiming, Register
+from delaybridge.bridge.level_queues.ids.replica import Replica
+from delaybridge.bridge.level_queues.ids.worker import ReplicaWorker
 from delaybridge.bridge.metrics import Metrics
 
 from .id_lines import HOUR, T0
 
 if TYPE_CHECKING:
     from delaybridge.adapters.id_log import IdLog
-    from delaybridge.bridge.level_queues.lines import Claim
+    from delaybridge.bridge.level_queues.ids.lines import Claim
     from delaybridge.core.store import Answer
 
 NEVER = float("inf")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from delaybridge.adapters.id_log import Line
-from delaybridge.bridge.level_queues.ids import Ids
-from delaybridge.bridge.level_queues.lines import Claim, beginning, cancelling, claiming
+from delaybridge.bridge.level_queues.ids.known import Ids
+from delaybridge.bridge.level_queues.ids.lines import Claim, beginning, cancelling, claiming
 
 T0 = 1_763_700_000_000
 HOUR = 3_600_000

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter, broker
-from delaybridge.bridge.level_queues import endings
-from delaybridge.bridge.level_queues import replica as module
-from delaybridge.bridge.level_queues.lines import Claim
-from delaybridge.bridge.level_queues.register import Claiming
-from delaybridge.bridge.level_queues.replica_worker import ReplicaWorker
+from delaybridge.bridge.level_queues.ids import endings
+from delaybridge.bridge.level_queues.ids import replica as module
+from delaybridge.bridge.level_queues.ids.lines import Claim
+from delaybridge.bridge.level_queues.ids.register import Claiming
+from delaybridge.bridge.level_queues.ids.worker import ReplicaWorker
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.ledger import CLOSING
 from delaybridge.core.store import Answer, Held, Put, Settled, StoreFull, Unsupported, Withdraw

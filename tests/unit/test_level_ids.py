@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from unit.id_lines import DAY, HOUR, T0, Log
 
 from delaybridge.adapters.id_log import Line
-from delaybridge.bridge.level_queues.endings import REMEMBERED
-from delaybridge.bridge.level_queues.lines import Claim, cancelling, claiming, going_on, over, readable, spent
+from delaybridge.bridge.level_queues.ids.endings import REMEMBERED
+from delaybridge.bridge.level_queues.ids.lines import Claim, cancelling, claiming, going_on, over, readable, spent
 
 if TYPE_CHECKING:
-    from delaybridge.bridge.level_queues.ids import Fate
+    from delaybridge.bridge.level_queues.ids.known import Fate
 
 
 @pytest.mark.parametrize(

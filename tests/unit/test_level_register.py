@@ -11,10 +11,10 @@ from unit.id_bridges import NEVER, Bridge
 from unit.id_lines import HOUR, T0
 
 from delaybridge.adapters.base import NotConnected
-from delaybridge.bridge.level_queues import replica as module
-from delaybridge.bridge.level_queues.lines import ENDED, Claim
-from delaybridge.bridge.level_queues.register import MARGIN, Cancelling, Claiming
-from delaybridge.bridge.level_queues.replica import read_all
+from delaybridge.bridge.level_queues.ids import replica as module
+from delaybridge.bridge.level_queues.ids.lines import ENDED, Claim
+from delaybridge.bridge.level_queues.ids.register import MARGIN, Cancelling, Claiming
+from delaybridge.bridge.level_queues.ids.replica import read_all
 from delaybridge.core.store import Answer
 from delaybridge.core.uptime import uptime
 

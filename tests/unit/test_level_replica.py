@@ -14,9 +14,9 @@ from delaybridge.adapters.base import BackOff
 from delaybridge.adapters.id_log import Line
 from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter
-from delaybridge.bridge.level_queues import replica as module
-from delaybridge.bridge.level_queues.lines import Claim
-from delaybridge.bridge.level_queues.register import Claiming
+from delaybridge.bridge.level_queues.ids import replica as module
+from delaybridge.bridge.level_queues.ids.lines import Claim
+from delaybridge.bridge.level_queues.ids.register import Claiming
 from delaybridge.core.reasons import Reason
 from delaybridge.core.uptime import uptime
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from delaybridge.adapters.id_log import IdLog
-    from delaybridge.bridge.level_queues.replica import Replica
+    from delaybridge.bridge.level_queues.ids.replica import Replica
 
 
 def test_nothing_is_certain_for_a_bridge_that_has_not_looked_lately(open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:

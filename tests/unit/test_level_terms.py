@@ -17,9 +17,9 @@ from unit.test_level_claims import Sharing as Stepping
 
 from delaybridge.adapters.base import NotConnected
 from delaybridge.bridge.level_queues.envelope import unpack
-from delaybridge.bridge.level_queues.lines import Claim, cancelling, claiming
-from delaybridge.bridge.level_queues.register import Cancelling, Claiming
-from delaybridge.bridge.level_queues.replica import read_all
+from delaybridge.bridge.level_queues.ids.lines import Claim, cancelling, claiming
+from delaybridge.bridge.level_queues.ids.register import Cancelling, Claiming
+from delaybridge.bridge.level_queues.ids.replica import read_all
 from delaybridge.core.store import Put, SourceProgress
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from unit.migration import at_once, back, configured, killed_out, levels, messages, out, texts
 
 from delaybridge.bridge.level_queues.envelope import unpack
-from delaybridge.bridge.level_queues.lines import cancelling, going_on
+from delaybridge.bridge.level_queues.ids.lines import cancelling, going_on
 from delaybridge.bridge.migrate import Place, place
 from delaybridge.core.time_index import TimeIndex
 

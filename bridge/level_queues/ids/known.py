@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
-from ...adapters.id_log import Line
+from ....adapters.id_log import Line
 from .endings import Ended, Endings
 from .lines import CANCEL, CLAIM, DECIDED, DUE, FATE, HEAD, Claim, Decision, fated, kept, over, said, spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ...core.ledger import Event
+    from ....core.ledger import Event
     from .lines import Said
 
 Fate = Decision | tuple[Literal["over"], int]

@@ -16,19 +16,19 @@ import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...adapters.base import NotConnected
-from ...core.store import Answer
-from .ids import said_by
+from ....adapters.base import NotConnected
+from ....core.store import Answer
+from .known import said_by
 from .lines import ENDED, MARK, Claim, beginning, cancelling, claiming, going_on, kept, said, spent
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from ...adapters.base import Holding
-    from ...adapters.id_log import IdLog, Line
-    from ...core.ledger import Event
-    from ..clock import Clock
-    from .ids import Fate, Ids, Word
+    from ....adapters.base import Holding
+    from ....adapters.id_log import IdLog, Line
+    from ....core.ledger import Event
+    from ...clock import Clock
+    from .known import Fate, Ids, Word
     from .replica import Replica
 
 MARGIN = 2_000

@@ -1,4 +1,4 @@
-"""The lines of the log of ids: how they are written, and what they say. What follows from them is another matter: see ids.py.
+"""The lines of the log of ids: how they are written, and what they say. What follows from them is another matter: see known.py.
 
     key                   value                                      without a value
     m mark id             a claim: when it was made, when it is due, the message has come to its end; the note says how and when
@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ...adapters.id_log import Line
+from ....adapters.id_log import Line
 
 CLAIM, DUE, FATE, CANCEL, TERM = b"m", b"d", b"f", b"c", b"t"
 MARK = 8

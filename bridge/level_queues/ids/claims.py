@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ...core.store import LedgerEvent, Put, Withdraw
+from ....core.store import LedgerEvent, Put, Withdraw
 from .register import Cancelling, Claiming, Register
 from .replica import Replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...adapters.base import Holding
-    from ...adapters.id_log import IdLog
-    from ...core.ledger import Event
-    from ...core.store import Answer, Change, Due, Record
-    from ..clock import Clock
-    from .entries import Entry
-    from .envelope import Envelope
-    from .exits import Exits
-    from .ids import Fate
-    from .late_rows import LateRows
+    from ....adapters.base import Holding
+    from ....adapters.id_log import IdLog
+    from ....core.ledger import Event
+    from ....core.store import Answer, Change, Due, Record
+    from ...clock import Clock
+    from ..entries import Entry
+    from ..envelope import Envelope
+    from ..exits import Exits
+    from ..late_rows import LateRows
+    from ..passage import Finish, Taken
+    from ..waiting import Waiting
+    from .known import Fate
     from .lines import Claim
-    from .passage import Finish, Taken
-    from .waiting import Waiting
 
 
 class Claims:

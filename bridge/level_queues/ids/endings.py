@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from .lines import DECIDED
 
 if TYPE_CHECKING:
-    from ...core.ledger import Event
+    from ....core.ledger import Event
     from .lines import Claim
 
 REMEMBERED = 10_000

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ...adapters.base import NotConnected
-from ..workers import ClientWorker
+from ....adapters.base import NotConnected
+from ...workers import ClientWorker
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from ..metrics import Metrics
+    from ...metrics import Metrics
     from .replica import Replica
 
 log = structlog.get_logger()
