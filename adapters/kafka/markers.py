@@ -196,7 +196,9 @@ class Markers:
         with opened(self._options) as cluster:
             led, leaderless = cluster.led(self._topics | {OFFSETS}, self._used)
             found = cluster.unfinished(led, producer.producer_id)
-        self._used |= {each for each in led | leaderless if each.topic != OFFSETS}
+        self._used = {each for each in led | leaderless if each.topic != OFFSETS}  # topics that are gone are not asked about for ever
+        for gone in self.epochs.keys() - self._used:
+            del self.epochs[gone]
         self._owed = owed = {each: self._owed.get(each, last) for each in found | leaderless}
         unseen = all(each.topic != OFFSETS for each in led | leaderless)
         for committed in (True, False):

@@ -50,8 +50,8 @@ class Cluster:
         return {Open(each, Producer.producer_id, 0, 0) for each in self.open & partitions}, set()
 
     def led(self, topics: AbstractSet[str], used: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
-        self.looks += 1
-        asked = {LEVEL, OTHER, *used} | {each for each in (FAR, GROUP) if each.topic in topics} - self.hidden
+        self.looks, self.asked_of = self.looks + 1, set(used)
+        asked = ({LEVEL, OTHER, *used} | {each for each in (FAR, GROUP) if each.topic in topics}) - self.hidden
         return asked - self.leaderless, asked & self.leaderless
 
     def short(self, topics: AbstractSet[str], _: AbstractSet[TopicPartition]) -> set[TopicPartition]:
@@ -168,6 +168,17 @@ def test_where_nothing_is_open_nothing_is_ended_and_nobody_asks_twice(cluster: C
     known.doubt()
     known.ensure_ended(producer)
     assert producer.ends == [({LEVEL}, COMMITTED)]
+
+
+def test_of_a_topic_that_is_gone_nothing_is_kept(cluster: Cluster, known: Markers, producer: Producer) -> None:
+    known.recall()
+    known.ensure_ended(producer, {OUT})
+    known.epochs.update({LEVEL: 1, OUT: 3})
+    cluster.hidden = {OUT}
+    for _ in range(2):
+        known.doubt()
+        known.ensure_ended(producer)
+    assert (cluster.asked_of, known.epochs) == ({LEVEL, OTHER}, {LEVEL: 1})
 
 
 @pytest.mark.parametrize(("state", "end"), [("CompleteCommit", COMMITTED), ("CompleteAbort", ABORTED)])
