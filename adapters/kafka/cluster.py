@@ -262,13 +262,17 @@ class Cluster:
         return found, untold
 
     def _open(self, partitions: AbstractSet[TopicPartition]) -> set[Open]:
-        told = _retried(lambda: self._admin.describe_producers(partitions))
+        told = _retried(lambda: self._admin.describe_producers(self._there(partitions)))
         return {
             Open(partition, each.producer_id, each.current_transaction_start_offset, each.last_timestamp)
             for partition, state in told.items()
             for each in state.active_producers
             if each.current_transaction_start_offset >= 0
         }
+
+    def _there(self, partitions: AbstractSet[TopicPartition]) -> AbstractSet[TopicPartition]:
+        """Those that the cluster has: for one whose topic was deleted a moment ago it would refuse to tell of any, at each try."""
+        return partitions & self._partitions({each.topic for each in partitions}).keys()
 
     def owners(self, producers: AbstractSet[int]) -> dict[int, Owner]:
         """Of these producers those whose transactional id the cluster knows and tells (DESCRIBE on it is needed)."""
