@@ -70,6 +70,7 @@ def observe(
         _ask(name, address, known.copied)
     if to is not None:
         _make(to)
+        _recover(to)
     if known.embedded:
         for number in _others():
             signal.signal(number, signal.default_int_handler)
@@ -105,6 +106,13 @@ def _make(directory: Path) -> None:
             pass
     except OSError as error:
         raise typer.BadParameter(f"{directory} cannot be written: {error.strerror}", param_hint="--to") from error
+
+
+def _recover(directory: Path) -> None:
+    from ..ledger.observed import ObservedFiles
+
+    if count := ObservedFiles.recover(directory):
+        typer.echo(f"{count} messages that observers had taken when they were killed are written below {directory} now", err=True)
 
 
 def _ask(broker: str, address: str, copied: str) -> None:
@@ -281,8 +289,7 @@ def _write(arrivals: Iterable[Look], files: ObservedFiles) -> int:
     written, reach, failing = 0, Reach(), False
     try:
         for look in _until_interrupted(arrivals):
-            for delivery in look.deliveries:
-                files.add(delivery)
+            files.add(*look.deliveries)
             written += len(look.deliveries)
             reach.looked(look)
             if reach.since is not None and reach.until is not None:

@@ -20,9 +20,10 @@ import pyarrow as pa
 from ...core.durations import HOUR_MS, LATEST_INSTANT
 from . import parquet
 from .files import arrow_schema
+from .taken import Left, Taken, left_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 _COLUMNS = ("event", "event_time", "id", "occurrence", "due_time", "destination_broker", "destination", "size_bytes")
@@ -107,7 +108,7 @@ def _due_by_then(delivery: dict[str, Any]) -> int:
 class ObservedFiles:
     """Collects deliveries at one address and writes them below `root`. One thread. `observer` tells apart the files of several observations.
 
-    `copies`: other observers of that address see the same messages.
+    `copies`: other observers of that address see the same messages. If not, they are durable, but not in files yet, as soon as they were added: see Taken.
     """
 
     def __init__(self, root: Path, broker: str, address: str, observer: str, *, copies: bool = True) -> None:
@@ -116,6 +117,7 @@ class ObservedFiles:
         self._address = address
         self._observer = observer
         self._copies = copies
+        self._taken = None if copies else Taken(root, observer)
         self._latest: int | None = None
         self._hours: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
         self._files = 0
@@ -124,9 +126,20 @@ class ObservedFiles:
         self._since: int | None = None
         self._until: int | None = None
 
-    def add(self, delivery: dict[str, Any]) -> None:
-        """One delivery as the API tells of it."""
-        row = {
+    def add(self, *deliveries: dict[str, Any]) -> None:
+        """Deliveries as the API tells of them. OSError where they are taken away and cannot be made durable: then none was added."""
+        rows = [self._row(each) for each in deliveries]
+        if self._taken is not None and rows:
+            self._taken.keep(rows, self._files)
+        self._hold(rows)
+
+    def _hold(self, rows: Iterable[dict[str, Any]]) -> None:
+        for row in rows:
+            self._hours[row["event_time"] // HOUR_MS].append(row)
+            self._latest = max(row["event_time"], self._latest or 0)
+
+    def _row(self, delivery: dict[str, Any]) -> dict[str, Any]:
+        return {
             "event": "observed",
             "event_time": delivery["at"],
             "id": delivery.get("id"),
@@ -136,8 +149,6 @@ class ObservedFiles:
             "destination": delivery["address"],
             "size_bytes": _body_bytes(delivery),
         }
-        self._hours[delivery["at"] // HOUR_MS].append(row)
-        self._latest = max(delivery["at"], self._latest or 0)
 
     def seen(self, since: int, until: int) -> None:
         """Everything that arrived between these instants (epoch ms) was added. The next flush says so in the mark."""
@@ -175,7 +186,22 @@ class ObservedFiles:
             parquet.write(self.root, hour, f"observed-{self._observer}-{self._files:06d}.parquet", [table])
             self._files += 1  # not before: where the rows stay, they are written again, over what may be there of them
             del self._hours[hour]
+        if self._taken is not None:
+            self._taken.written()
         self._mark()
+
+    @classmethod
+    def recover(cls, root: Path) -> int:
+        """Write what observers below `root` had taken from queues when they were killed; returns how many. OSError where that fails."""
+        return sum(cls._write_again(root, each) for each in left_behind(root))
+
+    @classmethod
+    def _write_again(cls, root: Path, left: Left) -> int:
+        files = cls(root, "", "", left.observer)
+        files._files = left.number
+        files._hold(left.rows)
+        files.flush()
+        return len(left.rows)
 
     def _mark(self) -> None:
         if self._until is None:
