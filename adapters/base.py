@@ -6,6 +6,7 @@ carried out, such as a commit in the middle of a rebalance.
 
     AdapterError
     +-- NotConnected        the connection is gone or cannot be made: the bridge calls `connect` again, with back-off
+    |   +-- LoginRefused    the broker is there, and does not know this user or password: it is asked less and less often
     +-- BackOff             this destination does not take messages now: the bridge holds it back, others go on
     +-- Rejected            this message will never be taken: the bridge dead-letters it with the reason
 
@@ -31,6 +32,10 @@ class AdapterError(Exception):
 
 class NotConnected(AdapterError):
     """There is no connection to the broker."""
+
+
+class LoginRefused(NotConnected):
+    """The broker does not know this user or password. It may lock the account if it is asked often."""
 
 
 class BackOff(AdapterError):

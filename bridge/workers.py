@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import structlog
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set
 
-from ..adapters.base import NotConnected
+from ..adapters.base import LoginRefused, NotConnected
 from ..core.store import StoreFull
 from .delivery.backoff import Backoff
 
@@ -53,6 +53,22 @@ class Reasons:
             return False
         self._told, self._at = reason, now
         return True
+
+
+class Waits:
+    """Seconds until the next try to connect. A broker that went away is found again soon; one that refuses the login may lock the account."""
+
+    def __init__(self) -> None:
+        self._away, self._refused = Backoff(first=0.2, cap=5.0), Backoff(first=1.0, cap=60.0)
+        self._refusals = 0
+
+    def __call__(self, state: RetryCallState) -> float:
+        """What tenacity calls, in seconds."""
+        assert state.outcome is not None
+        if not isinstance(state.outcome.exception(), LoginRefused):
+            return self._away.seconds(state.attempt_number)
+        self._refusals += 1
+        return self._refused.seconds(self._refusals)
 
 
 class Worker(ABC):
@@ -133,7 +149,7 @@ class ClientWorker(Worker):
                 broker=self._broker,
                 error=self.error,
                 attempt=state.attempt_number,
-                action="tried again every few seconds; told again in a minute, or if the reason is another one",
+                action="tried again every few seconds (a refused login: within a minute); told again in a minute, or if the reason is another one",
             )
 
         def connect_unless_stopping() -> bool:
@@ -144,7 +160,7 @@ class ClientWorker(Worker):
 
         retrying = Retrying(
             retry=retry_if_exception_type(NotConnected),
-            wait=wait_random_exponential(multiplier=0.2, max=5),
+            wait=Waits(),
             stop=stop_when_event_set(self.stopping),
             sleep=sleep_using_event(self.stopping),
             before_sleep=tell,

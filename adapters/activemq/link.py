@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from stomp.listener import ConnectionListener
 from stomp.protocol import Protocol12
 
-from ..base import NotConnected
+from ..base import LoginRefused, NotConnected
 from .frames import ERROR, RECEIPT, Frame, Reader, frame
 from .transport import FOREIGN, Connection, QuietTransport, Target, Times, not_connected
 
@@ -28,6 +28,11 @@ class Session(Protocol):
     def lost(self, reason: NotConnected) -> None:
         """The connection is gone. Called exactly once, and last."""
         ...
+
+
+def _refusal(text: str) -> NotConnected:
+    """What an ERROR for the login means. ActiveMQ and Artemis tell it by these words only."""
+    return (LoginRefused if "password is invalid" in text else NotConnected)(f"ActiveMQ: {text}")
 
 
 class Link(ConnectionListener):  # type: ignore[misc]
@@ -53,7 +58,7 @@ class Link(ConnectionListener):  # type: ignore[misc]
             try:
                 self._connect(target)
             except NotConnected as error:
-                failure = NotConnected(f"{error} (at {target.host}:{target.port})")
+                failure = type(error)(f"{error} (at {target.host}:{target.port})")
             else:
                 return
         raise failure
@@ -77,7 +82,7 @@ class Link(ConnectionListener):  # type: ignore[misc]
         self._await(connected, "connected")
         assert self._answer is not None
         if self._answer.command == ERROR or self._answer.headers.get(b"version") != b"1.2":
-            self._give_up(NotConnected(f"ActiveMQ: {self._answer.text(b'message') or 'it does not speak STOMP 1.2'}"))
+            self._give_up(_refusal(self._answer.text(b"message") or "it does not speak STOMP 1.2"))
         with self._lock:
             self._open = self._dead is None
         if self._dead is not None:

@@ -29,7 +29,7 @@ from pika.exceptions import (
     StreamLostError,
 )
 
-from ..base import NotConnected
+from ..base import LoginRefused, NotConnected
 from .wire import Event, Wire
 
 if TYPE_CHECKING:
@@ -76,9 +76,14 @@ def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnecte
         text = str(error)
     elif (told := _SENTENCES.get(type(error))) is not None and error.args:
         text = f"{told}{error.args[0]}"
-    ours = NotConnected(f"{broker}: {text}")
+    ours = (LoginRefused if _login_refused(error) else NotConnected)(f"{broker}: {text}")
     ours.__cause__ = error
     return ours
+
+
+def _login_refused(error: BaseException) -> bool:
+    """Rather than a broker that went away in the middle of a login."""
+    return isinstance(error, ProbableAuthenticationError) and "ACCESS_REFUSED" in str(error.args[:1])
 
 
 def _inner(error: BaseException) -> BaseException | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from ...adapters.base import Blockable, Gathering, Holding, NotConnected
+from ...adapters.base import Blockable, Gathering, Holding, LoginRefused, NotConnected
 from .. import logs, plugins, tuning
 from . import frames
 from .frames import Kind, failure, frame
@@ -115,7 +115,7 @@ class _Publishing:
         try:
             self._sink.connect(self._confirm)
         except NotConnected as error:
-            self._bridge.say(Kind.LOST, str(error))
+            self._bridge.say(Kind.REFUSED if isinstance(error, LoginRefused) else Kind.LOST, str(error))
         else:
             self._connected = True
             self._bridge.say(Kind.CONNECTED)
@@ -157,7 +157,7 @@ class _Reading:
                 self._do(kind, content)
             except NotConnected as error:
                 self._open.clear()
-                self._bridge.say(Kind.LOST, str(error))
+                self._bridge.say(Kind.REFUSED if kind == Kind.CONNECT and isinstance(error, LoginRefused) else Kind.LOST, str(error))
 
     def _do(self, kind: int, content: memoryview) -> None:
         if kind == Kind.CONNECT:

@@ -36,6 +36,7 @@ class Kind(IntEnum):
     CLOSED = 17
     BLOCKED = 18
     AFFIRMED = 19
+    REFUSED = 20
 
 
 class Setup(NamedTuple):

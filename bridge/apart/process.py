@@ -12,7 +12,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from ...adapters.base import NotConnected
+from ...adapters.base import LoginRefused, NotConnected
 from . import frames
 from .frames import Kind, frame
 
@@ -97,7 +97,7 @@ class Process:
         self.send(frame(Kind.CONNECT))
         kind, content = self.read()
         if kind != Kind.CONNECTED:
-            raise NotConnected(frames.text(content))
+            raise (LoginRefused if kind == Kind.REFUSED else NotConnected)(frames.text(content))
 
     def close(self) -> None:
         """Have its client close, and ignore what it says until it has. A process that takes long for it is given up."""

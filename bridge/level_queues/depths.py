@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ...adapters.base import AdapterError, NotConnected
+from ...adapters.base import AdapterError, LoginRefused, NotConnected
 from ...adapters.levelled import Trimmable
 from ..workers import Worker
 
@@ -19,6 +19,9 @@ log = structlog.get_logger()
 
 EVERY = 10.0
 """Seconds between two questions."""
+
+AFTER_REFUSAL = 60.0
+"""Seconds after a login that was refused: see workers.ClientWorker."""
 
 TRIM_EVERY = 6
 """After so many questions what is finished is deleted.
@@ -46,19 +49,22 @@ class DepthWorker(Worker):
         """Ask until stopped."""
         asked = 0
         while not self.stopping.is_set():
-            self._ask()
+            wait = self._ask()
             asked += 1
             if asked % TRIM_EVERY == 0:
                 self._trim()
-            self.stopping.wait(EVERY)
+            self.stopping.wait(wait)
 
-    def _ask(self) -> None:
+    def _ask(self) -> float:
+        """In how many seconds to ask again."""
         try:
             self.depths = self._queues.depths()
         except AdapterError as error:
             if self.depths is not None:
                 log.warning("level_depths_unknown", error=str(error))
             self.depths = None
+            return AFTER_REFUSAL if isinstance(error, LoginRefused) else EVERY
+        return EVERY
 
     def _trim(self) -> None:
         """Nothing depends on it: what was not deleted now is deleted later, or by another bridge."""

@@ -17,7 +17,7 @@ from contract.outcomes import word
 from contract.taking import batches, tag_of, taken
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq import sink as sinks
-from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.base import LoginRefused, NotConnected
 from delaybridge.core.message import Properties
 
 if TYPE_CHECKING:
@@ -261,18 +261,19 @@ def test_batches_that_are_acknowledged_out_of_order_are_forgotten_once_the_earli
 # --- the connection ---
 
 
-def refused(source: ActiveSource) -> str:
+def refused(source: ActiveSource) -> NotConnected:
     """What the broker says to one that it does not let in."""
     with pytest.raises(NotConnected) as caught:
         source.connect()
-    return str(caught.value)
+    return caught.value
 
 
 def test_a_wrong_password_and_a_forbidden_queue_are_said_in_plain_words(strict: Stage) -> None:
     # ActiveMQ itself now and then closes the connection before it has said why (2 of 4,000 times to a bare socket); the next attempt hears it.
     refusals = (refused(strict.source(username="bridge", password="wrong")) for _ in range(5))
-    heard = next(each for each in refusals if "closed the connection" not in each)
-    assert "password is invalid" in heard
+    heard = next(each for each in refusals if "closed the connection" not in str(each))
+    assert "password is invalid" in str(heard)
+    assert isinstance(heard, LoginRefused)
     strict.source(username="bridge", password="se:cret").connect()
     strict.queue = named("closed")
     with pytest.raises(NotConnected, match=r"(?i)not authorized to read"):

@@ -14,7 +14,7 @@ from brokers.common import free_port, wait_until
 
 from contract.outcomes import words
 from contract.taking import tag_of, taken
-from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
+from delaybridge.adapters.base import LoginRefused, NotConnected, Outcome, Outgoing
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
 
@@ -306,7 +306,7 @@ def test_a_tap_at_an_exchange_hears_copies_and_leaves_the_consumers_theirs(stage
 
 
 def test_a_wrong_password_and_a_missing_vhost_are_said_in_plain_words(stage: Stage) -> None:
-    with pytest.raises(NotConnected, match=r"(?i)auth|refused"):
+    with pytest.raises(LoginRefused, match=r"(?i)auth|refused"):
         stage.source(password="wrong").connect()
     url = stage.broker.url.rpartition("/")[0] + "/nowhere"
     with pytest.raises(NotConnected, match=r"(?i)denied|not_allowed|not found"):
