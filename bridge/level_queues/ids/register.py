@@ -137,11 +137,11 @@ class Register:
 
     def _answer(self, entry: Cancelling, mark: bytes, place: int, patience: float) -> Answer:
         replica, sure, deadline = self.replica, self._clock() + MARGIN, time.monotonic() + patience
-        try:
-            replica.reach(place)
-        except NotConnected as error:
-            raise NotConnected(f"{error}; a cancel was written, and holds") from error
-        with replica.changed:
+        with replica.changed:  # from here on the log is not read anew, but while this waits
+            try:
+                replica.reach(place)
+            except NotConnected as error:
+                raise NotConnected(f"{error}; a cancel was written, and holds") from error
             while (answer := self._judged(entry.id, mark, place, sure)).outcome == "in_flight":
                 left = deadline - time.monotonic()
                 if left <= 0 or not replica.changed.wait(left):
