@@ -11,10 +11,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 from anyio import CapacityLimiter, from_thread, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...adapters.base import AdapterError
 from ...core.recurrence import missed, resumed
 from ...core.schedule import Recurrence
 from ..ledger import parquet
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from .shapes import ObserveQuery
 
     Emit = Callable[[bytes], None]
+
+log = structlog.get_logger()
 
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -125,6 +129,9 @@ class Pumped(Response):
         if isinstance(error, _GoneError):
             return not self._endless
         if started and self._streams.stopping.is_set():  # the store was closed under it
+            return True
+        if started and isinstance(error, AdapterError):
+            log.warning("stream_broken_off", error=str(error), action="the client sees that its answer is not whole, and may ask again")
             return True
         raise error
 
