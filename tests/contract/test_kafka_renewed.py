@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers.common import wait_until
@@ -36,6 +36,19 @@ def pair() -> Iterator[tuple[Native, Native]]:
         yield one, two
 
 
+def leader(client: Any, topic: str) -> int:
+    """Who leads a topic that was made a moment ago: the broker that is asked may not have heard of it yet."""
+    told: list[Any] = []
+
+    def known() -> bool:
+        (found,) = client.describe_topics([topic])
+        told[:] = found["partitions"]
+        return bool(told)
+
+    wait_until(known, "the broker to hear of the topic")
+    return int(told[0]["leader_id"])
+
+
 def led_by(url: str) -> dict[int, str]:
     """A topic for each of the two brokers, by the broker that leads it."""
     found: dict[int, str] = {}
@@ -43,8 +56,7 @@ def led_by(url: str) -> dict[int, str]:
         for number in range(50):
             name = f"topic-{number}"
             create_topic(url, name)
-            (topic,) = client.describe_topics([name])
-            found.setdefault(topic["partitions"][0]["leader_id"], name)
+            found.setdefault(leader(client, name), name)
             if len(found) == 2:
                 break
     return found
