@@ -22,27 +22,41 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 
 
+class Reader:
+    """The thread that reads the log for one replica."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._died: list[BaseException] = []
+        self._worker = ReplicaWorker(
+            replica, "memory", Metrics("test"), lambda _, error: self._died.append(error), declared(), lambda: None
+        )
+
+    def start(self) -> None:
+        self._worker.start()
+        wait_until(lambda: self._worker.caught_up, "the log to be read")
+
+    def stop(self) -> None:
+        self._worker.stop()
+        if self._worker.alive:
+            assert self._worker.join(10)
+        assert self._died == []
+
+
 class Bridge:
     """A register with its thread, at T0 for ever."""
 
     def __init__(self, log: IdLog) -> None:
         self.decided: set[str] = set()
-        self.died: list[BaseException] = []
         self.replica = Replica(log, lambda: T0, self.decided.update, lambda: None)
         self.register = Register(self.replica, lambda: T0, 24 * HOUR)
-        self._worker = ReplicaWorker(
-            self.replica, "memory", Metrics("test"), lambda _, error: self.died.append(error), declared(), lambda: None
-        )
+        self._reader = Reader(self.replica)
 
     def start(self) -> Bridge:
-        self._worker.start()
-        wait_until(lambda: self._worker.caught_up, "the log to be read")
+        self._reader.start()
         return self
 
     def stop(self) -> None:
-        self._worker.stop()
-        assert self._worker.join(10)
-        assert self.died == []
+        self._reader.stop()
 
     def claim(self, name: str = "a", due: int = T0 + HOUR) -> Claim:
         (claim,), _ = self.register.enter([Claiming(name, due)], T0)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
-from contract.level_queues import Stepped, declared
+from contract.level_queues import Stepped
 from contract.stores import HOUR, MINUTE, T0, bodies, delivered, give, record, take
 from msgspec.structs import replace
+from unit.id_bridges import Reader
 
 from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter, broker
@@ -16,8 +17,6 @@ from delaybridge.bridge.level_queues.ids import endings
 from delaybridge.bridge.level_queues.ids import replica as module
 from delaybridge.bridge.level_queues.ids.lines import Claim
 from delaybridge.bridge.level_queues.ids.register import Claiming
-from delaybridge.bridge.level_queues.ids.worker import ReplicaWorker
-from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.ledger import CLOSING
 from delaybridge.core.store import Answer, Held, Put, Settled, StoreFull, Unsupported, Withdraw
 
@@ -37,14 +36,10 @@ class Sharing(Stepped):
         assert self.claims.register is not None
         self.register = self.claims.register
         self.replica = self.register.replica
-        self.died: list[BaseException] = []
-        self.worker = ReplicaWorker(
-            self.replica, "memory", Metrics("test"), lambda _, error: self.died.append(error), declared(), lambda: None
-        )
+        self.reader = Reader(self.replica)
 
     def start(self) -> Sharing:
-        self.worker.start()
-        wait_until(lambda: self.worker.caught_up, "the log to be read")
+        self.reader.start()
         return self
 
     def handed_out(self, now: int) -> list[str]:
@@ -92,10 +87,7 @@ class Sharing(Stepped):
         return {event: count for event, count in self.counts().events.items() if count}
 
     def close(self) -> None:
-        self.worker.stop()
-        if self.worker.alive:
-            assert self.worker.join(10)
-        assert self.died == []
+        self.reader.stop()
         super().close()
 
 
@@ -281,8 +273,7 @@ def test_while_a_bridge_cannot_read_nothing_that_claims_an_id_is_delivered_and_a
 def test_what_claims_an_id_is_not_delivered_before_its_claim_is_read(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
     """However lately this bridge has looked: a cancel may stand behind the claim."""
     monkeypatch.setattr(module, "FRESH", 3_600.0)
-    store.worker.stop()
-    assert store.worker.join(10)
+    store.reader.stop()
     give(store, record("a", chosen_id="a"))
     assert take(store) == []
 
