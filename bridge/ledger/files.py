@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...core.durations import HOUR_MS
-from ...core.ledger import COLUMNS, BridgeNames, Row
+from ...core.ledger import COLUMNS, Row
 from . import marks, parquet
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+
+    from ...core.time_index.unfiled import Unfiled
 
 ROWS_PER_FLUSH = 50_000
 """Bounds the memory that one flush takes; what is left goes with the next."""
@@ -33,33 +35,6 @@ _DAYS = 2
 
 ROWS_AT_ONCE = 250
 """Rows that are read and turned into columns in one go: a fraction of a millisecond, for which a message that falls due may wait."""
-
-
-class Unfiled(Protocol):
-    """The store's ledger rows that are in no file yet."""
-
-    named: BridgeNames
-    """Whose the rows are that come now."""
-
-    def intent(self) -> tuple[int, int] | None:
-        """The range of sequences that a flush was writing when the bridge last stopped, both inclusive."""
-        ...
-
-    def intend(self, first: int, last: int) -> None:
-        """Note the range, durably."""
-        ...
-
-    def rows(self, limit: int, start: int = 0) -> list[Row]:
-        """The oldest rows from that sequence on, at most `limit`."""
-        ...
-
-    def forget(self, up_to: int) -> None:
-        """Drop the rows up to that sequence, and the note, in one durable write."""
-        ...
-
-    def first(self) -> int:
-        """The sequence of the first row that is in no file yet, or that the next row will have."""
-        ...
 
 
 class LedgerFiles:

@@ -17,6 +17,7 @@ from delaybridge.bridge.ledger.files import LedgerFiles, arrow_schema
 from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.bridge.ledger.parquet import write_mark
 from delaybridge.core.ledger import COLUMNS, NAMES, BridgeNames, Row
+from delaybridge.core.time_index.unfiled import Unfiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ def _row(sequence: int, at: int) -> Row:
     )  # fmt: skip
 
 
-class Unfiled:
+class InMemory(Unfiled):
     """Rows in memory, with a switch that kills the writer where a crash would."""
 
     def __init__(self, rows: list[Row]) -> None:
@@ -110,7 +111,7 @@ def _sequences(root: Path) -> list[int]:
 
 
 def test_rows_lie_in_the_folder_of_their_hour(tmp_path: Path) -> None:
-    unfiled = Unfiled([_row(1, T0), _row(2, T0 + HOUR - 1), _row(3, T0 + HOUR)])
+    unfiled = InMemory([_row(1, T0), _row(2, T0 + HOUR - 1), _row(3, T0 + HOUR)])
 
     assert LedgerFiles(tmp_path, unfiled, "b").flush_all() == 3
 
@@ -123,7 +124,7 @@ def test_rows_lie_in_the_folder_of_their_hour(tmp_path: Path) -> None:
 def test_a_file_has_the_declared_columns_and_nothing_of_the_row_is_lost(tmp_path: Path) -> None:
     rows = [_row(1, T0), msgspec.structs.replace(_row(2, T0), lateness_ms=None, event="scheduled")]
 
-    LedgerFiles(tmp_path, Unfiled(list(rows)), "b").flush_all()
+    LedgerFiles(tmp_path, InMemory(list(rows)), "b").flush_all()
 
     table = ds.dataset(sorted(tmp_path.rglob("*.parquet"))).to_table()
     assert table.schema.equals(arrow_schema())
@@ -138,7 +139,7 @@ def _ms(instant: object) -> int:
 
 
 def test_a_crash_between_writing_and_forgetting_leaves_each_row_once(tmp_path: Path) -> None:
-    unfiled = Unfiled([_row(number, T0) for number in range(1, 4)])
+    unfiled = InMemory([_row(number, T0) for number in range(1, 4)])
     unfiled.crash_before_forgetting = True
     with pytest.raises(KeyboardInterrupt):
         LedgerFiles(tmp_path, unfiled, "b").flush_all()
@@ -156,7 +157,7 @@ def test_rows_are_read_a_page_at_a_time_and_files_end_where_they_are_full(
 ) -> None:
     monkeypatch.setattr(ledger_files, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(ledger_files, "ROWS_PER_FLUSH", full)
-    unfiled = Unfiled([_row(number, T0) for number in range(1, 8)])
+    unfiled = InMemory([_row(number, T0) for number in range(1, 8)])
 
     assert LedgerFiles(tmp_path, unfiled, "b").flush_all() == 7
 
@@ -169,7 +170,7 @@ def test_rows_are_read_a_page_at_a_time_and_files_end_where_they_are_full(
 
 def test_a_noted_range_is_written_whole_even_where_files_are_smaller_by_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_files, "ROWS_PER_FLUSH", 2)
-    unfiled = Unfiled([_row(number, T0) for number in range(1, 6)])
+    unfiled = InMemory([_row(number, T0) for number in range(1, 6)])
     unfiled.intended = 1, 4
 
     assert LedgerFiles(tmp_path, unfiled, "b").flush() == 4
@@ -182,7 +183,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     def disk_full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    unfiled = Unfiled([_row(1, T0)])
+    unfiled = InMemory([_row(1, T0)])
     monkeypatch.setattr("os.fsync", disk_full)
 
     with pytest.raises(OSError, match="No space"):
@@ -193,7 +194,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _ledger(root: Path) -> None:
-    files = LedgerFiles(root, Unfiled([_row(1, T0)]), "b")
+    files = LedgerFiles(root, InMemory([_row(1, T0)]), "b")
     files.flush_all()
     files.mark(T0)
 
@@ -227,14 +228,14 @@ def test_no_mark_is_written_before_the_folders_of_the_files_that_it_tells_of_are
 
 
 def test_without_rows_nothing_is_written(tmp_path: Path) -> None:
-    assert LedgerFiles(tmp_path, Unfiled([]), "b").flush_all() == 0
+    assert LedgerFiles(tmp_path, InMemory([]), "b").flush_all() == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_that_come_while_a_flush_is_under_way_wait_for_the_next(tmp_path: Path) -> None:
     """Else a busy bridge writes one small file after another without end, and nothing else gets its turn."""
 
-    class Busy(Unfiled):
+    class Busy(InMemory):
         def forget(self, up_to: int) -> None:
             super().forget(up_to)
             assert up_to < 100, "there is no end of it"
@@ -247,14 +248,14 @@ def test_rows_that_come_while_a_flush_is_under_way_wait_for_the_next(tmp_path: P
 
 
 def test_what_a_crash_left_is_followed_by_the_rest_at_once(tmp_path: Path) -> None:
-    unfiled = Unfiled([_row(number, T0) for number in range(1, 6)])
+    unfiled = InMemory([_row(number, T0) for number in range(1, 6)])
     unfiled.intended = (1, 2)
 
     assert LedgerFiles(tmp_path, unfiled, "b").flush_all() == 5
 
 
 def test_a_bridge_marks_how_far_its_files_reach_and_goes_on_when_nothing_happens(tmp_path: Path) -> None:
-    unfiled = Unfiled([_row(1, T0), _row(2, T0)])
+    unfiled = InMemory([_row(1, T0), _row(2, T0)])
     files = LedgerFiles(tmp_path, unfiled, "b")
     mark = tmp_path / "_reach" / "b.json"
 
@@ -273,7 +274,7 @@ def test_a_bridge_marks_how_far_its_files_reach_and_goes_on_when_nothing_happens
 
 
 def test_an_idle_bridge_whose_ledger_was_moved_away_marks_its_reach_where_it_was(tmp_path: Path) -> None:
-    files = LedgerFiles(tmp_path / "ledger", Unfiled([_row(1, T0)]), "b")
+    files = LedgerFiles(tmp_path / "ledger", InMemory([_row(1, T0)]), "b")
     files.flush_all()
     (tmp_path / "ledger").rename(tmp_path / "archived")
 
@@ -296,7 +297,7 @@ def test_a_bridge_of_another_name_is_told_by_the_old_one_until_its_first_row_and
     tmp_path: Path,
 ) -> None:
     """Also where that was killed between the files and their note."""
-    unfiled = Unfiled([_row(1, T0), _row(2, T0)])
+    unfiled = InMemory([_row(1, T0), _row(2, T0)])
     before = LedgerFiles(tmp_path, unfiled, "b")
     before.flush_all()
     before.mark(T0)
@@ -322,7 +323,7 @@ def test_a_bridge_of_another_name_is_told_by_the_old_one_until_its_first_row_and
 
 @pytest.mark.parametrize("taken", [None, {"bridge": "b", "first": 1, "earlier": [], "sequence": 9, "at_ms": T0}])
 def test_a_bridge_of_another_name_does_not_touch_an_old_mark_that_is_gone_or_anothers(tmp_path: Path, taken: dict[str, Any] | None) -> None:
-    unfiled = Unfiled([])
+    unfiled = InMemory([])
     unfiled.written, unfiled.named = 3, BridgeNames("c", 4, BridgeNames("b"))
     if taken:
         write_mark(tmp_path, "b", taken)
@@ -334,7 +335,7 @@ def test_a_bridge_that_gets_an_earlier_name_again_leaves_the_mark_of_that_time_a
     then = {"bridge": "a", "first": 1, "earlier": [], "sequence": 4, "at_ms": T0}
     write_mark(tmp_path, "a", then)
     write_mark(tmp_path, "b", {"bridge": "b", "first": 5, "earlier": [["a", 1]], "sequence": 9, "at_ms": T0})
-    unfiled = Unfiled([])
+    unfiled = InMemory([])
     unfiled.written, unfiled.named = 9, BridgeNames("a", 10, BridgeNames("b", 5, BridgeNames("a")))
 
     LedgerFiles(tmp_path, unfiled, "a").mark(T0 + 1)
@@ -346,7 +347,7 @@ def test_a_bridge_that_gets_an_earlier_name_again_leaves_the_mark_of_that_time_a
 def test_an_idle_bridge_whose_store_is_new_renews_the_mark_that_its_ledger_has(tmp_path: Path) -> None:
     """Else it could not be told from a dead one."""
     write_mark(tmp_path, "b", {"bridge": "b", "sequence": 9, "at_ms": T0})
-    unfiled = Unfiled([])
+    unfiled = InMemory([])
     unfiled.written, unfiled.named = 9, BridgeNames("b", 10)
 
     LedgerFiles(tmp_path, unfiled, "b").mark(T0 + 1)
