@@ -1,4 +1,4 @@
-"""Kafka, with kafka-python; record batches and headers are read and written here (`records.py`, `batches.py`), because the client's own way loses some.
+"""Kafka, with kafka-python; record batches and headers are read and written here (`wire`), because the client's own way loses some.
 
 Records keep key, value, every header byte for byte (names that are not UTF-8, duplicates and null values too), and tombstones. What cannot be kept
 is dead-lettered, never altered:

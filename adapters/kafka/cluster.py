@@ -16,7 +16,7 @@ from kafka.admin import AlterConfigOp, ConfigResource, OffsetSpec
 from tenacity import RetryError, Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
 from ..base import AdapterError
-from .finished import finished_behind
+from .level_queues.finished import finished_behind
 from .link import Caught, translated
 
 if TYPE_CHECKING:

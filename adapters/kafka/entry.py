@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from ..base import Traits
 from ..probes import NAME
-from .id_log import KafkaIdLog
-from .level_source import Hub, LevelSource
+from .level_queues.id_log import KafkaIdLog
+from .level_queues.source import Hub, LevelSource
+from .level_queues.transactional import KafkaTransactionalLevels
 from .options import Endpoint, Kafka, destination
-from .sink import KafkaSink, check_topic
-from .source import KafkaSource, Subscription, Tap
-from .transactional_levels import KafkaTransactionalLevels
+from .sinks.sink import KafkaSink, check_topic
+from .sources.source import KafkaSource, Subscription, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class KafkaAdapter:
 
     def producer(self, options: Kafka, route: Endpoint) -> KafkaSink:
         """See base.Producing. Delayed messages go where `delaybridge-instrument` sends them."""
-        from .ingress_sink import ProducerSink  # noqa: PLC0415 - only `delaybridge send` needs it
+        from .sinks.ingress_sink import ProducerSink  # noqa: PLC0415 - only `delaybridge send` needs it
 
         return ProducerSink(options, route)
 
@@ -65,7 +65,7 @@ class KafkaAdapter:
 
     def standstills(self, options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]) -> list[Finding]:
         """See examining.Examinable."""
-        from .hanging import findings  # noqa: PLC0415 - as above
+        from .level_queues.hanging import findings  # noqa: PLC0415 - as above
 
         return findings(options, routes, addresses, levels)
 
@@ -94,7 +94,7 @@ class KafkaAdapter:
 
     def level_queues(self, options: Kafka, levels: Sequence[Level]) -> LevelDeclaration:
         """See levelled.Levelled."""
-        from .level_queues import KafkaLevelQueues  # noqa: PLC0415 - as above
+        from .level_queues.queues import KafkaLevelQueues  # noqa: PLC0415 - as above
 
         return KafkaLevelQueues(options, levels)
 

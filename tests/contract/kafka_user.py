@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from delaybridge.adapters.base import Received
-    from delaybridge.adapters.kafka.sink import KafkaSink
-    from delaybridge.adapters.kafka.source import KafkaSource
+    from delaybridge.adapters.kafka.sinks.sink import KafkaSink
+    from delaybridge.adapters.kafka.sources.source import KafkaSource
 
 
 def named(kind: str) -> str:

@@ -19,7 +19,7 @@ from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
     from delaybridge.adapters.base import Outcome, Received, Source
-    from delaybridge.adapters.kafka.transactional_levels import KafkaMover, KafkaTransactionalLevels
+    from delaybridge.adapters.kafka.level_queues.transactional import KafkaMover, KafkaTransactionalLevels
 
 
 ENDING = 5.0

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from contract.kafka_user import Intake, User, bodies, named, out, receive, slowest_of_others
 from delaybridge.adapters.base import BackOff, NotConnected, Outgoing
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
-from delaybridge.adapters.kafka import sink as sink_module
+from delaybridge.adapters.kafka.sinks import sink as sink_module
 from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:

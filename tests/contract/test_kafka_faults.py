@@ -13,7 +13,7 @@ from kafka import TopicPartition
 from structlog.testing import capture_logs
 
 from contract.kafka_user import User, bodies, out, receive
-from delaybridge.adapters.kafka.progress import MOST
+from delaybridge.adapters.kafka.sources.progress import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from brokers.kafka import Broker
 
-    from delaybridge.adapters.kafka.source import KafkaSource
+    from delaybridge.adapters.kafka.sources.source import KafkaSource
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from contract.kafka_world import World, taken
 from contract.test_kafka_markers import CHECK, end, left_open, unchecked
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
 from delaybridge.adapters.kafka.cluster import opened
-from delaybridge.adapters.kafka.level_queues import group
+from delaybridge.adapters.kafka.level_queues.queues import group
 from delaybridge.adapters.preparing import Finding
 
 if TYPE_CHECKING:

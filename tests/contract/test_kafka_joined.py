@@ -16,7 +16,7 @@ from contract.test_kafka_levels import bodies
 from contract.test_kafka_moves import unreachable
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, adapter
-from delaybridge.adapters.kafka.transactions import Moving
+from delaybridge.adapters.kafka.transactions.state import Moving
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from brokers.kafka import Broker
 
     from delaybridge.adapters.base import Batch, Confirm, Outcome
-    from delaybridge.adapters.kafka.joined import JoinedSource
+    from delaybridge.adapters.kafka.level_queues.joined import JoinedSource
     from delaybridge.adapters.moves import Move
 
 

@@ -15,7 +15,7 @@ from brokers.kafka import admin, create_topic
 from contract.kafka_user import User, named, out, receive
 from delaybridge.adapters.base import Batch, NotConnected, Source
 from delaybridge.adapters.kafka import adapter
-from delaybridge.adapters.kafka.level_source import Hub
+from delaybridge.adapters.kafka.level_queues.source import Hub
 from delaybridge.adapters.levelled import Foreseeing, Level
 
 if TYPE_CHECKING:

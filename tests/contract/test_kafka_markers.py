@@ -15,7 +15,7 @@ from kafka.admin import ConfigResource
 from contract.kafka_user import named
 from contract.kafka_world import World, taken
 from contract.test_kafka_levels import bodies
-from delaybridge.adapters.kafka.level_queues import group
+from delaybridge.adapters.kafka.level_queues.queues import group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

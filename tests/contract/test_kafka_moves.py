@@ -17,12 +17,12 @@ from contract.kafka_world import World, moving, taken
 from contract.outcomes import word
 from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.kafka import adapter, implicit, markers
-from delaybridge.adapters.kafka import transactor as module
+from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.kafka.cluster import Cluster, opened
-from delaybridge.adapters.kafka.implicit import Implicit
-from delaybridge.adapters.kafka.level_queues import group
-from delaybridge.adapters.kafka.transactions import Aborted, Moving, ended
+from delaybridge.adapters.kafka.level_queues.queues import group
+from delaybridge.adapters.kafka.transactions import implicit, markers, transactor
+from delaybridge.adapters.kafka.transactions.implicit import Implicit
+from delaybridge.adapters.kafka.transactions.state import Aborted, Moving, ended
 from delaybridge.adapters.moves import Move
 from delaybridge.core.message import Message
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["as the cluster can", "as before Kafka 4"])
 def world(kafka: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """With either kind of transactions, see adapters/kafka/implicit.py."""
+    """With either kind of transactions, see adapters/kafka/transactions/implicit.py."""
     if request.param == "as before Kafka 4":
         monkeypatch.setattr(Cluster, "implicit", lambda _: False)
     made = World(kafka.url)
@@ -290,7 +290,7 @@ def test_a_transaction_in_doubt_is_told_by_the_next_producer(
         raise NotConnected("the connection was lost before the answer came")
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "ended", lost)
+        patched.setattr(transactor, "ended", lost)
         patched.setattr(Moving, "all_in_one", partialmethod(all_in_one, commit=commit))
         bridge.move(messages[1:], world.destination)
         producer = bridge.transactional._transactor
@@ -325,7 +325,7 @@ def test_who_leaves_in_the_middle_of_a_transaction_hears_how_it_ended(world: Wor
             raise NotConnected("the connection was lost before the answer came")
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "ended", late)
+        patched.setattr(transactor, "ended", late)
         patched.setattr(Moving, "all_in_one", partialmethod(all_in_one, commit=end != "aborted"))
         bridge.move(messages, world.destination)
         assert begun.wait(20)

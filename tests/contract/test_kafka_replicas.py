@@ -19,7 +19,7 @@ from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Kafka, adapter
 from delaybridge.adapters.kafka.cluster import opened
-from delaybridge.adapters.kafka.level_queues import group
+from delaybridge.adapters.kafka.level_queues.queues import group
 from delaybridge.adapters.moves import Move
 from delaybridge.core.message import Message, Properties
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from brokers.kafka import Broker
 
-    from delaybridge.adapters.kafka.joined import JoinedSource
+    from delaybridge.adapters.kafka.level_queues.joined import JoinedSource
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_nor_does_one_have_anything_whose_group_went_on_without_it(door: Door, m
     received(bridge, 2)
     tenure = bridge.tenure()
     monkeypatch.setattr(bridge, "tenure", lambda: tenure)
-    monkeypatch.setattr("delaybridge.adapters.kafka.source.present", lambda *_: False)
+    monkeypatch.setattr("delaybridge.adapters.kafka.sources.source.present", lambda *_: False)
     with pytest.raises(NotConnected, match="has gone on without this bridge"):
         bridge.affirm(tenure)
 

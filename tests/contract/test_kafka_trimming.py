@@ -16,7 +16,7 @@ from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private, re
 from contract.kafka_world import Bridge, taken
 from contract.test_kafka_levels import PARTITIONS, Levels, bodies, come_and_go
 from delaybridge.adapters.base import AdapterError, NotConnected
-from delaybridge.adapters.kafka.level_queues import group
+from delaybridge.adapters.kafka.level_queues.queues import group
 from delaybridge.adapters.levelled import Trimmable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from brokers.common import wait_until
 
 from contract.kafka_user import Intake, User, private
-from delaybridge.adapters.kafka.records import offset_of
+from delaybridge.adapters.kafka.wire.records import offset_of
 
 
 @pytest.mark.parametrize("connected", [True, False], ids=["while the source is connected", "while it is away"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from delaybridge.adapters.kafka.inbox import Inbox
-from delaybridge.adapters.kafka.poller import Poller
+from delaybridge.adapters.kafka.sources.inbox import Inbox
+from delaybridge.adapters.kafka.sources.poller import Poller
 
 
 def client() -> Any:

@@ -9,7 +9,7 @@ from kafka.protocol.producer import ProduceResponse
 
 from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka.link import Caught
-from delaybridge.adapters.kafka.sender import Accumulator
+from delaybridge.adapters.kafka.sinks.sender import Accumulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kafka import TopicPartition
 
     from delaybridge.adapters.base import AdapterError
-    from delaybridge.adapters.kafka.sender import Delivery, Flight, Numbers
+    from delaybridge.adapters.kafka.sinks.sender import Delivery, Flight, Numbers
 
 ANSWER = ProduceResponse.TopicProduceResponse.PartitionProduceResponse()
 """Of a broker, beside its error."""

@@ -29,9 +29,9 @@ from unit.kafka_sender import sending
 
 from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejected
 from delaybridge.adapters.kafka import Kafka
-from delaybridge.adapters.kafka.batches import Records
 from delaybridge.adapters.kafka.link import NOT_WRITTEN, Caught, _answers_first, not_connected, refusal
-from delaybridge.adapters.kafka.sender import Accumulator, Delivery, Numbers
+from delaybridge.adapters.kafka.sinks.sender import Accumulator, Delivery, Numbers
+from delaybridge.adapters.kafka.wire.batches import Records
 
 
 def parameters(function: Any) -> list[str]:
@@ -286,7 +286,7 @@ def test_levels_ask_for_offsets_and_positions_as_we_expect() -> None:
 
 
 def test_kafka_python_leaves_the_epoch_out_where_it_puts_a_partition_where_its_group_is() -> None:
-    """So consumer.py does that itself; it need not any more where this fails."""
+    """So sources/consumer.py does that itself; it need not any more where this fails."""
     source = inspect.getsource(ConsumerCoordinator.refresh_committed_offsets_if_needed_async)
     assert parameters(ConsumerCoordinator.refresh_committed_offsets_if_needed_async) == ["self", "timeout_ms"]
     assert "await self.fetch_committed_offsets_async(missing_fetch_positions, timeout_ms=timeout_ms)" in source

@@ -10,9 +10,9 @@ from kafka import TopicPartition, errors
 from kafka.future import Future
 from unit.kafka_poller import client, poller_on
 
-from delaybridge.adapters.kafka import connection
-from delaybridge.adapters.kafka.poller import Poller
-from delaybridge.adapters.kafka.records import Place
+from delaybridge.adapters.kafka.sources import connection
+from delaybridge.adapters.kafka.sources.poller import Poller
+from delaybridge.adapters.kafka.wire.records import Place
 
 PARTITION = TopicPartition("t", 0)
 

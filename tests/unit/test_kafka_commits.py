@@ -12,10 +12,11 @@ from structlog.testing import capture_logs
 from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import NotConnected, Received
-from delaybridge.adapters.kafka import Kafka, commits
-from delaybridge.adapters.kafka.progress import MOST
-from delaybridge.adapters.kafka.records import Origin
-from delaybridge.adapters.kafka.source import KafkaSource, Subscription
+from delaybridge.adapters.kafka import Kafka
+from delaybridge.adapters.kafka.sources import commits
+from delaybridge.adapters.kafka.sources.progress import MOST
+from delaybridge.adapters.kafka.sources.source import KafkaSource, Subscription
+from delaybridge.adapters.kafka.wire.records import Origin
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:

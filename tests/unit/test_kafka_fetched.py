@@ -17,8 +17,8 @@ from kafka.record.util import calc_crc32c
 from kafka.structs import TopicPartition
 
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.kafka.fetched import PartitionRecords, Suspects
-from delaybridge.adapters.kafka.records import Origin, offset_of
+from delaybridge.adapters.kafka.sources.fetched import PartitionRecords, Suspects
+from delaybridge.adapters.kafka.wire.records import Origin, offset_of
 from delaybridge.core.message import Properties
 
 ORIGIN = Origin("orders.delayed", 3, b"i" * 16, "orders", True)

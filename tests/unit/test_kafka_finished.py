@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaybridge.adapters.kafka.cluster import _Place
-from delaybridge.adapters.kafka.finished import LIMIT, OUT, SPAN, Finished, finished_behind
+from delaybridge.adapters.kafka.level_queues.finished import LIMIT, OUT, SPAN, Finished, finished_behind
 
 
 def given_out(offsets: range | list[int], base: int = 0, text: str = "") -> Finished:

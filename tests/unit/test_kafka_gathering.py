@@ -11,8 +11,8 @@ from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import Gathering, Received
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
-from delaybridge.adapters.kafka.joined import JoinedSource
-from delaybridge.adapters.kafka.source import KafkaSource
+from delaybridge.adapters.kafka.level_queues.joined import JoinedSource
+from delaybridge.adapters.kafka.sources.source import KafkaSource
 from delaybridge.core.message import Message
 
 PARTITION = TopicPartition("t", 0)

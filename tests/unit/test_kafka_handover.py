@@ -11,14 +11,15 @@ from kafka.future import Future
 from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import NotConnected, Received
-from delaybridge.adapters.kafka import Kafka, connection
-from delaybridge.adapters.kafka.connection import Handover
-from delaybridge.adapters.kafka.consumer import consuming
-from delaybridge.adapters.kafka.level_inbox import LevelInbox
-from delaybridge.adapters.kafka.level_source import LevelPoller
-from delaybridge.adapters.kafka.poller import Poller
-from delaybridge.adapters.kafka.records import Origin, Place
-from delaybridge.adapters.kafka.source import KafkaSource, Subscription
+from delaybridge.adapters.kafka import Kafka
+from delaybridge.adapters.kafka.level_queues.inbox import LevelInbox
+from delaybridge.adapters.kafka.level_queues.source import LevelPoller
+from delaybridge.adapters.kafka.sources import connection
+from delaybridge.adapters.kafka.sources.connection import Handover
+from delaybridge.adapters.kafka.sources.consumer import consuming
+from delaybridge.adapters.kafka.sources.poller import Poller
+from delaybridge.adapters.kafka.sources.source import KafkaSource, Subscription
+from delaybridge.adapters.kafka.wire.records import Origin, Place
 from delaybridge.adapters.levelled import Level
 from delaybridge.core.message import Message
 

@@ -9,8 +9,9 @@ import pytest
 from kafka import TopicPartition
 from unit.kafka_cluster import asked_by
 
-from delaybridge.adapters.kafka import Endpoint, Kafka, adapter, hanging
+from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
 from delaybridge.adapters.kafka.cluster import Open, Owner
+from delaybridge.adapters.kafka.level_queues import hanging
 from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.preparing import Finding
 

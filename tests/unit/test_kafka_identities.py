@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.kafka import Kafka, identities
-from delaybridge.adapters.kafka.identities import Identities
-from delaybridge.adapters.kafka.markers import Markers
+from delaybridge.adapters.kafka import Kafka
+from delaybridge.adapters.kafka.transactions import identities
+from delaybridge.adapters.kafka.transactions.identities import Identities
+from delaybridge.adapters.kafka.transactions.markers import Markers
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

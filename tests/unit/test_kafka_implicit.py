@@ -13,8 +13,8 @@ from kafka.structs import ConsumerGroupMetadata
 from unit.kafka_sender import sending
 
 from delaybridge.adapters.base import BackOff, NotConnected, Rejected
-from delaybridge.adapters.kafka.implicit import WORN, End, Implicit, Renewal, renewed
-from delaybridge.adapters.kafka.transactions import MoveDelivery, ended
+from delaybridge.adapters.kafka.transactions.implicit import WORN, End, Implicit, Renewal, renewed
+from delaybridge.adapters.kafka.transactions.state import MoveDelivery, ended
 
 MEMBER = ConsumerGroupMetadata("g", 1, "m", None)
 TO, FROM = TopicPartition("t", 0), TopicPartition("s", 0)

@@ -10,8 +10,8 @@ from brokers.common import wait_until
 from kafka import TopicPartition
 
 from delaybridge.adapters.base import NotConnected, Received
-from delaybridge.adapters.kafka.inbox import Inbox
-from delaybridge.adapters.kafka.records import Origin, Place
+from delaybridge.adapters.kafka.sources.inbox import Inbox
+from delaybridge.adapters.kafka.wire.records import Origin, Place
 from delaybridge.core.message import Message
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

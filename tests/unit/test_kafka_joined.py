@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.kafka import Kafka, joined
-from delaybridge.adapters.kafka.joined import JoinedSource
-from delaybridge.adapters.kafka.progress import Given
-from delaybridge.adapters.kafka.source import KafkaSource, Subscription
+from delaybridge.adapters.kafka import Kafka
+from delaybridge.adapters.kafka.level_queues import joined
+from delaybridge.adapters.kafka.level_queues.joined import JoinedSource
+from delaybridge.adapters.kafka.sources.progress import Given
+from delaybridge.adapters.kafka.sources.source import KafkaSource, Subscription
 
 
 class Stuck:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kafka import TopicPartition
 
 from delaybridge.adapters.base import Received
-from delaybridge.adapters.kafka.level_waiting import AHEAD, FULL, FULL_BYTES, LevelWaiting
-from delaybridge.adapters.kafka.records import Origin
+from delaybridge.adapters.kafka.level_queues.waiting import AHEAD, FULL, FULL_BYTES, LevelWaiting
+from delaybridge.adapters.kafka.wire.records import Origin
 from delaybridge.core.message import Message
 
 A, B, OTHER = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -9,10 +9,11 @@ from kafka import TopicPartition
 from unit.kafka_cluster import asked_by
 
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.kafka import Kafka, markers
+from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka.cluster import OFFSETS, Open, Owner
-from delaybridge.adapters.kafka.markers import AGAIN, Markers
-from delaybridge.adapters.kafka.transactions import Aborted
+from delaybridge.adapters.kafka.transactions import markers
+from delaybridge.adapters.kafka.transactions.markers import AGAIN, Markers
+from delaybridge.adapters.kafka.transactions.state import Aborted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from kafka import errors
 from kafka.structs import ConsumerGroupMetadata
 
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.kafka.membership import present
+from delaybridge.adapters.kafka.sources.membership import present
 
 MEMBER = ConsumerGroupMetadata("group", 3, "member")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafka import TopicPartition
 
-from delaybridge.adapters.kafka.pending import PendingMoves
+from delaybridge.adapters.kafka.transactions.pending import PendingMoves
 from delaybridge.adapters.moves import Move
 from delaybridge.core.message import Message
 

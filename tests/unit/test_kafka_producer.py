@@ -8,7 +8,7 @@ import pytest
 
 from delaybridge.adapters.base import Outgoing
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
-from delaybridge.adapters.kafka.sink import KafkaSink
+from delaybridge.adapters.kafka.sinks.sink import KafkaSink
 from delaybridge.core.message import message
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import threading
 import pytest
 from kafka import TopicPartition
 
-from delaybridge.adapters.kafka.progress import MOST, Progress
-from delaybridge.adapters.kafka.records import Place
+from delaybridge.adapters.kafka.sources.progress import MOST, Progress
+from delaybridge.adapters.kafka.wire.records import Place
 from delaybridge.core.time_index.recent import RECENT_TOKENS
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

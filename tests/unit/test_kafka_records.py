@@ -12,11 +12,11 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from msgspec.structs import replace
 
 from delaybridge.adapters.base import NotConnected, Rejected
-from delaybridge.adapters.kafka.batches import Records
-from delaybridge.adapters.kafka.fetched import Suspects
-from delaybridge.adapters.kafka.headers import tail
-from delaybridge.adapters.kafka.records import Damaged, Origin, offset_of, records, unreadable
-from delaybridge.adapters.kafka.varints import read_varint, varint
+from delaybridge.adapters.kafka.sources.fetched import Suspects
+from delaybridge.adapters.kafka.wire.batches import Records
+from delaybridge.adapters.kafka.wire.headers import tail
+from delaybridge.adapters.kafka.wire.records import Damaged, Origin, offset_of, records, unreadable
+from delaybridge.adapters.kafka.wire.varints import read_varint, varint
 from delaybridge.adapters.texts import text_of
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties

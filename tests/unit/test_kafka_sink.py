@@ -11,14 +11,14 @@ import pytest
 from kafka import TopicPartition
 
 from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing
-from delaybridge.adapters.kafka import sink as module
-from delaybridge.adapters.kafka.headers import tail
-from delaybridge.adapters.kafka.sender import Accumulator
-from delaybridge.adapters.kafka.sink import Publisher
+from delaybridge.adapters.kafka.sinks import sink as module
+from delaybridge.adapters.kafka.sinks.sender import Accumulator
+from delaybridge.adapters.kafka.sinks.sink import Publisher
+from delaybridge.adapters.kafka.wire.headers import tail
 from delaybridge.core.message import message
 
 if TYPE_CHECKING:
-    from delaybridge.adapters.kafka.batches import Prepared
+    from delaybridge.adapters.kafka.wire.batches import Prepared
 
 
 class Cluster:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka import TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from delaybridge.adapters.kafka.spreading import Spreading
+from delaybridge.adapters.kafka.sources.spreading import Spreading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from kafka import OffsetAndMetadata, TopicPartition, errors
 from unit.test_kafka_handover import GOES, STAYS, Group, ended, record
 
-from delaybridge.adapters.kafka import connection
-from delaybridge.adapters.kafka.connection import Handover
-from delaybridge.adapters.kafka.level_inbox import LevelInbox
+from delaybridge.adapters.kafka.level_queues.inbox import LevelInbox
+from delaybridge.adapters.kafka.sources import connection
+from delaybridge.adapters.kafka.sources.connection import Handover
 from delaybridge.adapters.levelled import Level
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from kafka import TopicPartition, errors
 
 from delaybridge.adapters.base import NotConnected
-from delaybridge.adapters.kafka.topics import Topics
+from delaybridge.adapters.kafka.sources.topics import Topics
 
 
 class Cluster:

@@ -16,9 +16,9 @@ from kafka.structs import ConsumerGroupMetadata
 from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka.link import Caught
-from delaybridge.adapters.kafka.transactions import Aborted, Leaders, Moving
-from delaybridge.adapters.kafka.transactions import ended as until_ended
-from delaybridge.adapters.kafka.transactor import Transactor
+from delaybridge.adapters.kafka.transactions.state import Aborted, Leaders, Moving
+from delaybridge.adapters.kafka.transactions.state import ended as until_ended
+from delaybridge.adapters.kafka.transactions.transactor import Transactor
 from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:

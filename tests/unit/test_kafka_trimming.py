@@ -11,8 +11,9 @@ from kafka.admin import OffsetSpec
 from unit.kafka_cluster import asked_by
 
 from delaybridge.adapters.base import AdapterError
-from delaybridge.adapters.kafka import Kafka, adapter, level_queues
+from delaybridge.adapters.kafka import Kafka, adapter
 from delaybridge.adapters.kafka.cluster import Cluster, Topic
+from delaybridge.adapters.kafka.level_queues import queues as level_queues
 from delaybridge.adapters.levelled import Level
 
 LEVEL = TopicPartition("lv.1s", 0)

@@ -97,6 +97,20 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter({name: (_used(module) & modules.keys()) - {name} for name, module in modules.items()}).prepare()
 
 
+def test_no_folders_that_stand_side_by_side_import_each_other_in_a_circle() -> None:
+    modules = {_dotted(module): module for folder in FOLDERS for module in _modules(folder)}
+    uses: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for module in modules.values():
+        user = module.parent.relative_to(ROOT).parts
+        for name in _used(module) & modules.keys():
+            used = modules[name].parent.relative_to(ROOT).parts
+            depth = next((at for at, (mine, other) in enumerate(zip(user, used, strict=False)) if mine != other), None)
+            if depth is not None:
+                uses.setdefault(user[: depth + 1], set()).add(used[: depth + 1])
+
+    TopologicalSorter(uses).prepare()
+
+
 def test_spark_jobs_know_only_the_ledgers_schema_when_a_cron_matches_and_how_long_time_is() -> None:
     known = {"core.ledger", "core.cron", "core.durations"}
     strays = [name for module in _modules("spark_jobs") for top, name in _imports(module) if top == "core" and name not in known]
