@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..core.durations import HOUR_MS, LATEST_INSTANT, parse_duration
 from .columns import UnusableInput
-from .findings import FINDINGS
-from .places import address_of, is_topic
 from .question import MARKED_MS, Question
-from .verdict import Allowance, allowance
+from .reading.places import address_of, is_topic
+from .reconciling.findings import FINDINGS
+from .reconciling.verdict import Allowance, allowance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
-from . import terminal
 from .columns import UnusableInput
+from .reporting import terminal
 from .session import readable_errors, session
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from .audit import Say
+    from .reconciling.audit import Say
 
 _Told = TypeVar("_Told")
 

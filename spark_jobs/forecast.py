@@ -21,16 +21,16 @@ from .forecasting import minutes, occurrences, pending, screen, told
 from .forecasting.minutes import MINUTE_MS
 from .frames import keep
 from .hadoop import Folder
+from .reconciling.verdict import EXIT_CODES
+from .reporting.terminal import shown
 from .runs import Run
-from .terminal import shown
-from .verdict import EXIT_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from .audit import Say
+    from .reconciling.audit import Say
 
 TABLES, MINUTES = "tables-", "minutes"
 

@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from . import inputs, kafka_client, marks, outputs, retention, terminal
 from .arguments import Arguments, parse
-from .audit import audit
 from .command import printed, told_by
-from .ended import tell_of_nobody
+from .completeness.ended import tell_of_nobody
 from .hadoop import Folder
-from .overlaps import overlaps
-from .uniqueness import destinations_once, files_once
-from .verdict import EXIT_CODES, report
+from .reading import inputs, kafka_client, marks, retention
+from .reading.overlaps import overlaps
+from .reading.uniqueness import destinations_once, files_once
+from .reconciling.audit import audit
+from .reconciling.verdict import EXIT_CODES, report
+from .reporting import outputs, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from .audit import Say
+    from .reconciling.audit import Say
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .command import told_by
-from .verdict import EXIT_CODES
+from .reconciling.verdict import EXIT_CODES
 from .watching.arguments import Arguments, parse
 from .watching.rounds import Rounds
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from .audit import Say
+    from .reconciling.audit import Say
 
 
 def main(argv: Sequence[str] | None = None) -> int:

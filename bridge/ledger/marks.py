@@ -1,6 +1,6 @@
 """A bridge's mark, `_reach/<bridge>.json`: how far its files reach, and which names its ledger had before.
 
-An idle bridge keeps renewing it: otherwise it could not be told from a dead one. The audit reads it (`spark_jobs/marks.py`).
+An idle bridge keeps renewing it: otherwise it could not be told from a dead one. The audit reads it (`spark_jobs/reading/marks.py`).
 """
 
 from __future__ import annotations

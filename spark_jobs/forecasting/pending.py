@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..columns import UnusableInput, require
 from ..hadoop import by_name
-from ..inputs import files
+from ..reading.inputs import files
 from ..session import cause
 
 if TYPE_CHECKING:

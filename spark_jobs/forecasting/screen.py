@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ..markup import printable
+from ..reporting.markup import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

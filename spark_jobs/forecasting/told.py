@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from ..tallies import told
-from ..verdict import instant
+from ..reconciling.tallies import told
+from ..reconciling.verdict import instant
 from .minutes import DESTINATION, FEWEST, MINUTE_MS
 
 if TYPE_CHECKING:

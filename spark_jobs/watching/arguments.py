@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.durations import HOUR_MS
-from .. import inputs
 from ..arguments import alias_option, conf_option, duration, instant, ledger_option, pairs_option, sla_option, topic
+from ..reading import inputs
 from .alerts import KINDS
 
 if TYPE_CHECKING:

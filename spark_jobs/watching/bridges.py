@@ -1,10 +1,10 @@
 """How far each bridge's ledger was read, and which bridge is silent. Plain values: there are few bridges.
 
-A ledger reaches as far as `completeness` says, by the rows that were read and the bridge's mark. A bridge is silent while its ledger reaches no further than
-`silent` before now, whatever the cause: it is dead, its disk is full, its files do not come, or one of them is missing.
+A ledger reaches as far as `completeness.rule` says, by the rows that were read and the bridge's mark. A bridge is silent while its ledger reaches no further
+than `silent` before now, whatever the cause: it is dead, its disk is full, its files do not come, or one of them is missing.
 
-A ledger from which old days were removed before the watch began has lost its beginning: it is ragged there, and that is no hole (see `completeness`). Whether
-it has is decided anew with each batch, for files may come in any order. So all islands are kept, and with them where the ledger begins.
+A ledger from which old days were removed before the watch began has lost its beginning: it is ragged there, and that is no hole (see `completeness.rule`).
+Whether it has is decided anew with each batch, for files may come in any order. So all islands are kept, and with them where the ledger begins.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .. import renames
-from ..beginnings import Beginning
 from ..columns import UnusableInput
+from ..completeness import renames
+from ..completeness.beginnings import Beginning
+from ..completeness.reach import Block, Mark, Reach, reaches, vanished
 from ..question import FOREVER, Question
-from ..reach import Block, Mark, Reach, reaches, vanished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...core.ledger import CLOSING
-from ..verdict import instant
+from ..reconciling.verdict import instant
 from . import occurrences, topics
 from .occurrences import COUNTED
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from ..reach import Reach
+    from ..completeness.reach import Reach
     from .arguments import Arguments
     from .state import State
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ...core.ledger import EVENTS
-from ..sightings import at
+from ..reconciling.sightings import at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,11 +11,11 @@ import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from .. import marks
 from ..columns import UnusableInput
-from ..ended import tell_of_nobody
+from ..completeness.ended import tell_of_nobody
+from ..reading import marks
+from ..reconciling.verdict import instant
 from ..session import cause
-from ..verdict import instant
 from . import alerts, counting, sessions, steps, streams, topics
 from .state import State
 from .telling import Teller
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..reach import Reach
+    from ..completeness.reach import Reach
     from .arguments import Arguments
     from .steps import Step
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .. import beginnings, inputs
+from ..completeness import beginnings
 from ..frames import keep
 from ..question import FOREVER, Question
+from ..reading import inputs
 from . import alerts, bridges, counting, occurrences, topics
 from .bridges import Island
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from ..reach import Mark, Reach
+    from ..completeness.reach import Mark, Reach
     from .arguments import Arguments
     from .state import Holds, State
     from .topics import Topics

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .. import inputs, kafka_client
 from ..columns import LEDGER, ddl
 from ..hadoop import by_name
-from ..places import broker_of
+from ..reading import inputs, kafka_client
+from ..reading.places import broker_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .. import kafka_client
 from ..columns import UnusableInput
-from ..places import address_of
+from ..reading import kafka_client
+from ..reading.places import address_of
 from ..session import cause
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from .. import retention
 from ..columns import UnusableInput
-from ..marks import renamed
-from ..places import address_of, broker_of
+from ..reading import retention
+from ..reading.marks import renamed
+from ..reading.places import address_of, broker_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-    from ..retention import Ends
+    from ..reading.retention import Ends
     from .arguments import Arguments
 
 

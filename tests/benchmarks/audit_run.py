@@ -13,8 +13,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from delaybridge.spark_jobs import buckets, inputs
+from delaybridge.spark_jobs import buckets
 from delaybridge.spark_jobs.arguments import parse
+from delaybridge.spark_jobs.reading import inputs
 from delaybridge.spark_jobs.reconcile import reconcile
 from delaybridge.spark_jobs.session import session
 

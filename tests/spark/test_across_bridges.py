@@ -38,8 +38,9 @@ class Told(NamedTuple):
 @pytest.fixture(scope="module")
 def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder: Path = tmp_path_factory.mktemp("across")
-    from delaybridge.spark_jobs import inputs, verdict  # noqa: PLC0415 - needs pyspark
-    from delaybridge.spark_jobs.audit import audit  # noqa: PLC0415 - as above
+    from delaybridge.spark_jobs.reading import inputs  # noqa: PLC0415 - needs pyspark
+    from delaybridge.spark_jobs.reconciling import verdict  # noqa: PLC0415 - needs pyspark
+    from delaybridge.spark_jobs.reconciling.audit import audit  # noqa: PLC0415 - as above
 
     north, south, seen = Bridge("north"), Bridge("south"), Observer()
     _shared(north, south, seen)

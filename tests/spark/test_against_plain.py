@@ -13,9 +13,9 @@ pytest.importorskip("pyspark")
 
 from delaybridge.core.durations import HOUR_MS
 from delaybridge.core.ledger import EVENTS
-from delaybridge.spark_jobs import inputs
-from delaybridge.spark_jobs.audit import audit
-from delaybridge.spark_jobs.findings import FINDINGS
+from delaybridge.spark_jobs.reading import inputs
+from delaybridge.spark_jobs.reconciling.audit import audit
+from delaybridge.spark_jobs.reconciling.findings import FINDINGS
 from spark import plain
 from spark.ledgers import QUESTION, T0, Bridge, Observer
 

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from delaybridge.core.durations import HOUR_MS, LATEST_INSTANT
 from delaybridge.spark_jobs import arguments, forecast
-from delaybridge.spark_jobs.verdict import allowance, instant
+from delaybridge.spark_jobs.reconciling.verdict import allowance, instant
 from delaybridge.spark_jobs.watching import arguments as watching
 from delaybridge.spark_jobs.watching.telling import Teller
 

@@ -10,11 +10,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import inputs, reconcile, verdict
+from delaybridge.spark_jobs import reconcile
 from delaybridge.spark_jobs.arguments import parse
-from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.reach import Mark
+from delaybridge.spark_jobs.completeness.reach import Mark
+from delaybridge.spark_jobs.reading import inputs
+from delaybridge.spark_jobs.reconciling import verdict
+from delaybridge.spark_jobs.reconciling.audit import audit
 from spark.ledgers import QUESTION, QUIET, T0, Bridge, write_ledger
 
 if TYPE_CHECKING:

@@ -13,16 +13,17 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import gaps, inputs, marks
-from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.completeness import Complete, complete_until
-from delaybridge.spark_jobs.counts import of_ledger, of_numbers
-from delaybridge.spark_jobs.gaps import Gap, Seen, furthest, unseen
+from delaybridge.spark_jobs.completeness import gaps
+from delaybridge.spark_jobs.completeness.gaps import Gap, Seen, furthest, unseen
+from delaybridge.spark_jobs.completeness.reach import Block, Mark, Reach, blocks, counted, reaches, require_once, vanished
+from delaybridge.spark_jobs.completeness.rule import Complete, complete_until
 from delaybridge.spark_jobs.question import FOREVER
-from delaybridge.spark_jobs.reach import Block, Mark, Reach, blocks, counted, reaches, require_once, vanished
+from delaybridge.spark_jobs.reading import inputs, marks
+from delaybridge.spark_jobs.reading.uniqueness import destinations_once, files_once, once
+from delaybridge.spark_jobs.reconciling.audit import audit
+from delaybridge.spark_jobs.reconciling.counts import of_ledger, of_numbers
 from delaybridge.spark_jobs.session import readable_errors
-from delaybridge.spark_jobs.uniqueness import destinations_once, files_once, once
 from spark.ledgers import QUESTION, T0, Bridge
 
 if TYPE_CHECKING:

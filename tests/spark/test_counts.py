@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.spark_jobs import inputs
-from delaybridge.spark_jobs.counts import of_ledger
-from delaybridge.spark_jobs.fingerprints import PARTS, suspects, unequal_parts
 from delaybridge.spark_jobs.frames import FEW
+from delaybridge.spark_jobs.reading import inputs
+from delaybridge.spark_jobs.reconciling.counts import of_ledger
+from delaybridge.spark_jobs.reconciling.fingerprints import PARTS, suspects, unequal_parts
 from spark.ledgers import QUESTION, T0, Bridge
 
 if TYPE_CHECKING:

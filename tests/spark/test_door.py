@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.spark_jobs import arguments, inputs, reconcile
+from delaybridge.spark_jobs import arguments, reconcile
 from delaybridge.spark_jobs.columns import LEDGER, UnusableInput
+from delaybridge.spark_jobs.reading import inputs
 from delaybridge.spark_jobs.session import readable_errors
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.rounds import Rounds

@@ -10,9 +10,9 @@ pytest.importorskip("pyspark")
 
 from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import arguments, reconcile
-from delaybridge.spark_jobs.ended import tell_of_nobody
-from delaybridge.spark_jobs.gaps import Seen
-from delaybridge.spark_jobs.reach import Mark, Reach
+from delaybridge.spark_jobs.completeness.ended import tell_of_nobody
+from delaybridge.spark_jobs.completeness.gaps import Seen
+from delaybridge.spark_jobs.completeness.reach import Mark, Reach
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.rounds import Rounds
 from spark.ledgers import QUIET, T0, Bridge

@@ -22,8 +22,9 @@ SECOND = T0 + HOUR_MS + 5_000
 @pytest.fixture(scope="module")
 def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder: Path = tmp_path_factory.mktemp("findings")
-    from delaybridge.spark_jobs import inputs, verdict  # noqa: PLC0415 - needs pyspark
-    from delaybridge.spark_jobs.audit import audit  # noqa: PLC0415 - as above
+    from delaybridge.spark_jobs.reading import inputs  # noqa: PLC0415 - needs pyspark
+    from delaybridge.spark_jobs.reconciling import verdict  # noqa: PLC0415 - needs pyspark
+    from delaybridge.spark_jobs.reconciling.audit import audit  # noqa: PLC0415 - as above
 
     one, two, seen = Bridge("one"), Bridge("two"), Observer()
     for number in range(20):

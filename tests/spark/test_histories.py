@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.spark_jobs import histories, inputs
+from delaybridge.spark_jobs.reading import inputs
+from delaybridge.spark_jobs.reconciling import histories
 from spark.ledgers import T0, Bridge, Observer
 
 if TYPE_CHECKING:

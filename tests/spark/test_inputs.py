@@ -15,11 +15,13 @@ pytest.importorskip("pyspark")
 
 from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import inputs, marks, reconcile, verdict
+from delaybridge.spark_jobs import reconcile
 from delaybridge.spark_jobs.arguments import parse
-from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.columns import UnusableInput
-from delaybridge.spark_jobs.gaps import Seen
+from delaybridge.spark_jobs.completeness.gaps import Seen
+from delaybridge.spark_jobs.reading import inputs, marks
+from delaybridge.spark_jobs.reconciling import verdict
+from delaybridge.spark_jobs.reconciling.audit import audit
 from spark.ledgers import QUESTION, QUIET, T0, Bridge, Observer, write_ledger
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ pytest.importorskip("pyspark")
 
 from delaybridge.core.durations import HOUR_MS
 from delaybridge.core.schedule import Schedule
-from delaybridge.spark_jobs import arguments, forecast, inputs, reconcile
+from delaybridge.spark_jobs import arguments, forecast, reconcile
 from delaybridge.spark_jobs.columns import LEDGER
+from delaybridge.spark_jobs.reading import inputs
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.rounds import Rounds
 from spark.exports import NOW, Exported

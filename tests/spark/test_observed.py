@@ -13,9 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import inputs, kafka_client, reconcile, retention
+from delaybridge.spark_jobs import reconcile
 from delaybridge.spark_jobs.arguments import parse
 from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.reading import inputs, kafka_client, retention
 from spark.ledgers import QUESTION, QUIET, T0, Bridge, Observer
 
 if TYPE_CHECKING:

@@ -11,10 +11,13 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet as pq
 
-from delaybridge.spark_jobs import arguments, forecast, inputs, outputs, reconcile, verdict
-from delaybridge.spark_jobs.audit import audit
+from delaybridge.spark_jobs import arguments, forecast, reconcile
 from delaybridge.spark_jobs.forecasting import pending
 from delaybridge.spark_jobs.hadoop import Folder
+from delaybridge.spark_jobs.reading import inputs
+from delaybridge.spark_jobs.reconciling import verdict
+from delaybridge.spark_jobs.reconciling.audit import audit
+from delaybridge.spark_jobs.reporting import outputs
 from spark import exports
 from spark.ledgers import QUESTION, QUIET, T0, Bridge
 

@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.spark_jobs import inputs, verdict
-from delaybridge.spark_jobs.audit import audit
+from delaybridge.spark_jobs.reading import inputs
+from delaybridge.spark_jobs.reconciling import verdict
+from delaybridge.spark_jobs.reconciling.audit import audit
 from spark.ledgers import QUESTION, T0, Bridge, Observer
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ pytest.importorskip("pyspark")
 
 from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import inputs, marks, reconcile
+from delaybridge.spark_jobs import reconcile
 from delaybridge.spark_jobs.arguments import parse
-from delaybridge.spark_jobs.overlaps import Listener, Overlap, overlaps
+from delaybridge.spark_jobs.reading import inputs, marks
+from delaybridge.spark_jobs.reading.overlaps import Listener, Overlap, overlaps
 from spark.ledgers import QUIET, T0, Bridge
 
 if TYPE_CHECKING:

@@ -10,10 +10,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 from delaybridge.bridge.ledger.parquet import write_mark
-from delaybridge.spark_jobs import inputs, marks, renames, verdict
-from delaybridge.spark_jobs.audit import audit
-from delaybridge.spark_jobs.beginnings import Beginning
-from delaybridge.spark_jobs.reach import Mark
+from delaybridge.spark_jobs.completeness import renames
+from delaybridge.spark_jobs.completeness.beginnings import Beginning
+from delaybridge.spark_jobs.completeness.reach import Mark
+from delaybridge.spark_jobs.reading import inputs, marks
+from delaybridge.spark_jobs.reconciling import verdict
+from delaybridge.spark_jobs.reconciling.audit import audit
 from delaybridge.spark_jobs.watching import bridges
 from delaybridge.spark_jobs.watching.bridges import Island
 from spark.ledgers import QUESTION, QUIET, T0, Bridge, write_ledger

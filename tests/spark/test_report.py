@@ -14,11 +14,13 @@ from rich.console import Console, Group
 
 from delaybridge.core.durations import HOUR_MS
 from delaybridge.core.ledger import CLOSING
-from delaybridge.spark_jobs import charts, inputs, markup, report, tallies, terminal, verdict
-from delaybridge.spark_jobs.audit import audit
-from delaybridge.spark_jobs.findings import FINDINGS
 from delaybridge.spark_jobs.forecasting import screen
-from delaybridge.spark_jobs.timelines import COLUMNS, TICKS, Axis
+from delaybridge.spark_jobs.reading import inputs
+from delaybridge.spark_jobs.reconciling import tallies, verdict
+from delaybridge.spark_jobs.reconciling.audit import audit
+from delaybridge.spark_jobs.reconciling.findings import FINDINGS
+from delaybridge.spark_jobs.reporting import charts, markup, report, terminal
+from delaybridge.spark_jobs.reporting.timelines import COLUMNS, TICKS, Axis
 from spark.ledgers import QUESTION, T0, Bridge
 
 if TYPE_CHECKING:

@@ -11,9 +11,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import inputs, report, verdict
-from delaybridge.spark_jobs.audit import audit
 from delaybridge.spark_jobs.question import Question
+from delaybridge.spark_jobs.reading import inputs
+from delaybridge.spark_jobs.reconciling import verdict
+from delaybridge.spark_jobs.reconciling.audit import audit
+from delaybridge.spark_jobs.reporting import report
 from spark import browser
 from spark.ledgers import T0, Bridge, Observer
 

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from delaybridge.spark_jobs.findings import FINDINGS
 from delaybridge.spark_jobs.frames import keep
-from delaybridge.spark_jobs.tallies import NUMBERS, Tallies, tallies
+from delaybridge.spark_jobs.reconciling.findings import FINDINGS
+from delaybridge.spark_jobs.reconciling.tallies import NUMBERS, Tallies, tallies
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

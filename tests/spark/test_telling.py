@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrameWriter
 
-from delaybridge.spark_jobs import kafka_client
 from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.reading import kafka_client
 from delaybridge.spark_jobs.watching.rounds import Rounds
 from delaybridge.spark_jobs.watching.telling import Teller
 from spark.ledgers import T0

@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import inputs, sightings, verdict
 from delaybridge.spark_jobs.arguments import parse
-from delaybridge.spark_jobs.audit import audit
-from delaybridge.spark_jobs.gaps import Seen
+from delaybridge.spark_jobs.completeness.gaps import Seen
+from delaybridge.spark_jobs.reading import inputs
+from delaybridge.spark_jobs.reconciling import sightings, verdict
+from delaybridge.spark_jobs.reconciling.audit import audit
 from spark.ledgers import QUESTION, T0, Bridge, Observer
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delaybridge.spark_jobs.audit import Audit
+    from delaybridge.spark_jobs.reconciling.audit import Audit
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from delaybridge.spark_jobs.beginnings import Beginning
 from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.completeness.beginnings import Beginning
+from delaybridge.spark_jobs.completeness.reach import Mark, Reach
 from delaybridge.spark_jobs.question import FOREVER
-from delaybridge.spark_jobs.reach import Mark, Reach
 from delaybridge.spark_jobs.watching import alerts, bridges, occurrences, steps
 from delaybridge.spark_jobs.watching.arguments import Arguments, parse
 from delaybridge.spark_jobs.watching.bridges import Island

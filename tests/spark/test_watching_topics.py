@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 from msgspec.structs import replace
 
 from delaybridge.core.durations import HOUR_MS
-from delaybridge.spark_jobs import retention
 from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.reading import retention
 from delaybridge.spark_jobs.watching import alerts, steps, topics
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.occurrences import UNLIKE

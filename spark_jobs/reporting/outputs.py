@@ -18,17 +18,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..frames import FEW
+from ..hadoop import Folder
+from ..reconciling.findings import FINDINGS
+from ..runs import Run
 from . import report
-from .findings import FINDINGS
-from .frames import FEW
-from .hadoop import Folder
-from .runs import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .audit import Audit
-    from .question import Question
+    from ..question import Question
+    from ..reconciling.audit import Audit
 
 TABLES = "tables-"
 _OCCURRENCE = ("id", "occurrence", "destination_broker", "destination")

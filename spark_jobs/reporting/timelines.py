@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..core.durations import HOUR_MS
-from ..core.ledger import CLOSING
+from ...core.durations import HOUR_MS
+from ...core.ledger import CLOSING
+from ..question import FOREVER
+from ..reconciling.findings import FINDINGS
 from .charts import Column, Part, legend, timeline
-from .findings import FINDINGS
 from .markup import number, text, words
-from .question import FOREVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

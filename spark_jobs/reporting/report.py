@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..core.ledger import CLOSING
+from ...core.ledger import CLOSING
+from ..reconciling.findings import FINDINGS
+from ..reconciling.verdict import all_ended, coverage, undecided
 from . import timelines
 from .charts import Part, histogram, legend, share_bar
-from .findings import FINDINGS
 from .markup import duration, instant, number, table, text, words
 from .style import STYLE
-from .verdict import all_ended, coverage, undecided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

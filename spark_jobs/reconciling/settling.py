@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .buckets import BUCKET, OCCURRENCE
+from ..buckets import BUCKET, OCCURRENCE
 from .counts import settlement_sign
 from .findings import names, table
 from .fingerprints import SUMS, suspects, with_sign
@@ -15,8 +15,8 @@ from .sightings import UNDECIDED
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from .completeness import Complete
-    from .question import Question
+    from ..completeness.rule import Complete
+    from ..question import Question
 
 
 def signed(occurrences: DataFrame) -> DataFrame:

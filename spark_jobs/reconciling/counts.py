@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from ..core.ledger import EVENTS
-from .buckets import ARRIVAL, BUCKET, LEVEL_NAMES, OCCURRENCE, PLACE, due_hour, lateness, rung, timed, within
-from .codes import code, first, word
+from ...core.ledger import EVENTS
+from ..buckets import ARRIVAL, BUCKET, LEVEL_NAMES, OCCURRENCE, PLACE, due_hour, lateness, rung, timed, within
+from ..codes import code, first, word
 from .fingerprints import CHAIN, HALVES, SUMS, chained, hashed, unbroken, unequal
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from .question import Question
+    from ..question import Question
 
 WHAT = ("malformed", "unrelated", "due", "elsewhen")
 """What a row is: set aside, no bridge's, due in the window, due at another time."""

@@ -1,17 +1,17 @@
-"""When somebody listened at a destination, and when nobody did. The rule is in `completeness`."""
+"""When somebody listened at a destination, and when nobody did. The rule is in `rule`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..core.durations import HOUR_MS
-from .question import FOREVER
+from ...core.durations import HOUR_MS
+from ..question import FOREVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .question import Question
+    from ..question import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError
 
-from .gaps import Gap, Seen
+from ..completeness.gaps import Gap, Seen
 from .kafka_client import admin_of, consumer_of, kafka_of
 from .marks import renamed
 from .places import address_of, broker_of, is_topic
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from .question import Question
+    from ..question import Question
 
 _ISOLATION = "kafka.isolation.level"
 _ANY_TIME = 1 << 31

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from ..buckets import ARRIVAL, BUCKET, OCCURRENCE, OCCURRENCE_AT, during, occurrences
+from ..frames import keep, none_of, together
 from . import counts, disagreements, histories, settling, sightings
-from .buckets import ARRIVAL, BUCKET, OCCURRENCE, OCCURRENCE_AT, during, occurrences
 from .disagreements import hours
 from .fingerprints import unequal_parts
-from .frames import keep, none_of, together
 from .histories import MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .buckets import Hours
-    from .completeness import Complete
+    from ..buckets import Hours
+    from ..completeness.rule import Complete
+    from ..question import Question
+    from ..reading.inputs import Input
     from .disagreements import Disagreement, Place
-    from .inputs import Input
-    from .question import Question
 
 
 LOOKED = ("unsettled", "untimely", "unlike", "seen_untimely")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from ..core.ledger import EVENTS
-from .buckets import PLACE
+from ...core.ledger import EVENTS
+from ..buckets import PLACE
+from ..frames import sent
 from .findings import FINDINGS
-from .frames import sent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

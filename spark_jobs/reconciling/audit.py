@@ -9,23 +9,26 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from . import beginnings, closer, completeness, counts, disagreements, gaps, inputs, reach, renames, summary
-from .buckets import PLACE, arrivals, due_hour, occurrences, within
+from ..buckets import PLACE, arrivals, due_hour, occurrences, within
+from ..completeness import beginnings, gaps, reach, renames
+from ..completeness import rule as completeness
+from ..completeness.reach import Block, Mark, Reach
+from ..completeness.rule import Complete
+from ..frames import keep, none_of
+from ..question import FOREVER
+from ..reading import inputs
+from . import closer, counts, disagreements, summary
 from .closer import Side
-from .completeness import Complete
-from .frames import keep, none_of
-from .question import FOREVER
-from .reach import Block, Mark, Reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import Row
 
+    from ..completeness.gaps import Gap, Seen
+    from ..question import Question
+    from ..reading.inputs import Input
     from .disagreements import Place
-    from .gaps import Gap, Seen
-    from .inputs import Input
-    from .question import Question
 
     Say = Callable[[str], None]
 
@@ -43,7 +46,7 @@ class Audit:
     complete        the hours that can be judged
     unrelated       observations that are no bridge's
     unjudged        how often something ended that was taken in before its ledger begins: whether it was scheduled is not known
-    undecided       how many rows and arrivals lack their other side that cannot be compared yet, see `completeness`
+    undecided       how many rows and arrivals lack their other side that cannot be compared yet, see `completeness.rule`
     """
 
     question: Question

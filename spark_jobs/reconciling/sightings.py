@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .buckets import ARRIVAL, KIND, OCCURRENCE, OCCURRENCE_AT, level
+from ..buckets import ARRIVAL, KIND, OCCURRENCE, OCCURRENCE_AT, level
+from ..frames import sent
+from ..reading.uniqueness import once
 from .findings import names, table
 from .fingerprints import SUMS, suspects, with_sign
-from .frames import sent
 from .histories import MESSAGE
-from .uniqueness import once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import Column, DataFrame
 
-    from .completeness import Complete
-    from .question import Question
+    from ..completeness.rule import Complete
+    from ..question import Question
 
 UNDECIDED = "undecided"
-"""No finding: a difference that later events may explain, see `completeness`."""
+"""No finding: a difference that later events may explain, see `completeness.rule`."""
 
 
 def at(places: Iterable[tuple[str, str]]) -> Column:

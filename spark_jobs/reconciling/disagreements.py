@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .buckets import PLACE, Hours
-from .columns import UnusableInput
+from ..buckets import PLACE, Hours
+from ..columns import UnusableInput
 from .counts import unlike_buckets, unsettled_buckets, untimely
 
 if TYPE_CHECKING:

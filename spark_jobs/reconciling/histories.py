@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .columns import LEDGER
-from .frames import sent
+from ..columns import LEDGER
+from ..frames import sent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError
 
-from .columns import UnusableInput
+from ..columns import UnusableInput
+from ..session import cause
 from .places import address_of, is_topic
-from .session import cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

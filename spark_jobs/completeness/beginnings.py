@@ -1,4 +1,4 @@
-"""Where a ledger begins that has lost its oldest rows, and its seam. The rule is in `completeness`."""
+"""Where a ledger begins that has lost its oldest rows, and its seam. The rule is in `rule`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from .question import Question
+    from ..question import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from ..core.durations import HOUR_MS
+from ...core.durations import HOUR_MS
 from .gaps import unseen
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
+    from ..question import Question
     from .gaps import Gap, Seen
-    from .question import Question
     from .reach import Reach
 
 

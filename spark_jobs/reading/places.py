@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from .columns import UnusableInput
+from ..columns import UnusableInput
 
 _SCHEME = "kafka"
 

@@ -14,14 +14,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from ..core.durations import HOUR_MS, LATEST_INSTANT
-from ..core.ledger import EVENTS
+from ...core.durations import HOUR_MS, LATEST_INSTANT
+from ...core.ledger import EVENTS
+from ..columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
+from ..hadoop import Folder, by_name
+from ..session import cause
 from . import marks
-from .columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
-from .hadoop import Folder, by_name
 from .overlaps import seen_once
 from .places import address_of, broker_of, is_topic
-from .session import cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

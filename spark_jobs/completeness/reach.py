@@ -1,4 +1,4 @@
-"""How far each bridge's ledger reaches: to its last row, its mark, or its first missing number. The rule is in `completeness`."""
+"""How far each bridge's ledger reaches: to its last row, its mark, or its first missing number. The rule is in `rule`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .columns import UnusableInput
-from .question import FOREVER
+from ..columns import UnusableInput
+from ..question import FOREVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame
 
+    from ..question import Question
     from .beginnings import Beginning
-    from .question import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .columns import UnusableInput
+from ..columns import UnusableInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import DataFrame
 
-    from .gaps import Seen
+    from ..completeness.gaps import Seen
 
 
 def once(frame: DataFrame, key: Sequence[str], what: str) -> DataFrame:

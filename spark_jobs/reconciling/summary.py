@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from ..core.ledger import CLOSING, EVENTS
-from .buckets import ARRIVAL, BUCKET
+from ...core.ledger import CLOSING, EVENTS
+from ..buckets import ARRIVAL, BUCKET
 from .findings import FINDINGS
 from .sightings import at
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from ..completeness.rule import Complete
+    from ..question import Question
     from .closer import Closer
-    from .completeness import Complete
-    from .question import Question
 
 NUMBERS = (*EVENTS, "due", "observed", "pending", *FINDINGS)
 QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}

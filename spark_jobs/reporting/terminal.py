@@ -12,10 +12,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ..core.ledger import CLOSING
-from .findings import FINDINGS
+from ...core.ledger import CLOSING
+from ..reconciling.findings import FINDINGS
+from ..reconciling.verdict import all_ended, undecided
 from .markup import printable
-from .verdict import all_ended, undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ..core.durations import LATEST_INSTANT
-from .columns import UnusableInput
-from .hadoop import HIDDEN, Folder
+from ...core.durations import LATEST_INSTANT
+from ..columns import UnusableInput
+from ..completeness.reach import Mark
+from ..hadoop import HIDDEN, Folder
 from .overlaps import Listener
 from .places import is_topic
-from .reach import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

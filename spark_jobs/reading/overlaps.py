@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .buckets import OCCURRENCE_AT
-from .gaps import Seen
+from ..buckets import OCCURRENCE_AT
+from ..completeness.gaps import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

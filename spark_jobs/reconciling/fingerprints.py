@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .frames import sent
+from ..frames import sent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from ..core.durations import LATEST_INSTANT
-from ..core.ledger import CLOSING
-from .buckets import BUCKET
+from ...core.durations import LATEST_INSTANT
+from ...core.ledger import CLOSING
+from ..buckets import BUCKET
+from ..question import MARKED_MS
 from .findings import FINDINGS
-from .question import MARKED_MS
 from .summary import QUANTILES
 from .tallies import tallies, told
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from ..completeness.gaps import Gap, Seen
+    from ..completeness.reach import Reach
     from .audit import Audit
-    from .gaps import Gap, Seen
-    from .reach import Reach
 
 Word = Literal["clean", "discrepancies", "cannot_say"]
 EXIT_CODES: dict[Word, int] = {"clean": 0, "discrepancies": 1, "cannot_say": 2}

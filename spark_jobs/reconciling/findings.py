@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from .buckets import BUCKET
+from ..buckets import BUCKET
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -1,0 +1,1 @@
+"""Comparing what was scheduled with what arrived: counts of everything first (`counts`), ids only where they disagree (`closer`), then the verdict."""
