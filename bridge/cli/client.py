@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _PAGE = 1000
+_CANCELLED_AT_ONCE = 100
 _READ, _WORK = 10, 30
 """Seconds that an answer may take: of what only looks, and of what waits for a broker."""
 _NOT_DONE = ("too_late", "in_flight", "unknown")
@@ -68,6 +70,14 @@ class Client:
         if error.get("code") in _NOT_DONE:
             return {"outcome": error["code"], "event": error.get("event"), "at": error.get("at")}
         return self._answer(response, "outcome")
+
+    def cancel(self, ids: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Cancel several, some with each request. For each its `id` and what `ask` returns, in their order; or `outcome` refused, with `code` and `message`."""
+        rest = iter(ids)
+        while some := list(islice(rest, _CANCELLED_AT_ONCE)):
+            for answer in self._object("POST", "/cancellations", "answers", json={"ids": some})["answers"]:
+                told = ("code", "message") if answer["outcome"] == "refused" else ("event", "at")
+                yield {name: answer[name] for name in ("id", "outcome", *told)}
 
     def send(self, message: dict[str, Any]) -> dict[str, Any]:
         """Publish to a route's source, as a producer would."""

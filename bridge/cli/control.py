@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from .client import Client
 
 commands = typer.Typer()
-_OF_ALL = (401, 403)
-"""What the daemon answers to this caller, whatever the id."""
 _DIGITS = 20
 """Of a number that may be an instant; the daemon says what is wrong with the others."""
 RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", callback=utf8, help="The route's name.")]
@@ -40,7 +39,7 @@ def cancel(
     if len(ids) == 1 and ids != ["-"]:
         _ask(client, "cancel", ids[0], None, output)
     else:
-        _ask_each(client, "cancel", [each for id_ in ids for each in (_lines() if id_ == "-" else [id_])], output)
+        _cancel_each(client, [each for id_ in ids for each in (_lines() if id_ == "-" else [id_])], output)
 
 
 @commands.command(epilog="Example: delaybridge reschedule order-4711 2h")
@@ -88,18 +87,20 @@ def _lines() -> list[str]:
     return [line for raw in text.split("\n") if (line := raw.rstrip("\r"))]
 
 
-def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> None:
-    """Give each answer as it comes: so whoever is interrupted knows how far it went."""
+def _cancel_each(client: Client, ids: Iterable[str], output: Output) -> None:
+    """Give answers as they come, of the ids of one request at once: so whoever is interrupted knows how far it went, but for that many."""
     from ..text import printable
+    from .client import ApiError
     from .tables import print_json
 
     left = []
 
     def answers() -> Iterator[dict[str, Any]]:
-        for id_ in ids:
-            answer = {"id": id_, **_answer(client, verb, id_)}
+        for answer in client.cancel(ids):
+            if answer.get("code") == "not_connected":  # so it would be for all others
+                raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, answer["code"], answer["message"])
             if answer["outcome"] != "done":
-                left.append(id_)
+                left.append(answer["id"])
             yield answer
 
     if output is Output.TABLE:
@@ -109,18 +110,6 @@ def _ask_each(client: Client, verb: str, ids: Iterable[str], output: Output) -> 
         print_json(answers(), output)
     if left:
         raise typer.Exit(FAILED)
-
-
-def _answer(client: Client, verb: str, id_: str) -> dict[str, Any]:
-    """What becomes of one id of several. If something is wrong with this id alone, that is its answer, and the others go on."""
-    from .client import ApiError
-
-    try:
-        return client.ask(verb, id_)
-    except ApiError as error:
-        if error.code == "not_connected" or error.status in _OF_ALL:
-            raise
-        return {"outcome": "refused", "code": error.code, "message": str(error)}
 
 
 def _ask(client: Client, verb: str, id_: str, body: dict[str, Any] | None, output: Output) -> None:

@@ -7,6 +7,7 @@ is what the OpenAPI document says of it.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from starlette.responses import Response
 
-from ...core.store import Pending, Query
+from ...adapters.base import AdapterError
+from ...core.store import Pending, Query, StoreError, Unsupported
 from ..text import instant
 from ..views import Status
 from . import shapes
 from .convert import MESSAGE_LIMIT, dead_letter_view, epoch_ms, message_detail, message_of, message_view
-from .errors import ErrorDetail, Problem, asked_badly, problem
+from .errors import ErrorDetail, Problem, asked_badly, problem, problem_of
 from .streams import ARROW, NDJSON, Pumped, Streams, backlog, deliveries
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ SMALL = 64 << 10
 """Bytes of a request body, at most, where it is no message."""
 _STATUS = {"too_late": 409, "in_flight": 409, "unknown": 404}
 _NEXT = 5
+_AT_ONCE = 20
+"""Cancellations of one request that are under way at once: they share the store's fsyncs, and those that wait for what is in flight wait together."""
 _DONE = shapes.Done()
 
 
@@ -132,6 +136,12 @@ def cancel_message(api: Api, id: str) -> shapes.Done:  # noqa: A002 - the field'
     return _done(api.control.cancel(id))
 
 
+def cancel_messages(api: Api, asked: shapes.CancelRequest) -> shapes.CancelAnswers:
+    """Withdraw up to a hundred pending messages, each with an answer of its own, in the order of their ids."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="cancel") as threads:
+        return shapes.CancelAnswers(list(threads.map(partial(_cancelled, api.control), asked.ids)))
+
+
 def reschedule_message(api: Api, asked: shapes.RescheduleRequest, id: str) -> shapes.Done:  # noqa: A002 - the field's own word
     """Move a pending message to another instant; its recurrence goes on as before after it."""
     with asked_badly():
@@ -182,6 +192,16 @@ def export(api: Api) -> Response:
     return Pumped(partial(backlog, api.control), ARROW, api.streams, endless=False)
 
 
+def _cancelled(control: ControlPort, id_: str) -> shapes.CancelAnswer:
+    """One id of several. What is wrong with it alone keeps nothing from the others."""
+    try:
+        answer = control.cancel(id_)
+    except (AdapterError, StoreError, Unsupported) as failure:
+        error = problem_of(failure).error
+        return shapes.CancelAnswer(id_, "refused", code=error.code, message=error.message)
+    return shapes.CancelAnswer(id_, answer.outcome, answer.event, answer.at)
+
+
 def _json(value: msgspec.Struct, status: int) -> Response:
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
@@ -227,6 +247,10 @@ ENDPOINTS = (
     ),
     Endpoint(method="GET", path=_ID, handler=show_message, answers=shapes.MessageDetail, errors=(404, 501)),
     Endpoint(method="POST", path=f"{_ID}/cancel", handler=cancel_message, answers=shapes.Done, errors=(404, 409, 501)),
+    Endpoint(
+        method="POST", path="/api/v1/cancellations", handler=cancel_messages, asks=shapes.CancelRequest, answers=shapes.CancelAnswers, errors=(413,),
+        body_limit=16 * SMALL,
+    ),
     Endpoint(
         method="POST", path=f"{_ID}/reschedule", handler=reschedule_message, asks=shapes.RescheduleRequest, answers=shapes.Done,
         errors=(404, 409, 413, 501),

@@ -73,7 +73,8 @@ _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 _HTTP_MESSAGES = {404: "There is nothing at this path: /api/v1/openapi.json names all that are."}
 
 
-def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911, PLR0912 - one table from foreign to own errors, in order of precedence
+def problem_of(error: Exception) -> Problem:  # noqa: C901, PLR0911, PLR0912 - one table from foreign to own errors, in order of precedence
+    """Any exception as what the API says of it."""
     match error:
         case Problem():
             return error
@@ -112,7 +113,7 @@ def _from_exception(error: Exception) -> Problem:  # noqa: C901, PLR0911, PLR091
 
 def render(_request: Request, error: Exception) -> Response:
     """Any exception as an answer (starlette's exception handler)."""
-    return _from_exception(error).response()
+    return problem_of(error).response()
 
 
 HANDLERS = dict.fromkeys(

@@ -156,6 +156,29 @@ class SendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     force: bool = False
 
 
+class CancelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ids of messages to cancel, as they are: nothing in them is percent-encoded."""
+
+    ids: Annotated[list[str], msgspec.Meta(max_length=100)]
+
+
+class CancelAnswer(msgspec.Struct, frozen=True):
+    """What became of one id: `event` happened to it `at`; where it was refused, the `code` and `message` that it would have got alone."""
+
+    id: str
+    outcome: Literal["done", "too_late", "in_flight", "unknown", "refused"]
+    event: Event | None = None
+    at: int | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class CancelAnswers(msgspec.Struct, frozen=True):
+    """One for each id, in the order in which they were given."""
+
+    answers: list[CancelAnswer]
+
+
 class RescheduleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`due` is epoch milliseconds, an RFC 3339 instant, or a duration from now (`90s`, `PT15M`)."""
 

@@ -210,57 +210,6 @@ def test_what_is_not_done_is_told_with_status_1(daemon: Daemon, status: int, cod
     assert as_json == {"id": "a", "outcome": code, "event": None, "at": None} | happened
 
 
-def test_several_are_cancelled_each_with_its_answer(daemon: Daemon) -> None:
-    daemon.on("POST /api/v1/messages/a/cancel", {"outcome": "done", "event": None, "at": None})
-    daemon.error("POST /api/v1/messages/b%201/cancel", 404, "unknown")
-    daemon.on("POST /api/v1/messages/c/cancel", {"outcome": "done", "event": None, "at": None})
-
-    told = call("cancel", "a", "-", stdin=b"b 1\n\nc\r\n")
-    rows = json.loads(call("cancel", "a", "b 1", "c", "-o", "json").stdout)
-
-    assert (told.exit_code, told.stdout) == (1, "a: done\nc: done\n")
-    assert told.stderr == "b 1: unknown: the daemon never heard of this id, or has forgotten it\n"
-    assert [(row["id"], row["outcome"]) for row in rows] == [("a", "done"), ("b 1", "unknown"), ("c", "done")]
-    assert call("cancel", "a", "c").exit_code == 0
-
-
-@pytest.mark.parametrize(("status", "code"), [(404, "not_found"), (503, "store_failed"), (501, "unsupported_in_level_queues"), (502, "")])
-def test_an_id_for_which_the_daemon_refuses_does_not_keep_the_others_from_being_cancelled(daemon: Daemon, status: int, code: str) -> None:
-    daemon.on("POST /api/v1/messages/a/cancel", {"outcome": "done"})
-    daemon.error("POST /api/v1/messages/b/cancel", status, code)
-    daemon.on("POST /api/v1/messages/c/cancel", {"outcome": "done"})
-
-    told = call("cancel", "-", stdin=b"a\nb\nc\n")
-    as_json = call("cancel", "a", "b", "c", "-o", "json")
-
-    assert (told.exit_code, told.stdout, told.stderr) == (1, "a: done\nc: done\n", f"b: refused: It is {code}.\n")
-    assert as_json.exit_code == 1
-    assert json.loads(as_json.stdout) == [
-        {"id": "a", "outcome": "done"},
-        {"id": "b", "outcome": "refused", "code": code, "message": f"It is {code}."},
-        {"id": "c", "outcome": "done"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "exit_code"), [(503, "not_connected", 69), (401, "unauthorized", 1), (403, "forbidden_host", 1)]
-)
-def test_what_the_daemon_would_answer_to_every_id_ends_the_run(daemon: Daemon, status: int, code: str, exit_code: int) -> None:
-    daemon.error("POST /api/v1/messages/a/cancel", status, code)
-
-    told = call("cancel", "a", "b")
-
-    assert (told.exit_code, told.stderr.startswith(f"It is {code}."), len(daemon.asked)) == (exit_code, True, 1)
-
-
-def test_input_that_is_no_text_is_refused_before_anything_is_cancelled(daemon: Daemon) -> None:
-    told = call("cancel", "a", "-", stdin=b"b\n\xff\nc\n")
-
-    assert told.exit_code == 2
-    assert "standard input is not UTF-8: invalid start byte at byte 2" in told.stderr
-    assert daemon.asked == []
-
-
 @pytest.mark.parametrize("words", ["cancel", "cancel a", "release", "reschedule", "show", "pause", "resume"])
 def test_an_id_or_a_name_that_is_no_text_is_wrong_usage(daemon: Daemon, words: str) -> None:
     told = call(*words.split(), "\udcff", *(["1h"] if words == "reschedule" else []))

@@ -41,7 +41,7 @@ def test_a_command_that_prints_nothing_minds_no_closed_output(tmp_path: Path) ->
 
 @pytest.mark.parametrize("words", ["list", "dead-letter list", "cancel a b"])
 def test_half_a_json_array_is_not_left_where_the_first_request_fails(daemon: Daemon, words: str) -> None:
-    for request in ("GET /api/v1/messages", "GET /api/v1/dead-letters", "POST /api/v1/messages/a/cancel"):
+    for request in ("GET /api/v1/messages", "GET /api/v1/dead-letters", "POST /api/v1/cancellations"):
         daemon.error(request, 401, "unauthorized")
 
     told = call(*words.split(), "-o", "json")
