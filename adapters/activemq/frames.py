@@ -7,6 +7,9 @@ Where a body ends is not easy to know. ActiveMQ sends a text without its length,
 `content-length`, which then stands in the frame. So a body has ended only if a frame follows: a RECEIPT, an ERROR, or a MESSAGE for a subscription of ours
 (whose id begins with `mark`, which nobody else knows). Anything else that follows a NUL still belongs to the body, and a length that reaches into the next
 frame is no length. Where no frame follows, heartbeats tell: ActiveMQ sends them between frames only.
+
+Nor is it easy to know where a head ends: ActiveMQ escapes no names, and a JMS producer may have any. So the head of a MESSAGE has ended only if it has
+what ActiveMQ says in each one. Then a line of it that is no header tells that a name had an end of line in it: the frame is `broken`.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ MESSAGE, RECEIPT, ERROR, CONNECTED = b"MESSAGE", b"RECEIPT", b"ERROR", b"CONNECT
 _KNOWN = frozenset((MESSAGE, RECEIPT, ERROR, CONNECTED))
 _COMMANDS = tuple(command + b"\n" for command in _KNOWN)
 _LONGEST_COMMAND = max(map(len, _COMMANDS))
+_ALWAYS = frozenset((b"destination", b"message-id", b"subscription", b"ack", b"expires", b"priority", b"timestamp"))
+"""What the head of each MESSAGE has for a subscription with acknowledgements."""
 _EOL = b"\r\n"
 _LENGTH_DIGITS = 10
 """Java's arrays are no longer."""
@@ -30,12 +35,16 @@ class ProtocolError(Exception):
 
 
 class Frame(NamedTuple):
-    """One frame. Names and values of headers are still escaped. `sized`: it came with its length, so the body is bytes."""
+    """One frame. Names and values of headers are still escaped. `sized`: it came with its length, so the body is bytes.
+
+    `broken`: a header's name had an end of line in it, so it stands here in pieces, the last one maybe in the body.
+    """
 
     command: bytes
     headers: dict[bytes, bytes]
     body: bytes
     sized: bool
+    broken: bool = False
 
     def text(self, name: bytes) -> str:
         """A header as text, empty where it is missing."""
@@ -77,11 +86,12 @@ class Reader:
         command, *lines = bytes(buffer[at:head_end]).split(b"\n")
         if command not in _KNOWN:
             raise ProtocolError(f"no frame begins with {command!r:.100}")
-        headers: dict[bytes, bytes] = {}
-        for line in lines:
-            name, _, value = line.partition(b":")
-            if name not in headers:  # of repeated headers the first counts
-                headers[name] = value
+        headers, broken = _headers(lines)
+        if command == MESSAGE and not headers.keys() >= _ALWAYS:
+            head_end = self._late_end(at, head_end)
+            if head_end < 0:
+                return None
+            headers, broken = _headers(bytes(buffer[at:head_end]).split(b"\n")[1:])
         start = head_end + 2
         length = headers.get(b"content-length", b"")
         end = self._sized_end(start, int(length)) if length.isdigit() and len(length) <= _LENGTH_DIGITS else -1
@@ -90,7 +100,17 @@ class Reader:
             end = self._text_end(start)
         if end < 0:
             return None
-        return Frame(command, headers, bytes(memoryview(buffer)[start:end]), sized), end + 1
+        return Frame(command, headers, bytes(memoryview(buffer)[start:end]), sized, broken), end + 1
+
+    def _late_end(self, at: int, blank: int) -> int:
+        """Where the head of a MESSAGE ends that lacks something at its first blank line, which it may have behind that; -1 if its end is not here yet."""
+        buffer = self._buffer
+        frame_end = buffer.find(b"\0", blank)
+        last = frame_end if frame_end >= 0 else len(buffer)
+        places = [buffer.find(self._mark, at, last), *(buffer.find(b"\n%b:" % name, at, last) for name in _ALWAYS)]
+        if -1 not in places:
+            return buffer.find(b"\n\n", max(places))
+        return blank if frame_end >= 0 else -1
 
     def _check(self, at: int) -> None:
         """Raise ProtocolError where no frame begins."""
@@ -146,6 +166,8 @@ class Reader:
         begin = bytes(buffer[start : start + _LONGEST_COMMAND])
         if begin.startswith(MESSAGE + b"\n"):
             end = buffer.find(b"\n\n", start)
+            if end >= 0 and buffer.find(self._mark, start, end) < 0:
+                end = self._late_end(start, end)
             return None if end < 0 else self._is_ours(bytes(buffer[start : end + 1]))
         if begin.startswith(_COMMANDS):
             return True
@@ -157,6 +179,19 @@ class Reader:
         Its lines need not all be headers: ActiveMQ escapes no names, and a JMS producer may have an end of line in the name of a property.
         """
         return self._mark in head and b"\0\nMESSAGE\n" not in head
+
+
+def _headers(lines: list[bytes]) -> tuple[dict[bytes, bytes], bool]:
+    """The headers in these lines, and whether any line is none. Of repeated headers the first counts."""
+    headers: dict[bytes, bytes] = {}
+    broken = False
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon:
+            broken = True
+        if name not in headers:
+            headers[name] = value
+    return headers, broken
 
 
 _ESCAPES = ((b"\\", b"\\\\"), (b"\r", b"\\r"), (b"\n", b"\\n"), (b":", b"\\c"))

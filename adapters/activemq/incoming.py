@@ -165,6 +165,11 @@ def _address(headers: dict[bytes, bytes], gates: Sequence[re.Pattern[str]]) -> s
 
 
 def _defect(frame: Frame, headers: dict[bytes, bytes], rules: Rules) -> Rejected | None:
+    if frame.broken:
+        return Rejected(
+            Reason.HEADER_DAMAGED,
+            "a header's name has an end of line in it: ActiveMQ escapes none, so it comes in pieces, maybe of the body",
+        )
     if frame.body or frame.sized:
         return None
     if b"transformation" not in headers and (rules.carry_empty or _BY_STOMP.search(headers.get(b"message-id", b""))):

@@ -14,6 +14,7 @@ import org.apache.activemq.ActiveMQConnectionFactory;
  *
  *   send QUEUE KIND...     one message of each kind: text, empty-text, null-text, big-text, zero-text, bytes, empty-bytes, map, object, stream, plain
  *   lie QUEUE LENGTH...    the text abc, with a property content-length that says something else
+ *   name QUEUE NAME...     the text abc, with a property of that name
  *   command QUEUE          a message without a body that cancels order-17
  *   receive QUEUE COUNT    a line for each: class, body in hex, then properties and header fields as name=type:value, separated by tabs
  */
@@ -32,6 +33,12 @@ public class Jms {
                 for (String length : Arrays.copyOfRange(arguments, 3, arguments.length)) {
                     Message message = session.createTextMessage("abc");
                     message.setStringProperty("content-length", length);
+                    session.createProducer(queue).send(message);
+                }
+            } else if (arguments[1].equals("name")) {
+                for (String name : Arrays.copyOfRange(arguments, 3, arguments.length)) {
+                    Message message = session.createTextMessage("abc");
+                    message.setStringProperty(name, "value");
                     session.createProducer(queue).send(message);
                 }
             } else if (arguments[1].equals("command")) {

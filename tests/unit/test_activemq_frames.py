@@ -54,6 +54,29 @@ def test_a_text_ends_where_a_message_begins_whose_header_has_an_end_of_line_in_i
     assert bodies(message(b"text", sized=False) + strange + RECEIPT) == [b"text", b"strange", b""]
 
 
+ALWAYS = b"subscription:%b\nmessage-id:2\nack:a\nexpires:0\ndestination:/queue/a\npriority:4\ntimestamp:1" % MARK
+
+
+@pytest.mark.parametrize("blank", [b"a\n\nb:v", b"a\n\n\nb:v", b"\n\n:v", b"a:\n\nb:v"])
+@pytest.mark.parametrize("before", range(7))
+def test_a_name_with_a_blank_line_in_it_spoils_neither_the_text_before_it_nor_its_own_body(blank: bytes, before: int) -> None:
+    lines = ALWAYS.split(b"\n")
+    strange = b"MESSAGE\n" + b"\n".join([*lines[:before], blank, *lines[before:]]) + b"\n\nstrange\n\n\0\n"
+    wire = message(b"te\n\nxt", sized=False) + strange + message(b"next", sized=False) + RECEIPT
+
+    frames = read(wire)
+
+    assert [one.body for one in frames] == [b"te\n\nxt", b"strange\n\n", b"next", b""]
+    assert [one.broken for one in frames] == [False, True, False, False]
+    assert frames[1].headers[b"ack"] == b"a"
+    assert read(*(wire[at : at + 1] for at in range(len(wire)))) == frames
+
+
+def test_a_name_with_a_blank_line_in_it_behind_all_that_each_message_has_is_seen_too() -> None:
+    (one, _) = read(b"MESSAGE\n" + ALWAYS + b"\na\n\nb:v\n\nstrange\0\n" + RECEIPT)
+    assert (one.body, one.broken) == (b"b:v\n\nstrange", True)
+
+
 def test_one_connection_may_have_several_subscriptions() -> None:
     wire = message(b"one\0\n", sized=False, subscription=MARK + b"-1") + message(b"two", sized=False, subscription=MARK + b"-2") + RECEIPT
     assert bodies(wire) == [b"one\0\n", b"two", b""]
