@@ -97,7 +97,7 @@ class Withdraw(msgspec.Struct, frozen=True):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """A message that cannot be honoured: counted as scheduled and as dead-lettered, and put on the shelf, or sent to `forward`'s address.
+    """A message that cannot be honoured: counted as scheduled and as dead-lettered, and put on the shelf, or sent by `forward`, a carrier.
 
     An id that its producer chose replaces nothing: what is pending under it stays, and so does what `find` says of it.
     """

@@ -150,9 +150,8 @@ class State:
         return known is not None and known.key == key
 
     def carry(self, change: Change, record: Record, now: int) -> None:
-        """Place a dead letter on its way to its destination: nobody's schedule, and counted apart."""
-        carrier = msgspec.structs.replace(record, kind="dead_letter")
-        self.put(change, carrier, encode(carrier), now)
+        """Place a carrier on its way to its destination: nobody's schedule, and counted apart."""
+        self.put(change, record, encode(record), now)
         change.totals["carriers"] += 1
 
     def remove(self, change: Change, key: bytes, record: Record) -> None:

@@ -276,7 +276,11 @@ def test_a_schedule_goes_on_after_one_of_its_occurrences_was_dead_lettered(store
 def test_a_refused_message_counts_as_scheduled_and_dead_lettered(store: Store) -> None:
     refused = record("what?", kind="refused")
     store.put(
-        [Refuse(refused, "bad_delay", "no number"), Refuse(refused, "bad_delay", "no number", forward=record("what?", address="dead"))], T0
+        [
+            Refuse(refused, "bad_delay", "no number"),
+            Refuse(refused, "bad_delay", "no number", forward=record("what?", address="dead", kind="dead_letter")),
+        ],
+        T0,
     )
 
     assert [letter.reason for letter in store.dead_letters(10)] == ["bad_delay"]

@@ -46,7 +46,7 @@ def test_a_record_that_came_in_late_is_late_by_its_own_due_time(index: TimeIndex
 
 
 def test_a_refused_message_is_due_when_it_came_and_its_carrier_writes_no_rows(index: TimeIndex) -> None:
-    index.put([Refuse(record("?", T0 + HOUR), "bad_delay", "no number", forward=record("?", T0, address="dead"))], T0)
+    index.put([Refuse(record("?", T0 + HOUR), "bad_delay", "no number", forward=record("?", T0, address="dead", kind="dead_letter"))], T0)
     delivered(index, take(index))
 
     assert [(row.event, row.due_time, row.kind, row.reason) for row in index.unfiled.rows(10)] == [
@@ -89,8 +89,8 @@ def test_only_a_delivery_was_late(index: TimeIndex) -> None:
 
 
 def test_a_refused_message_without_an_id_gets_one_of_its_own_that_its_carrier_bears_as_well(index: TimeIndex) -> None:
-    index.put([Refuse(record("?"), "bad_delay", "no number", forward=record("?", T0, address="dead"))] * 2, T0)
-    index.put([Refuse(record("?"), "bad_delay", "no number", forward=record("?", T0, address="dead"))], T0)
+    index.put([Refuse(record("?"), "bad_delay", "no number", forward=record("?", T0, address="dead", kind="dead_letter"))] * 2, T0)
+    index.put([Refuse(record("?"), "bad_delay", "no number", forward=record("?", T0, address="dead", kind="dead_letter"))], T0)
 
     ids = {row.id for row in index.unfiled.rows(10)}
     assert len(ids) == 3
