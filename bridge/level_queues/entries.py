@@ -78,6 +78,7 @@ class Lane:
     ready     for each address a heap of what is due, those first whose turn it is
     held      for each address a heap of what is held behind it
     behind    how many are held behind each address, handed out or not
+    holds     how many that are in all
     seen      the latest time for which `ready` was filled
     """
 
@@ -86,6 +87,7 @@ class Lane:
         self.ready: dict[str, list[Entry]] = {}
         self.held: defaultdict[str, list[Entry]] = defaultdict(list)
         self.behind: Counter[str] = Counter()
+        self.holds = 0
         self.seen = 0
 
     def ripen(self, now: int) -> None:
@@ -120,6 +122,7 @@ class Lane:
         if not entry.held:
             entry.held = True
             self.behind[entry.record.address] += 1
+            self.holds += 1
         self.back(entry)
 
     def gone(self, entry: Entry) -> None:
@@ -133,6 +136,7 @@ class Lane:
         if entry.held:
             entry.held = False
             self.behind[address] -= 1
+            self.holds -= 1
             if not self.behind[address]:
                 del self.behind[address]
                 self.held.pop(address, None)

@@ -32,6 +32,7 @@ class Waiting:
     def __init__(self) -> None:
         self._lanes: defaultdict[str, Lane] = defaultdict(Lane)
         self._entries: dict[bytes, Entry] = {}
+        self._carriers = 0  # of these
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
@@ -39,8 +40,17 @@ class Waiting:
         """Wait for its due time."""
         with self._lock:
             entry = Entry(envelope, next(self._numbers), origin, finish)
-            self._entries[entry.key] = entry
+            self._enter(entry)
             self._lanes[envelope.record.lane].back(entry)
+
+    def _enter(self, entry: Entry) -> None:
+        self._entries[entry.key] = entry
+        self._carriers += entry.record.is_carrier
+
+    def _leave(self, entry: Entry) -> None:
+        del self._entries[entry.key]
+        self._carriers -= entry.record.is_carrier
+        self._lanes[entry.record.lane].gone(entry)
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """See `core.store.Store.due`."""
@@ -85,7 +95,7 @@ class Waiting:
         """Whether the broker gives it again, here or to another bridge: then it is dropped, because delivering it would be a second copy."""
         if entry.finish.open:
             return False
-        self._drop(entry)
+        self._leave(entry)
         entry.finish()
         return True
 
@@ -94,10 +104,6 @@ class Waiting:
         with self._lock:
             for entry in [entry for entry in self._entries.values() if entry.origin is origin and not entry.out]:
                 self._elsewhere(entry)
-
-    def _drop(self, entry: Entry) -> None:
-        del self._entries[entry.key]
-        self._lanes[entry.record.lane].gone(entry)
 
     def next_due(self, lane: str) -> int | None:
         """See `core.store.Store.next_due`."""
@@ -145,9 +151,9 @@ class Waiting:
     def take(self, key: bytes) -> Entry | None:
         """Take a record out for good; None where it is gone already."""
         with self._lock:
-            entry = self._entries.pop(key, None)
+            entry = self._entries.get(key)
             if entry is not None:
-                self._lanes[entry.record.lane].gone(entry)
+                self._leave(entry)
             return entry
 
     def give_back(self, entries: Sequence[Entry]) -> None:
@@ -156,7 +162,7 @@ class Waiting:
             for entry in entries:
                 if not entry.origin.lost:
                     entry.gone = False
-                    self._entries[entry.key] = entry
+                    self._enter(entry)
 
     def bearing(self, ids: Container[str]) -> list[tuple[Entry, Claim]]:
         """Entries that bear one of these ids by a claim."""
@@ -170,7 +176,7 @@ class Waiting:
             entry = self._entries.get(key)
             if entry is None or entry.out or self._elsewhere(entry):
                 return None
-            self._drop(entry)
+            self._leave(entry)
             return entry
 
     def forget(self, origin: Taken, *, handed_out: bool = False) -> list[Entry]:
@@ -178,7 +184,7 @@ class Waiting:
         with self._lock:
             dropped = [entry for entry in self._entries.values() if entry.origin is origin and (handed_out or not entry.out)]
             for entry in dropped:
-                self._drop(entry)
+                self._leave(entry)
             return dropped
 
     def held(self, lane: str) -> dict[str, tuple[int, str]]:
@@ -193,11 +199,9 @@ class Waiting:
             return list({entry.record.lane for entry in self._entries.values()})
 
     def count(self) -> tuple[int, int]:
-        """How many records are in memory, dead letters on their way aside, and how many of them are held."""
+        """How many records are in memory, dead letters on their way aside, and how many of them are held. Costs the same whatever is there."""
         with self._lock:
-            return sum(not entry.record.is_carrier for entry in self._entries.values()), sum(
-                lane.behind.total() for lane in self._lanes.values()
-            )
+            return len(self._entries) - self._carriers, sum(lane.holds for lane in self._lanes.values())
 
     def first_due(self) -> int | None:
         """When the first of all that waits here is due, held or not."""

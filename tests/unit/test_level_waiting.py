@@ -218,3 +218,25 @@ def test_what_was_taken_out_and_given_back_goes_out_again(waiting: Waiting) -> N
     waiting.put_back([out.key])
 
     assert bodies(_take(waiting)) == ["0"]
+
+
+def test_whatever_way_records_come_and_go_they_are_counted_and_dead_letters_on_their_way_are_not(waiting: Waiting) -> None:
+    origin = _add(waiting, "taken", "forgotten", "withdrawn", "delivered")
+    carriers = [Envelope(record(name, T0, kind="dead_letter"), T0) for name in ("carried", "carried too")]
+    batch = Batched(Batch([Received(Message(b""), "", b"")] * 2, lambda: None), origin, lambda: 0)
+    for place, envelope in enumerate(carriers):
+        waiting.add(envelope, origin, Finish(batch, place, b""))
+    keys = {body: due.key for due in _take(waiting) for body in bodies([due])}
+    assert waiting.count() == (4, 0)
+
+    waiting.hold([Held(key, 1, "no queue") for key in keys.values()])
+    assert waiting.count() == (4, 6)
+
+    out = [entry for name in ("taken", "carried") if (entry := waiting.take(keys[name]))]
+    assert (len(out), waiting.count()) == (2, (3, 4))
+    waiting.give_back(out)
+    assert waiting.count() == (4, 4)
+    assert waiting.withdraw(keys["withdrawn"])
+    assert waiting.count() == (3, 3)
+    waiting.forget(origin, handed_out=True)
+    assert waiting.count() == (0, 0)
