@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka import KafkaAdminClient, TopicPartition, errors
 from kafka.admin import AlterConfigOp, ConfigResource, OffsetSpec
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 from tenacity import RetryError, Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
 from ..base import AdapterError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from .options import Kafka
 
+_Epoch = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
 OFFSETS = "__consumer_offsets"
 COMMITTED = ("PrepareCommit", "CompleteCommit")
 """The states of a transaction that is or will be committed."""
@@ -95,6 +97,26 @@ class _Admin(KafkaAdminClient):  # type: ignore[misc]  # kafka-python has no typ
         for group, request in super()._list_group_offsets_requests(group_specs):
             request.require_stable = self.stable
             yield group, request
+
+    def ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where the epoch of each ends in its partition's log, and with it all earlier ones; -1 where the log has no such epoch."""
+        found: dict[TopicPartition, int] = self._manager.run(self._ends, epochs) if epochs else {}
+        return found
+
+    async def _ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for leader, partitions in (await self._async_get_leader_for_partitions(epochs)).items():
+            topics = [
+                (topic, [_Epoch(partition=each.partition, current_leader_epoch=-1, leader_epoch=epochs[each]) for each in some])
+                for topic, some in groupby(sorted(partitions), key=attrgetter("topic"))
+            ]
+            answer = await self._manager.send(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics), node_id=leader)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if each.error_code:
+                        raise errors.for_code(each.error_code)(f"the end of an epoch in {topic.topic}-{each.partition}")
+                    found[TopicPartition(topic.topic, each.partition)] = each.end_offset
+        return found
 
 
 class Cluster:
@@ -180,10 +202,20 @@ class Cluster:
         begins, ends = (
             self._admin.list_partition_offsets(dict.fromkeys(partitions, spec)) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         )
+        earlier = {
+            each: position.leader_epoch
+            for each, position in committed.items()
+            if 0 <= position.leader_epoch < (ends[each].leader_epoch or 0)
+        }
+        intact = _retried(
+            lambda: self._admin.ends(earlier)
+        )  # what comes after that is new, also where more is committed: the log has lost its end
         found: dict[TopicPartition, _Place] = {}
         for each in partitions:
+            end = ends[each].offset
             offset, text = (committed[each].offset, committed[each].metadata or "") if each in committed else (-1, "")
-            found[each] = _Place(begins[each].offset, offset, finished_behind(text), ends[each].offset)
+            finished = finished_behind(text, intact.get(each, end) - offset)
+            found[each] = _Place(begins[each].offset, min(offset, intact.get(each, offset)), finished, end)
         return found
 
     def positions(

@@ -32,7 +32,7 @@ class Levels:
     """Level queues of their own on one broker."""
 
     def __init__(self, url: str, *waits: int, **options: int) -> None:
-        self.user = User(url, create=False, level_partitions=PARTITIONS, **options)
+        self.user = User(url, create=False, **{"level_partitions": PARTITIONS} | options)
         prefix = named("levels")
         self.levels = [Level(f"{prefix}.{wait}ms", wait) for wait in waits]
         self.queues = adapter.level_queues(self.user.options(), self.levels)

@@ -24,8 +24,9 @@ def test_what_is_finished_behind_a_committed_offset_is_counted_by_the_text_besid
     finished = given_out(range(10))
     for offset in (0, 1, 5, 6, 9):
         finished.finish(offset)
-    assert (finished.base, finished_behind(finished.text())) == (2, 3)
-    assert [finished_behind(text) for text in ("", "of topic AAAA", "AAAA")] == [0, 0, 0]
+    assert (finished.base, finished_behind(finished.text(), 100)) == (2, 3)
+    assert [finished_behind(finished.text(), span) for span in (-1, 0, 4, 5, 7)] == [0, 0, 1, 2, 2]
+    assert [finished_behind(text, 100) for text in ("", "of topic AAAA", "AAAA")] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -169,3 +170,42 @@ def test_there_is_no_room_while_the_first_is_too_far_behind() -> None:
     assert one.room == 0
     one.finish(0)
     assert one.room == OUT
+
+
+@pytest.mark.parametrize(
+    ("first", "lost", "comes"),
+    [
+        (3, True, range(3, 12)),
+        (5, True, range(5, 12)),
+        (8, True, [5, 7, *range(8, 12)]),
+        (9, True, [5, 7, *range(9, 12)]),
+        (10, False, [5, 7, 10, 11]),
+        (11, False, [5, 7, 10, 11]),
+    ],
+)
+def test_what_a_later_leader_took_is_not_finished(first: int, lost: bool, comes: list[int]) -> None:
+    """`first` is the first of its records. Finished are those below 5, and 6, 8 and 9."""
+    one = given_out(range(10))
+    one.reach(10, 2)
+    for offset in (0, 1, 2, 3, 4, 6, 8, 9):
+        one.finish(offset)
+    read, again = min(first, 5), Finished(one.base, one.text(), one.epoch)
+    came = [offset for offset in range(read, first) if again.admit(offset)]
+    assert again.follow(first, 3) is lost
+    came += [offset for offset in range(first, 12) if again.admit(offset)]
+    assert came == [*comes]
+    for offset in came:
+        again.give(offset)
+        again.finish(offset)
+    assert (again.base, again.text(), again.epoch) == (12, "", 3)
+
+
+def test_the_last_leaders_epoch_is_kept_and_says_nothing_of_what_was_committed_without_one() -> None:
+    one = Finished(5)
+    assert not one.follow(2, 4)
+    assert not one.admit(2)
+    assert one.epoch == 4
+    one.reach(6, 3)
+    assert one.after(set()).epoch == 4
+    one.reach(7, 5)
+    assert one.epoch == 5

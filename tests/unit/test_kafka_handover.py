@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka import OffsetAndMetadata, TopicPartition, errors
 from kafka.future import Future
+from structlog.testing import capture_logs
 from unit.kafka_poller import client, poller_on
 
 from delaybridge.adapters.base import NotConnected, Received
@@ -198,7 +199,7 @@ def test_the_partitions_of_levels_that_stay_are_committed_again_too() -> None:
     for each in (GOES, STAYS):
         token = Origin("t", each.partition, b"i" * 16, "", False).token(0, 0)
         inbox.open(each, None)
-        inbox.put({each: [Received(Message(b""), "", token, True, 0)]}, lambda: dict.fromkeys((GOES, STAYS), 0))
+        inbox.put({each: [Received(Message(b""), "", token, True, 0)]}, lambda: dict.fromkeys((GOES, STAYS), OffsetAndMetadata(0)))
     inbox.finish(inbox.leaving("t", 2, 0.0))
     handing_over = Handover(poller).on_partitions_revoked([GOES])
     begun(handing_over)
@@ -211,13 +212,38 @@ def test_the_partitions_of_levels_that_stay_are_committed_again_too() -> None:
 def test_a_log_of_levels_that_begins_anew_is_not_taken_for_what_was_finished() -> None:
     inbox = LevelInbox([Level("t", 0)])
     inbox.open(STAYS, None)
-    inbox.put({STAYS: [record(STAYS, 7)]}, lambda: {STAYS: 8})
+    inbox.put({STAYS: [record(STAYS, 7)]}, lambda: {STAYS: OffsetAndMetadata(8)})
 
-    inbox.put({STAYS: [record(STAYS, 0)]}, lambda: {STAYS: 1})
+    inbox.put({STAYS: [record(STAYS, 0)]}, lambda: {STAYS: OffsetAndMetadata(1)})
 
     with pytest.raises(NotConnected, match="has lost records, or was made anew"):
         inbox.leaving("t", 2, 0.0)
     assert inbox.take() == {}, "what the old log's positions say is committed to no other"
+
+
+def test_where_a_log_has_lost_its_end_what_was_finished_before_is_committed_and_nothing_of_what_came_instead() -> None:
+    inbox = LevelInbox([Level("t", 0)])
+    inbox.open(STAYS, OffsetAndMetadata(5, "", 1))
+    inbox.put({STAYS: [taken_by(1, 5), taken_by(1, 6), taken_by(1, 7)]}, lambda: {STAYS: OffsetAndMetadata(8, "", 1)})
+    inbox.finish(inbox.leaving("t", 3, 0.0))
+    inbox.put({}, lambda: {STAYS: OffsetAndMetadata(6, "", 1)})  # kafka-python has heard of it
+
+    inbox.put({STAYS: [taken_by(2, 6)]}, lambda: {STAYS: OffsetAndMetadata(7, "", 2)})
+    inbox.put({STAYS: [taken_by(2, 7), taken_by(2, 8)]}, lambda: {STAYS: OffsetAndMetadata(9, "", 2)})
+
+    with pytest.raises(NotConnected, match="has lost records, or was made anew"):
+        inbox.leaving("t", 2, 0.0)
+    assert inbox.take() == {STAYS: OffsetAndMetadata(8, "", 1)}
+
+
+def test_who_reads_a_log_that_has_lost_its_end_commits_at_once_where_it_goes_on() -> None:
+    inbox = LevelInbox([Level("t", 0)])
+    inbox.open(STAYS, OffsetAndMetadata(8, "", 1))
+    with capture_logs() as told:
+        inbox.put({STAYS: [taken_by(1, 4), taken_by(2, 5), taken_by(2, 6)]}, lambda: {STAYS: OffsetAndMetadata(7, "", 2)})
+    assert inbox.take() == {STAYS: OffsetAndMetadata(5, "", 2)}
+    assert [(each["event"], each["partition"], each["offset"]) for each in told] == [("records_replaced", STAYS.partition, 5)]
+    assert [each.offset for each in inbox.leaving("t", 5, 0.0)] == [5, 6]
 
 
 @pytest.mark.parametrize(("end", "comes"), [(90, 0), (60, 0), (59, 1)])
@@ -232,7 +258,7 @@ def test_what_others_have_finished_meanwhile_does_not_come_again_but_where_the_l
     first = record(STAYS, 7)
 
     poller._open({STAYS: [first]})
-    inbox.put({STAYS: [first]}, lambda: {STAYS: 8})
+    inbox.put({STAYS: [first]}, lambda: {STAYS: OffsetAndMetadata(8)})
 
     assert inbox.failed is False
     assert len(inbox.leaving("t", 5, 0.0)) == comes
@@ -247,6 +273,12 @@ def test_two_routes_of_one_instance_are_two_members_of_their_group() -> None:
 
 def record(partition: TopicPartition, offset: int) -> Received:
     return Received(Message(b""), "", Origin("t", partition.partition, b"i" * 16, "", False).token(offset, 0), True, 0)
+
+
+def taken_by(epoch: int, offset: int) -> Received:
+    """A record that the leader of this epoch took."""
+    log = Origin("t", STAYS.partition, b"i" * 16, "", False).log
+    return Received(Message(b""), "", log + epoch.to_bytes(4, "big") + offset.to_bytes(8, "big"), True, 0, log=log)
 
 
 class Fetching(Group):
@@ -350,7 +382,7 @@ def test_what_is_fetched_of_a_level_while_its_partition_goes_is_left_to_its_next
     for each in (GOES, STAYS):
         inbox.open(each, None)
     inbox.drop([GOES])
-    inbox.put({each: [record(each, 0)] for each in (GOES, STAYS)}, lambda: dict.fromkeys((GOES, STAYS), 0))
+    inbox.put({each: [record(each, 0)] for each in (GOES, STAYS)}, lambda: dict.fromkeys((GOES, STAYS), OffsetAndMetadata(0)))
     inbox.forget([GOES])
     assert [held.partition for held in inbox.leaving("t", 10, 0)] == [STAYS]
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from kafka import TopicPartition
+from kafka import OffsetAndMetadata, TopicPartition
 
 from delaybridge.adapters.base import Received
 from delaybridge.adapters.kafka.level_queues import inbox as level_inbox
@@ -31,7 +31,7 @@ def inbox(*sent: int, body: bytes = b"x") -> LevelInbox:
     opened.open(ONE, None)
     origin = Origin(ONE.topic, ONE.partition, b"i" * 16, "", False)
     records = [Received(Message(body), "", origin.token(offset, 0), True, at) for offset, at in enumerate(sent)]
-    opened.put({ONE: records}, lambda: {ONE: len(sent)})
+    opened.put({ONE: records}, lambda: {ONE: OffsetAndMetadata(len(sent))})
     return opened
 
 
@@ -67,7 +67,7 @@ def test_of_large_messages_fewer_are_given_out_at_a_time() -> None:
     held.forget({ONE})
     held.open(ONE, None)
     origin = Origin(ONE.topic, ONE.partition, b"i" * 16, "", False)
-    held.put({ONE: [Received(Message(b"x"), "", origin.token(9, 0), True, T0)]}, lambda: {ONE: 10})
+    held.put({ONE: [Received(Message(b"x"), "", origin.token(9, 0), True, T0)]}, lambda: {ONE: OffsetAndMetadata(10)})
     assert [each.offset for each in held.leaving("level", 1, 0)] == [9]
 
 
@@ -80,7 +80,9 @@ def test_what_was_given_out_before_its_partition_went_and_came_back_finishes_not
     assert held.handed_over == 1
     held.open(ONE, None)
     origin = Origin(ONE.topic, ONE.partition, b"i" * 16, "", False)
-    held.put({ONE: [Received(Message(b"x"), "", origin.token(offset, 0), True, T0) for offset in (0, 1)]}, lambda: {ONE: 2})
+    held.put(
+        {ONE: [Received(Message(b"x"), "", origin.token(offset, 0), True, T0) for offset in (0, 1)]}, lambda: {ONE: OffsetAndMetadata(2)}
+    )
     since = held.leaving("level", 10, 0)
 
     held.finish(before)

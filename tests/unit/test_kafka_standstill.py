@@ -23,7 +23,7 @@ def test_what_of_a_level_cannot_be_delivered_does_not_hold_up_the_group(monkeypa
     poller = group.levels(inbox)
     assert group.levels(inbox, moving=True).still < poller.still
     inbox.open(GOES, None)
-    inbox.put({GOES: [record(GOES, 0)]}, lambda: {GOES: 0})
+    inbox.put({GOES: [record(GOES, 0)]}, lambda: {GOES: OffsetAndMetadata(0)})
     assert len(inbox.leaving("t", 1, 0.0)) == 1
     inbox.open(STAYS, None)
     now = [1000.0]
@@ -89,7 +89,7 @@ def test_who_delivers_after_a_standstill_is_told_at_once_that_the_messages_may_b
     group, inbox = Group(), LevelInbox([Level("t", 0)])
     poller = group.levels(inbox)
     inbox.open(GOES, None)
-    inbox.put({GOES: [record(GOES, 0)]}, lambda: {GOES: 0})
+    inbox.put({GOES: [record(GOES, 0)]}, lambda: {GOES: OffsetAndMetadata(0)})
     records, now = inbox.leaving("t", 1, 0.0), poller._passed
     monkeypatch.setattr(connection, "uptime", lambda: now)
     now += poller._session / 2

@@ -26,6 +26,7 @@ class Admin:
     def __init__(self, held: dict[TopicPartition, tuple[int, int]], group: str, committed: dict[TopicPartition, int]) -> None:
         self.deleted: dict[TopicPartition, int] = {}
         self.error: Exception | None = None
+        self.epoch, self.intact = 5, -1
         self._held, self._group, self._committed = held, group, committed
 
     def describe_topics(self, names: list[str]) -> list[Any]:
@@ -33,12 +34,19 @@ class Admin:
         return [{"name": name, "partitions": [partition for each in self._held if each.topic == name]} for name in names]
 
     def list_partition_offsets(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Any]:
-        return {each: SimpleNamespace(offset=self._held[each][spec is OffsetSpec.LATEST]) for each, spec in asked.items()}
+        return {
+            each: SimpleNamespace(offset=self._held[each][spec is OffsetSpec.LATEST], leader_epoch=self.epoch)
+            for each, spec in asked.items()
+        }
 
     def list_group_offsets(self, asked: dict[str, list[TopicPartition]]) -> Any:
         ((group, partitions),) = asked.items()
         found = self._committed if group == self._group else {}
-        return {group: {each: SimpleNamespace(offset=found.get(each, -1), metadata="") for each in partitions}}
+        return {group: {each: SimpleNamespace(offset=found.get(each, -1), metadata="", leader_epoch=5) for each in partitions}}
+
+    def ends(self, epochs: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        assert set(epochs.values()) <= {5}
+        return dict.fromkeys(epochs, self.intact)
 
     def delete_records(self, offsets: dict[TopicPartition, int], timeout_ms: int) -> None:
         assert timeout_ms > 0
@@ -71,6 +79,14 @@ def test_a_level_is_deleted_up_to_what_is_committed(
     held: tuple[int, int], committed: int | None, deleted: dict[TopicPartition, int]
 ) -> None:
     assert trimmed(Admin({LEVEL: held}, "lv", {} if committed is None else {LEVEL: committed})) == deleted
+
+
+@pytest.mark.parametrize(("intact", "deleted"), [(9, 7), (7, 7), (6, 6), (0, None), (-1, None)])
+def test_what_came_in_the_place_of_lost_records_is_not_deleted(intact: int, deleted: int | None) -> None:
+    """A later leader took it; `intact` is where the epoch in which was read what is committed ends in its log."""
+    admin = Admin({LEVEL: (0, 10)}, "lv", {LEVEL: 7})
+    admin.epoch, admin.intact = 6, intact
+    assert trimmed(admin).get(LEVEL) == deleted
 
 
 def test_what_another_group_has_committed_says_nothing() -> None:

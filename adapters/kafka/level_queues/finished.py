@@ -2,6 +2,9 @@
 
 Kafka keeps one offset for each partition, and a text beside it. The offset is that of the first record that is not finished; the text says which
 of the later ones are (as Confluent's Parallel Consumer does), so that the next owner of the partition does not handle them again.
+
+With both stands the epoch of the last leader from whom anything was read. Where a log has lost its end, as by an unclean election, others get the offsets of
+what was lost: they bear a later epoch than all that was finished there.
 """
 
 from __future__ import annotations
@@ -28,15 +31,17 @@ LIMIT = 4096
 class Finished:
     """Which records of one partition are finished.
 
-    It begins with what was committed: all records below the offset `base` are finished, and those that `text` names.
+    It begins with what was committed: all records below the offset `base` are finished, and those that `text` names, up to the leaders' `epoch`; -1 where
+    that is not known.
     """
 
-    def __init__(self, base: int = 0, text: str = "") -> None:
+    def __init__(self, base: int = 0, text: str = "", epoch: int = -1) -> None:
         self._reached = base
         self._open: dict[int, bool] = {}  # rising; True where it is given out
         self._out = 0
         self._told = base  # all that is given out, or was finished when it came, is before this
         self._known, self._bits = base, _decoded(text)
+        self.epoch = epoch
 
     @property
     def base(self) -> int:
@@ -57,6 +62,19 @@ class Finished:
         """Whether what was committed says that it is finished."""
         return offset < self.base or self._was_finished(offset)
 
+    def follow(self, offset: int, epoch: int) -> bool:
+        """The next record is the first of a later `epoch`, to be admitted then. True where what was committed is of records that had its offset, or later ones.
+
+        These are lost, and nothing is finished from here on.
+        """
+        lost = self.epoch >= 0 and (offset < self._reached or self._was_finished_from(offset))
+        if lost:
+            self._bits &= (1 << max(0, offset - self._known)) - 1
+            self._known, self._reached = min(self._known, offset), min(self._reached, offset)
+            self._told = min(self._told, offset)
+        self.epoch = epoch
+        return lost
+
     def admit(self, offset: int) -> bool:
         """The next record of the partition was fetched; False if it is finished already."""
         if offset < self._reached:
@@ -68,9 +86,10 @@ class Finished:
         self._open[offset] = False
         return True
 
-    def reach(self, offset: int) -> None:
+    def reach(self, offset: int, epoch: int = -1) -> None:
         """All records below this offset were fetched: between the last one and this there are only markers of transactions, and what was aborted."""
         self._reached = max(self._reached, offset)
+        self.epoch = max(self.epoch, epoch)
 
     def give(self, offset: int) -> None:
         """It is given out."""
@@ -106,10 +125,13 @@ class Finished:
         """By what was committed before."""
         return offset >= self._known and bool(self._bits >> offset - self._known & 1)
 
+    def _was_finished_from(self, offset: int) -> bool:
+        return bool(self._bits >> max(0, offset - self._known))
 
-def finished_behind(text: str) -> int:
-    """How many records after a committed offset are finished, by the text beside it; 0 where the text is not ours."""
-    return _decoded(text).bit_count()
+
+def finished_behind(text: str, span: int) -> int:
+    """How many records in the first `span` offsets from a committed one on are finished, by the text beside it; 0 where the text is not ours."""
+    return (_decoded(text) & ((1 << max(0, span)) - 1)).bit_count()
 
 
 def _encoded(bits: int) -> str:

@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import structlog
 from kafka import OffsetAndMetadata
 
 from ...base import NotConnected
-from ..wire.records import offset_of
+from ..wire.records import newest_epoch, offset_of, place_after
 from .finished import Finished
 from .waiting import LevelRecord, LevelWaiting
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ...base import Received
     from ...levelled import Level
 
+log = structlog.get_logger()
 
 HELD = 16 << 20
 """Bytes of one level that are given out and not finished, after which it gives no more: what a destination refuses is held in memory."""
@@ -51,26 +53,49 @@ class LevelInbox:
 
     # The inbox.
 
-    def put(self, fetched: Mapping[TopicPartition, Sequence[Received]], reached: Callable[[], Mapping[TopicPartition, int]]) -> None:
+    def put(
+        self, fetched: Mapping[TopicPartition, Sequence[Received]], reached: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
+    ) -> None:
         """Take what was fetched, of partitions that were opened, and how far they are read. What has gone to another bridge meanwhile is left to it.
 
         Where a log begins anew, as after the loss of its end, new records would look like those that were there before: then this fails, and takes no more.
         """
         with self._lock:
+            if self.failed:
+                return
             ours = reached()
             for partition, records in fetched.items():
                 finished = self._finished.get(partition)
                 if finished is not None and partition in ours:
                     if records and offset_of(records[0].token) < self._read.get(partition, 0):
-                        self.forget({partition})  # what was finished there says nothing of this log
+                        if newest_epoch(records) <= finished.epoch:
+                            self.forget({partition})  # what was finished there says nothing of this log
                         self.fail(NotConnected(f"{partition.topic}-{partition.partition} has lost records, or was made anew"))
                         return
+                    self._follow(partition, records)
                     self._waiting.put(partition, [each for each in records if finished.admit(offset_of(each.token))], wall_clock())
                     self._changed[partition.topic].notify_all()
-            for partition, offset in ours.items():
+            for partition, position in ours.items():
                 if partition in self._finished:
-                    self._finished[partition].reach(offset)
-                    self._read[partition] = offset
+                    self._finished[partition].reach(position.offset, position.leader_epoch)
+                    self._read[partition] = max(position.offset, self._read.get(partition, 0))
+
+    def _follow(self, partition: TopicPartition, records: Sequence[Received]) -> None:
+        """Before these are admitted. What was finished of records that are lost is committed no more."""
+        finished = self._finished[partition]
+        newest = newest_epoch(records)
+        if newest <= finished.epoch:
+            return
+        offset = next(place.offset for place in map(place_after, records) if place.epoch > finished.epoch) - 1
+        if finished.follow(offset, newest):
+            self._uncommitted.add(partition)
+            log.warning(
+                "records_replaced",
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=offset,
+                action="the bridge reads on from there; what Kafka has lost is lost",
+            )
 
     def leaving(self, topic: str, limit: int, timeout: float) -> list[LevelRecord]:
         """At most `limit` records that may leave their level now, see levelled.Level, waiting for the first. Raises NotConnected."""
@@ -134,7 +159,7 @@ class LevelInbox:
         with self._lock:
             if ours is not None and partition not in ours():
                 return
-            self._finished[partition] = Finished() if committed is None else Finished(committed.offset, committed.metadata or "")
+            self._finished[partition] = Finished() if committed is None else Finished(*committed)
 
     @property
     def opened(self) -> bool:
@@ -186,7 +211,7 @@ class LevelInbox:
 
     @staticmethod
     def _position(finished: Finished) -> OffsetAndMetadata:
-        return OffsetAndMetadata(finished.base, finished.text(), -1)
+        return OffsetAndMetadata(finished.base, finished.text(), finished.epoch)
 
     def committed(self, positions: Iterable[TopicPartition]) -> None:
         """These are committed. Nothing need be remembered of that here."""

@@ -17,7 +17,7 @@ from ..sources.connection import Connection, Handover
 from ..sources.consumer import bootstrapped, consuming
 from ..sources.fetched import Suspects
 from ..sources.source import nothing
-from ..wire.records import offset_of
+from ..wire.records import place_after
 from .inbox import LevelInbox, wall_clock
 from .queues import group
 from .waiting import FULL
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...levelled import Level
     from ..options import Kafka
     from ..sources.topics import Topics
+    from ..wire.records import Place
     from .waiting import LevelRecord
 
 _POLL, _HURRY = 200, 20  # ms; so often a paused partition is looked at, and while one is full
@@ -74,10 +75,9 @@ class LevelPoller(Connection):
         self._open({each: fetched[each] for each in self.inbox.unknown(fetched)})
         self.inbox.put(fetched, self._reached)
 
-    def _reached(self) -> dict[TopicPartition, int]:
+    def _reached(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """How far each of our partitions is read, with markers of transactions and what was aborted."""
-        positions = self.consumer._subscription.all_consumed_offsets()  # noqa: SLF001 - the public way may ask the cluster, for each one
-        return {each: position.offset for each, position in positions.items()}
+        return dict(self.consumer._subscription.all_consumed_offsets())  # noqa: SLF001 - the public way may ask the cluster, for each one
 
     def _pause(self, unwanted: set[TopicPartition]) -> None:
         paused = self.consumer.paused()
@@ -87,8 +87,8 @@ class LevelPoller(Connection):
     def _open(self, unknown: Mapping[TopicPartition, Sequence[Received]]) -> None:
         """Open the partitions of which the first records have come, with what their group has committed there.
 
-        Records may lie before that, where another bridge has committed it meanwhile. Where the whole log does, it is another log, or has lost its end: then
-        all of it is taken for new, which delivers twice rather than never.
+        Records may lie before that, where another bridge has committed it meanwhile, or where a log has lost its end: then they are of a later epoch. Where
+        the whole log does, and no epoch tells why, all of it is taken for new, which delivers twice rather than never.
         """
         if unknown:
             committed = self._committed_in(set(unknown))
@@ -96,13 +96,18 @@ class LevelPoller(Connection):
                 self._member = self.consumer.group_metadata().member_id
             for each, records in unknown.items():
                 position = committed.get(each)
-                if position is not None and records and offset_of(records[0].token) < position.offset:
+                if position is not None and records and _unexplained(place_after(records[0]), position):
                     end = self.consumer.end_offsets([each], timeout_ms=_TIMEOUT)[each]
                     position = position if position.offset <= end else None
                 self.inbox.open(each, position, self.consumer.assignment)
 
     def _positions(self, offsets: dict[TopicPartition, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
         return offsets
+
+
+def _unexplained(first: Place, committed: OffsetAndMetadata) -> bool:
+    """Whether the first record lies before what is committed, and its epoch does not tell that a lost one had its offset."""
+    return first.offset <= int(committed.offset) and not 0 <= committed.leader_epoch < first.epoch
 
 
 class Hub:

@@ -25,7 +25,7 @@ from .headers import PROPERTIES
 from .varints import read_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kafka.record.default_records import DefaultRecordBatch
     from kafka.record.legacy_records import LegacyRecordBatch
@@ -73,6 +73,11 @@ def offset_of(token: bytes) -> int:
 def place_after(received: Received) -> Place:
     """The place after a record. By the epoch Kafka tells later whether the log is still the one that was read up to there."""
     return Place(offset_of(received.token) + 1, int.from_bytes(received.token[-12:-8], "big") if received.log else -1)
+
+
+def newest_epoch(received: Sequence[Received]) -> int:
+    """Of the leaders that took these records of one partition; -1 where that is not known."""
+    return next((place_after(each).epoch for each in reversed(received) if each.log), -1)
 
 
 class Damaged(ValueError):
