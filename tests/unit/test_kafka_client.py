@@ -31,6 +31,7 @@ from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejec
 from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka.link import NOT_WRITTEN, Caught, _answers_first, not_connected, refusal
 from delaybridge.adapters.kafka.sinks.sender import Accumulator, Delivery, Numbers
+from delaybridge.adapters.kafka.sources import consumer
 from delaybridge.adapters.kafka.wire.batches import Records
 
 
@@ -291,6 +292,33 @@ def test_kafka_python_leaves_the_epoch_out_where_it_puts_a_partition_where_its_g
     assert parameters(ConsumerCoordinator.refresh_committed_offsets_if_needed_async) == ["self", "timeout_ms"]
     assert "await self.fetch_committed_offsets_async(missing_fetch_positions, timeout_ms=timeout_ms)" in source
     assert "self._subscription.seek(partition, offset.offset)" in source
+
+
+def test_the_coordinator_is_asked_for_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kafka-python asks with each answer while the cluster names a node that is away."""
+    assert "self._manager.call_soon(self._send_group_coordinator_request)" in inspect.getsource(BaseCoordinator.lookup_coordinator)
+    clock, asked = [1000.0], list[float]()
+    monkeypatch.setattr(consumer, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    async def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    async def ask() -> str:
+        asked.append(clock[0])
+        clock[0] += 0.02
+        return "node"
+
+    coordinator = SimpleNamespace(
+        _send_group_coordinator_request=ask, config={"retry_backoff_ms": 100}, _manager=SimpleNamespace(_net=SimpleNamespace(sleep=sleep))
+    )
+    paced = consumer._paced(coordinator)
+    for _ in range(3):
+        with pytest.raises(StopIteration, match="node"):
+            paced().send(None)
+    clock[0] += 5
+    with pytest.raises(StopIteration, match="node"):
+        paced().send(None)
+    assert asked == pytest.approx([1000.0, 1000.1, 1000.2, 1005.22])
 
 
 @pytest.mark.parametrize(("doubtful", "following", "outcome"), [(False, 5, BackOff), (True, 6, NotConnected)], ids=["never", "perhaps"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +52,29 @@ def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspec
     consumer._fetcher.PartitionRecords = partial(PartitionRecords, topics.origin, suspects)  # noqa: SLF001 - see fetched.py
     subscription = consumer._subscription  # noqa: SLF001 - kafka-python says it in its own log only, as no warning
     subscription.request_offset_reset = partial(_told, subscription, subscription.request_offset_reset)
+    coordinator = consumer._coordinator  # noqa: SLF001 - nothing public paces it, or puts a consumer where its group is
+    coordinator._send_group_coordinator_request = _paced(coordinator)  # noqa: SLF001
     if consumer.config["api_version"] >= _TELLS_ENDS:
-        coordinator = consumer._coordinator  # noqa: SLF001 - nothing public puts a consumer where its group is
         coordinator.refresh_committed_offsets_if_needed_async = partial(_go_on, coordinator, subscription)
     return consumer, topics
+
+
+def _paced(coordinator: Any) -> Callable[[], Any]:
+    """Ask who the coordinator is no more often than kafka-python tries other things again.
+
+    While the cluster names a node that cannot be reached, as for some seconds after one has died, it would ask again with each answer.
+    """
+    ask, pause = coordinator._send_group_coordinator_request, coordinator.config["retry_backoff_ms"] / 1000  # noqa: SLF001 - see bootstrapped
+    asked = -pause
+
+    async def paced() -> Any:
+        nonlocal asked
+        if (wait := asked + pause - time.monotonic()) > 0:
+            await coordinator._manager._net.sleep(wait)  # noqa: SLF001 - as kafka-python does
+        asked = time.monotonic()
+        return await ask()
+
+    return paced
 
 
 async def _go_on(coordinator: Any, subscription: Any, timeout_ms: float | None = None) -> bool:
