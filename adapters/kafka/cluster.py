@@ -294,7 +294,7 @@ class Cluster:
         return found, untold
 
     def _open(self, partitions: AbstractSet[TopicPartition]) -> set[Open]:
-        told = _retried(lambda: self._admin.describe_producers(self._there(partitions)))
+        told = _retried(lambda: self._producers(partitions))
         return {
             Open(partition, each.producer_id, each.current_transaction_start_offset, each.last_timestamp)
             for partition, state in told.items()
@@ -302,9 +302,17 @@ class Cluster:
             if each.current_transaction_start_offset >= 0
         }
 
-    def _there(self, partitions: AbstractSet[TopicPartition]) -> AbstractSet[TopicPartition]:
-        """Those that the cluster has: for one whose topic was deleted a moment ago it would refuse to tell of any, at each try."""
-        return partitions & self._partitions({each.topic for each in partitions}).keys()
+    def _producers(self, partitions: AbstractSet[TopicPartition]) -> dict[TopicPartition, Any]:
+        """Of those that the cluster has: for one whose topic was deleted a moment ago it would refuse to tell of any, at each try.
+
+        kafka-python is told the leaders, or it would ask for them once more.
+        """
+        there = self._partitions({each.topic for each in partitions})
+        leader = {each: there[each]["leader_id"] for each in partitions & there.keys()}
+        told: dict[TopicPartition, Any] = {}
+        for node, some in groupby(sorted(leader, key=leader.__getitem__), key=leader.__getitem__):
+            told |= self._admin.describe_producers(list(some), broker_id=node)
+        return told
 
     def owners(self, producers: AbstractSet[int]) -> dict[int, Owner]:
         """Of these producers those whose transactional id the cluster knows and tells (DESCRIBE on it is needed)."""

@@ -184,12 +184,12 @@ def test_all_topics_are_asked_of_at_once_and_each_alone_only_where_one_may_not_b
         create_topic(guarded.url, each.topic)
         allow(guarded, ResourceType.TOPIC, each.topic, right)
         end(guarded.url, named("other"), each, commit=False)
-    asked: list[set[TopicPartition]] = []
+    asked: list[list[TopicPartition]] = []
     ask = KafkaAdminClient.describe_producers
 
-    def counted(self: KafkaAdminClient, some: set[TopicPartition]) -> Any:
+    def counted(self: KafkaAdminClient, some: list[TopicPartition], broker_id: int) -> Any:
         asked.append(some)
-        return ask(self, some)
+        return ask(self, some, broker_id)
 
     monkeypatch.setattr(KafkaAdminClient, "describe_producers", counted)
     with opened(Kafka.model_validate(alice(guarded))) as cluster:
