@@ -207,9 +207,8 @@ class Cluster:
             for each, position in committed.items()
             if 0 <= position.leader_epoch < (ends[each].leader_epoch or 0)
         }
-        intact = _retried(
-            lambda: self._admin.ends(earlier)
-        )  # what comes after that is new, also where more is committed: the log has lost its end
+        # Where the log has lost its end, what comes after that is new, also where more is committed.
+        intact = _retried(lambda: self._admin.ends(earlier))
         found: dict[TopicPartition, _Place] = {}
         for each in partitions:
             end = ends[each].offset

@@ -82,25 +82,24 @@ def _route(path: str, endpoints: Mapping[str, Endpoint], api: Api) -> Route:
     async def serve(request: Request) -> Response:
         endpoint = endpoints["GET" if request.method == "HEAD" else request.method]
         body = await _body(request, endpoint.body_limit) if endpoint.asks and endpoint.method != "GET" else b""
-        asked: list[Any] = []
         try:
-            answer = await anyio.to_thread.run_sync(_answer, endpoint, api, request, body, asked, limiter=threads)
+            return await anyio.to_thread.run_sync(_answer, endpoint, api, request, body, limiter=threads)
         except anyio.get_cancelled_exc_class():  # as the server does with what is under way when its time to stop is over
             return stopping().response()
-        if endpoint.method != "GET":
-            which = request.path_params | ({"ids": asked[0].ids} if asked and isinstance(asked[0], CancelRequest) else {})
-            log.info("api_call", call=endpoint.handler.__name__, client=request.client and request.client.host, **which)
-        return answer
 
     return Route(path, serve, methods=list(endpoints))
 
 
-def _answer(endpoint: Endpoint, api: Api, request: Request, body: bytes, asked: list[Any]) -> Response:
-    """Validate into `asked`, ask, encode; runs in a worker thread, for a body may be large and the control may wait."""
+def _answer(endpoint: Endpoint, api: Api, request: Request, body: bytes) -> Response:
+    """Validate, ask, log what was done, encode; runs in a worker thread, for a body may be large and the control may wait."""
+    asked: list[Any] = []
     if endpoint.asks is not None:
         with asked_badly():
-            asked.append(_asked(endpoint, request, body))
+            asked = [_asked(endpoint, request, body)]
     result = endpoint.handler(api, *asked, **request.path_params)
+    if endpoint.method != "GET":
+        which = {"ids": asked[0].ids} if endpoint.asks is CancelRequest else request.path_params
+        log.info("api_call", call=endpoint.handler.__name__, client=request.client and request.client.host, **which)
     return result if isinstance(result, Response) else Response(msgspec.json.encode(result), endpoint.status, media_type=JSON)
 
 
