@@ -22,7 +22,8 @@ _NARROW = 4  # of a suspect's door: when it shuts, what is in flight there stays
 class Door:
     """The messages for one destination that go alone; `width` of them at a time.
 
-    trusting   after its first receipt the destination is trusted with transactions
+    width      1 once nothing speaks against the destination: then it is trusted with transactions after a receipt that leaves nothing in flight
+    failed     so many messages came from transactions that failed: as many answers are awaited before `width` becomes 1
     shut       ActiveMQ holds back a receipt
     since      when the last receipt came, or the door was made
     waiting    messages that are not sent yet
@@ -32,7 +33,7 @@ class Door:
     def __init__(self, destination: str, *, width: int, now: float) -> None:
         self.destination = destination
         self.width = width
-        self.trusting = width == 1
+        self.failed = 0
         self.shut = False
         self.since = now
         self.waiting: deque[Prepared] = deque()
@@ -70,7 +71,7 @@ class Doors:
         return bool(self._behind)
 
     def send(self, message: Prepared, out: list[bytes], now: float, width: int = 1) -> None:
-        """Put a message into `out`, or let it wait at its door; a new door has this width."""
+        """Put a message into `out`, or let it wait at its door; a new door has this width. It is above 1 for one that a transaction failed with."""
         name = message.destination
         door = self._doors.get(name)
         if door is None:
@@ -80,6 +81,7 @@ class Doors:
             self._outcomes.append((message.tag, door.held_back()))
             return
         door.waiting.append(message)
+        door.failed += width > 1
         self._through(door, out)
 
     def _through(self, door: Door, out: list[bytes]) -> None:
@@ -97,7 +99,10 @@ class Doors:
         door.since, door.shut = now, False
         if error is None:
             self._standing.forgive(door.destination)
-        trusted = error is None and door.trusting
+        door.failed = max(0, door.failed - 1)
+        if not door.failed and not self._standing.suspects(door.destination):
+            door.width = 1  # else a door at which something always waits would stand for good
+        trusted = error is None and door.width == 1 and not door.flying
         if trusted:
             self._standing.trust(door.destination)
         if trusted or not (door.waiting or door.flying):

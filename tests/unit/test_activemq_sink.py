@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from brokers.common import wait_until
 
-from delaybridge.adapters.activemq import doors
+from delaybridge.adapters.activemq import doors, standing
 from delaybridge.adapters.activemq import sink as module
 from delaybridge.adapters.activemq.frames import ERROR, RECEIPT, Frame
 from delaybridge.adapters.activemq.sink import STALL, ActiveSink, Settings
@@ -85,6 +85,12 @@ class Stage:
     def outcomes(self, count: int) -> Counter[str]:
         wait_until(lambda: len(self.heard) >= count, f"{count} outcomes")
         return Counter(tag.decode() for tag, _ in self.heard)
+
+    def connect_again(self) -> None:
+        """Over a new connection; numbers begin at 1."""
+        self.heard.clear()
+        self.sink.connect(self.heard.extend)
+        self.link = links[-1]
 
     def trust(self) -> None:
         """Let `orders` into transactions; the next number is 2."""
@@ -232,6 +238,30 @@ def test_of_a_transaction_that_was_rolled_back_each_message_goes_alone_and_nothi
     assert [type(error) for _, error in stage.heard] == [BackOff, *[type(None)] * 3]
 
 
+def test_once_those_of_a_failed_transaction_are_answered_their_destination_is_trusted_again_though_more_always_comes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WIDTH", 2)
+    stage.trust()
+    stage.publish("a", "b", "c")
+    stage.sent(b"COMMIT")
+    stage.refuse(2, b"rollback only")
+    stage.sent(b"receipt:4\n")
+    stage.refuse(3, b"no")
+    stage.sent(b"receipt:5\n")
+    stage.publish("d")
+    stage.answer(4)
+    stage.sent(b"receipt:6\n")
+    stage.publish("e", "f")
+    stage.answer(5)
+    assert stage.outcomes(3) == Counter("abc")
+    assert b"transaction:7\n" not in b"".join(stage.link.written), "it might overtake `d`"
+    stage.answer(6)
+    stage.sent(b"COMMIT\ntransaction:7\n")
+    stage.answer(7)
+    assert stage.outcomes(6) == Counter("abcdef")
+
+
 def test_a_transaction_that_fails_for_another_reason_may_have_been_taken(stage: Stage) -> None:
     stage.trust()
     stage.publish("a", "b")
@@ -240,6 +270,10 @@ def test_a_transaction_that_fails_for_another_reason_may_have_been_taken(stage: 
     assert stage.outcomes(2) == Counter("ab")
     assert {type(error) for _, error in stage.heard} == {NotConnected}
     assert "the disk is gone" in str(stage.link.dropped)
+    stage.connect_again()
+    stage.publish("c", "d")
+    stage.sent(b"receipt:1\n")
+    assert b"BEGIN" not in b"".join(stage.link.written), "what was on board has to earn trust again"
 
 
 @pytest.mark.parametrize(
@@ -253,13 +287,16 @@ def test_a_transaction_that_fails_for_another_reason_may_have_been_taken(stage: 
     ],
 )
 def test_what_activemq_refuses_is_tried_again_unless_that_is_useless(stage: Stage, why: bytes, body: bytes, word: type) -> None:
-    stage.publish("a", "b")
+    stage.publish("a", "b", "c")
     stage.sent(b"receipt:1\n")
     stage.refuse(1, why, body)
     stage.sent(b"receipt:2\n")
+    assert b"BEGIN" not in b"".join(stage.link.written), "a refusal earns no trust"
     stage.answer(2)
-    assert stage.outcomes(2) == Counter("ab")
-    assert [type(error) for _, error in stage.heard] == [word, type(None)]
+    stage.sent(b"receipt:3\n")
+    stage.answer(3)
+    assert stage.outcomes(3) == Counter("abc")
+    assert [type(error) for _, error in stage.heard] == [word, type(None), type(None)]
 
 
 def test_a_destination_that_held_back_an_answer_takes_messages_again_when_that_comes(stage: Stage) -> None:
@@ -276,6 +313,69 @@ def test_a_destination_that_held_back_an_answer_takes_messages_again_when_that_c
     stage.answer(2)
     assert stage.outcomes(4) == Counter("abcd")
     assert [type(error) for _, error in stage.heard] == [BackOff, BackOff, type(None), type(None)]
+
+
+def _stall(stage: Stage) -> None:
+    """Let a transaction for `orders` have no answer, and connect again."""
+    stage.trust()
+    stage.publish("a", "b")
+    stage.sent(b"COMMIT")
+    stage.now += STALL + 1
+    stage.outcomes(2)
+    stage.connect_again()
+
+
+def test_a_destination_that_stopped_the_connection_is_trusted_again_after_enough_answers_though_more_always_waits(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "_FORGIVEN", 5)
+    _stall(stage)
+    stage.publish(*"cdefghijkl")
+    stage.sent(b"receipt:4\n")
+    assert b"receipt:5\n" not in b"".join(stage.link.written), "more are in flight than may be lost to a queue that is soon full"
+    stage.answer(1, 2, 3, 4, 5, 6, 7)
+    assert stage.outcomes(7) == Counter("cdefghi")
+    assert b"BEGIN" not in b"".join(stage.link.written), "what goes in a transaction may overtake the one that is in flight alone"
+    stage.answer(8)
+    stage.sent(b"COMMIT\ntransaction:9\n")
+    stage.answer(9)
+    assert stage.outcomes(10) == Counter("cdefghijkl")
+
+
+def test_one_answer_shows_that_a_destination_that_stopped_the_connection_takes_messages_again(stage: Stage) -> None:
+    _stall(stage)
+    stage.publish(*"cdefgh")
+    stage.sent(b"receipt:4\n")
+    stage.now += BLOCKED + 1
+    assert stage.outcomes(2) == Counter("gh"), "what is in flight stays so"
+    stage.answer(1)
+    stage.outcomes(3)
+    stage.publish("i")
+    stage.sent(b"receipt:5\n")
+    stage.answer(2, 3, 4, 5)
+    assert stage.outcomes(7) == Counter("cdefghi")
+
+
+def test_what_comes_while_a_message_of_its_destination_is_in_flight_alone_does_not_overtake_it(stage: Stage) -> None:
+    stage.trust()
+    stage.publish("a")
+    stage.sent(b"receipt:2\n")
+    stage.publish("b", "c")
+    stage.publish("elsewhere", to="other")
+    stage.sent(b"receipt:3\n")
+    assert b"BEGIN" not in b"".join(stage.link.written)
+    stage.answer(2)
+    stage.sent(b"COMMIT\ntransaction:4\n")
+
+
+def test_so_many_destinations_are_remembered_and_then_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "_MOST", 3)
+    known = standing.Standing()
+    for name in "abcd":
+        known.trust(name)
+        known.suspect([name])
+    assert [name for name in "abcd" if known.trusts(name)] == ["d"]
+    assert [name for name in "abcd" if known.suspects(name)] == ["d"]
 
 
 def test_on_a_sink_that_is_closed_nothing_is_published(stage: Stage) -> None:
