@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from brokers.common import wait_until
@@ -11,6 +12,8 @@ from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import AdapterError, BackOff, Confirm, NotConnected, Outgoing, Rejected
 from delaybridge.bridge.level_queues import publisher as module
+from delaybridge.bridge.level_queues.exits import Exits
+from delaybridge.bridge.level_queues.passage import Finish, Taken
 from delaybridge.bridge.level_queues.publisher import Item, Publisher
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import Message
@@ -385,3 +388,27 @@ def test_an_answer_that_cannot_be_taken_ends_the_daemon_and_the_others_are_told(
     assert [type(each) for each in failures] == [StoreError]
     publisher.stop()
     assert publisher.join(10)
+
+
+class Submitted:
+    """Keeps what is handed over."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+
+    def submit(self, items: Sequence[Item]) -> None:
+        self.items += items
+
+    def seek_missing(self) -> None:
+        """Nothing is missing."""
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_a_message_becomes_is_insisted_on_until_the_broker_gives_that_message_again(*, transactional: bool) -> None:
+    submitted, taken = Submitted(), Taken()
+    exits = Exits(Submitted(), submitted) if transactional else Exits(submitted)
+    exits.leave([("1s", Message(b""))], taken, Finish(Mock(), 0, b""))
+    (item,) = submitted.items
+    assert item.wanted()
+    taken.lost = True
+    assert not item.wanted(), "it would stand twice"
