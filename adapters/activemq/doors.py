@@ -114,7 +114,7 @@ class Doors:
     def shut(self, now: float, blocked: float) -> None:
         """Shut those for which ActiveMQ has held back a receipt for `blocked` seconds: what waits there is held back."""
         for door in self._doors.values():
-            if door.flying and not door.shut and now - door.since > blocked:
+            if now - door.since > blocked:
                 door.shut = True
                 self._outcomes.extend((each.tag, door.held_back()) for each in door.waiting)
                 door.waiting.clear()

@@ -368,6 +368,29 @@ def test_what_comes_while_a_message_of_its_destination_is_in_flight_alone_does_n
     stage.sent(b"COMMIT\ntransaction:4\n")
 
 
+def test_a_connection_that_is_lost_leaves_nothing_that_waits_for_a_receipt_without_its_outcome(stage: Stage) -> None:
+    stage.publish("a", "b")
+    stage.sent(b"receipt:1\n")
+    stage.link.drop(NotConnected("the broker is gone"))
+    assert stage.outcomes(2) == Counter("ab")
+    assert {type(error) for _, error in stage.heard} == {NotConnected}
+
+
+def test_a_refusal_long_ago_is_not_taken_for_an_answer_that_is_held_back(stage: Stage) -> None:
+    stage.publish("a")
+    stage.sent(b"receipt:1\n")
+    stage.refuse(1, b"no")
+    stage.outcomes(1)
+    stage.now += BLOCKED + 1
+    stage.publish("b")
+    stage.sent(b"receipt:2\n")
+    stage.publish("c")
+    stage.answer(2)
+    stage.sent(b"receipt:3\n")
+    stage.answer(3)
+    assert stage.outcomes(3) == Counter("abc")
+
+
 def test_so_many_destinations_are_remembered_and_then_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing, "_MOST", 3)
     known = standing.Standing()
