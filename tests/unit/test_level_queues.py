@@ -9,6 +9,7 @@ import pytest
 from contract.level_queues import Stepped
 from contract.stores import MINUTE, T0, bodies, delivered, give, record, take
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import Batch, NotConnected, Received
 from delaybridge.adapters.memory import Memory, broker
@@ -249,8 +250,10 @@ def test_a_message_that_no_bridge_put_into_a_level_goes_to_the_dead_letters(stor
 
 def test_a_message_for_a_broker_that_this_bridge_does_not_know_goes_round_until_one_does(store: Stepped, place: Path) -> None:
     give(store, record("a", lane="elsewhere"))
-    store.move_on(T0 + 10 * SECOND)
+    with capture_logs() as logs:
+        store.move_on(T0 + 10 * SECOND)
     assert (store.lanes(), depth(store, place, "1s")) == ([], 1), "it waits where another bridge can take it"
+    assert [(line["event"], line["broker"]) for line in logs] == [("messages_without_broker", "elsewhere")], "it went round again and again"
     store.close()
 
     knowing = Stepped(place, lanes=("elsewhere",))
