@@ -73,7 +73,7 @@ def _left(gap: Stretch, keys: Sequence[bytes]) -> Iterator[Stretch]:
 
 def _apart(keys: Sequence[bytes], first: int, last: int) -> Iterator[Stretch]:
     """The wide stretches between neighbours; looks at few keys if all lie close together, as those of one batch mostly do."""
-    if first == last or not _wide(keys[first], keys[last]):
+    if not _wide(keys[first], keys[last]):
         return
     if last - first == 1:
         yield keys[first] + b"\0", keys[last]
