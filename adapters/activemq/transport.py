@@ -1,7 +1,7 @@
 """stomp.py's connection, with three of its parts replaced: opening the socket, reading frames (see `frames`), dropping the connection.
 
 Each of them can wait for ever, or hides what went wrong. stomp.py still shakes hands, keeps heartbeats, and owns the threads: one that reads, and over TLS
-writes, and one for heartbeats. tests/unit/test_activemq_transport.py fails when stomp.py changes a member that is used here.
+writes, and one for heartbeats. tests/unit/activemq/test_transport.py fails when stomp.py changes a member that is used here.
 """
 
 from __future__ import annotations

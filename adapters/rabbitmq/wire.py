@@ -7,7 +7,7 @@ replaced for what carries load:
     deliver, return, ack, nack, content headers and bodies  -> events, handed over in one list per read from the socket
     everything else                                         -> pika
 
-It walks each read with an offset instead of trimming the buffer per frame. tests/unit/test_rabbitmq_wire.py fails when pika changes a member
+It walks each read with an offset instead of trimming the buffer per frame. tests/unit/rabbitmq/test_wire.py fails when pika changes a member
 that is used here.
 """
 

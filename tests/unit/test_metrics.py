@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from unit.lane_bench import T0, Bench, settings
+from unit.delivery.lane_bench import T0, Bench, settings
 
 from delaybridge.adapters.base import BackOff, NotConnected, Rejected
 from delaybridge.bridge.metrics import PREFIX, TABLE, BatchHistogram, Gauges, Metric, Metrics

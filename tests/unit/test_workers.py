@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from brokers.common import wait_until
 from structlog.testing import capture_logs
-from unit.lane_bench import T0, Bench, bodies, settings
+from unit.delivery.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import NotConnected, Outgoing
 from delaybridge.bridge import workers

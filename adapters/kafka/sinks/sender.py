@@ -1,7 +1,7 @@
 """kafka-python's idempotent producer without its front door: its sender and accumulator, given whole batches of ours.
 
 `KafkaProducer.send` blocks while a topic is unknown, refuses null header values, and takes a future per record; and its sender gives up the whole
-producer for one message that a broker refuses. What is replaced here is listed in tests/unit/test_kafka_client.py, which fails when kafka-python
+producer for one message that a broker refuses. What is replaced here is listed in tests/unit/kafka/test_client.py, which fails when kafka-python
 changes it.
 """
 

@@ -2,7 +2,7 @@
 
 kafka-python 3.0.12 commits a transaction although a batch of it was given up after its time-out, or its offsets were lost on their way (see link.py); and it
 sends offsets again that an aborted transaction left behind. `Moving` does none of that. What is replaced here is tried in
-tests/unit/test_kafka_transactions.py.
+tests/unit/kafka/test_transactions.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,336 @@
+"""Level queues with a log of ids: what was cancelled or replaced goes no further, wherever it is met, and the ledger adds up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.common import wait_until
+from contract.level_queues import Stepped
+from contract.stores import HOUR, MINUTE, T0, bodies, delivered, give, record, take
+from msgspec.structs import replace
+from unit.level_queues.id_bridges import Reader
+
+from delaybridge.adapters.levelled import Level
+from delaybridge.adapters.memory import Memory, adapter, broker
+from delaybridge.bridge.level_queues.ids import endings
+from delaybridge.bridge.level_queues.ids import replica as module
+from delaybridge.bridge.level_queues.ids.lines import Claim
+from delaybridge.bridge.level_queues.ids.register import Claiming
+from delaybridge.core.ledger import CLOSING
+from delaybridge.core.store import Answer, Held, Put, Settled, StoreFull, Unsupported, Withdraw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from delaybridge.core.ledger import Event
+    from delaybridge.core.store import Record
+
+
+class Sharing(Stepped):
+    """With a thread that reads the log; `events` are the ledger's."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, log=adapter.id_log(Memory(name=str(path)), Level("levels.ids", 0, "ids")))
+        assert self.claims.register is not None
+        self.register = self.claims.register
+        self.replica = self.register.replica
+        self.reader = Reader(self.replica)
+
+    def start(self) -> Sharing:
+        self.reader.start()
+        return self
+
+    def handed_out(self, now: int) -> list[str]:
+        """What may be delivered, once this bridge knows all that was said before."""
+        self.read()
+        return bodies(take(self, now))
+
+    def holds(self, *records: Record) -> None:
+        """It has these in memory, for their last instants."""
+        give(self, *records)
+        self.move_on(T0 + 100)
+        self.read()
+        assert self.holding == len(records)
+
+    @property
+    def holding(self) -> int:
+        return len(self._waiting._entries)
+
+    def ends_elsewhere(self, event: Event) -> None:
+        """Another bridge ends what this one holds, and tells its ledger."""
+        for entry in list(self._waiting._entries.values()):
+            assert entry.claim is not None
+            for line in self.replica.ids.ending(entry.record.id, entry.claim, event, T0):
+                broker(self.name).append("levels.ids", [line])
+            self.read()
+
+    def left(self) -> int:
+        """What the broker still has once this bridge has let go of all."""
+        self.move_on(self.now)
+        for passage in self.passages:
+            passage.close()
+        return sum(len(broker(self.name).queue(address)) for address in self.places.addresses)
+
+    def read(self) -> None:
+        """Until all that stands in the log is read."""
+        end = len(broker(self.name).lines("levels.ids", 0))
+        wait_until(lambda: self.replica.known[0] >= end, "the log to be read")
+
+    @property
+    def name(self) -> str:
+        return str(self.journal.path)
+
+    @property
+    def events(self) -> dict[str, int]:
+        return {event: count for event, count in self.counts().events.items() if count}
+
+    def close(self) -> None:
+        self.reader.stop()
+        super().close()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sharing]:
+    monkeypatch.setattr(module, "LOOK", 0.01)
+    opened = Sharing(tmp_path / "store").start()
+    yield opened
+    opened.close()
+
+
+def closed(store: Sharing) -> None:
+    """Nothing waits any more, and all is accounted for."""
+    assert store.events["scheduled"] == sum(store.events.get(event, 0) for event in CLOSING)
+    wait_until(lambda: store.replica.size == 0, "the ids to be forgotten")
+
+
+def test_what_was_cancelled_is_not_handed_out_and_everything_else_is(store: Sharing) -> None:
+    give(store, record("a", T0 + MINUTE, chosen_id="a"), record("b", T0 + MINUTE, chosen_id="b"), record("c", T0 + MINUTE))
+    assert store.cancel("a", T0) == Answer("done")
+    assert store.handed_out(T0 + MINUTE) == ["b", "c"]
+    assert store.events == {"scheduled": 3, "cancelled": 1}
+
+
+def test_what_another_bridge_has_cancelled_and_told_of_is_not_delivered_by_one_that_had_stood_still(store: Sharing) -> None:
+    store.holds(record("a", T0 + 500, chosen_id="a"))
+    store.ends_elsewhere("cancelled")
+
+    assert store.handed_out(T0 + 500) == []
+    assert store.events == {"scheduled": 1}, "the other one has told of it"
+    assert store.left() == 0
+
+
+def test_nor_is_it_where_its_id_was_used_again_meanwhile(store: Sharing) -> None:
+    store.holds(record("old", T0 + 500, chosen_id="a"))
+    store.ends_elsewhere("replaced")
+    (new,), _ = store.register.enter([Claiming("a", T0 + 200)], T0)
+    store.read()
+    store.register.ended("a", new, "delivered", T0 + 200)
+    wait_until(lambda: store.replica.size == 0, "the end to be read")
+
+    assert store.handed_out(T0 + 500) == []
+    assert store.left() == 0
+
+
+def test_nor_is_it_where_so_much_else_has_ended_meanwhile_that_this_is_forgotten(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "REMEMBERED", 1)
+    store.holds(record("a", T0 + 500, chosen_id="a"), record("b", T0 + 500, chosen_id="b"))
+    monkeypatch.setattr(module, "FRESH", -1.0)  # it knows too little to deliver anything
+    assert take(store, T0 + 500) == []
+    store.ends_elsewhere("cancelled")
+    monkeypatch.setattr(module, "FRESH", 1.0)
+    came: list[str] = []
+
+    def let_go() -> bool:
+        came.extend(store.handed_out(T0 + 500))
+        return store.holding == 0
+
+    wait_until(let_go, "it to let go of both")
+    assert came == []
+    assert store.left() == 0
+
+
+def test_what_another_bridge_has_ended_goes_to_no_further_level(store: Sharing) -> None:
+    store.put([Put(record("a", T0 + 3 * HOUR, chosen_id="a"))], T0)
+    store.read()
+    (word,) = store.replica.ids.words("a")
+    store.register.ended("a", Claim(word.mark, word.place), "cancelled", T0)
+    wait_until(lambda: store.replica.size == 0, "the end to be read")
+
+    store.move_on(T0 + 2 * HOUR)
+
+    assert store.events == {"scheduled": 1}, "the other one has told of it"
+    assert store.left() == 0
+
+
+def test_of_two_cancellations_that_come_together_one_is_enough(store: Sharing) -> None:
+    """A producer that sent its cancellation twice: neither must take the other for the one that counts, and withdraw."""
+    answers = store.put([Put(record("a", T0 + MINUTE, chosen_id="a")), Withdraw("a"), Withdraw("a")], T0)
+    assert [answer.outcome for answer in answers] == ["done", "too_late"]
+    wait_until(lambda: len(store.replica.ids.words("a")) == 2, "the second one to be withdrawn")
+    assert store.handed_out(T0 + MINUTE) == []
+    assert store.events == {"scheduled": 1, "cancelled": 1}
+
+
+def test_a_message_that_was_cancelled_ends_where_it_leaves_a_level(store: Sharing) -> None:
+    give(store, record("a", T0 + 3 * HOUR, chosen_id="a"))
+    store.cancel("a", T0)
+    store.read()
+    store.move_on(T0 + HOUR)
+    assert store.events == {"scheduled": 1}
+    store.move_on(T0 + 2 * HOUR)
+    assert store.events == {"scheduled": 1, "cancelled": 1}
+    closed(store)
+
+
+def test_a_message_that_is_sent_again_under_its_id_replaces_what_waits(store: Sharing) -> None:
+    give(store, record("old", T0 + MINUTE, chosen_id="a", lane="kafka"), record("later", T0 + HOUR, chosen_id="b"))
+    give(store, record("new", T0 + 2 * MINUTE, chosen_id="a"), record("sooner", T0 + MINUTE, chosen_id="b"))
+    store.read()
+    assert take(store, T0 + MINUTE, lane="kafka") == []
+    first = take(store, T0 + MINUTE)
+    assert bodies(first) == ["sooner"]
+    delivered(store, first, T0 + MINUTE)
+    second = take(store, T0 + 2 * MINUTE)
+    assert bodies(second) == ["new"]
+    delivered(store, second, T0 + 2 * MINUTE)
+    assert store.handed_out(T0 + HOUR) == []
+    assert store.events == {"scheduled": 4, "delivered": 2, "replaced": 2}
+    closed(store)
+
+
+def test_a_cancel_of_which_a_full_disk_lets_the_ledger_tell_nothing_is_told_when_there_is_room(
+    store: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreFull("no space left")
+
+    give(store, record("a", T0 + MINUTE, chosen_id="a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(store.journal, "tell", full)
+        assert store.cancel("a", T0) == Answer("done")
+        store.read()
+        store.move_on(T0 + MINUTE)
+        store.sync()
+        assert store.events == {"scheduled": 1}
+    store.sync()
+
+    assert store.events == {"scheduled": 1, "cancelled": 1}
+
+
+def test_a_cancellation_that_overtakes_its_message_wins(store: Sharing) -> None:
+    assert store.put([Withdraw("a"), Put(record("a", T0 + 500, chosen_id="a")), Put(record("again", T0 + 500, chosen_id="a"))], T0) == [
+        Answer("unknown")
+    ]
+    assert store.handed_out(T0 + 500) == ["again"]
+    assert store.events == {"scheduled": 2, "cancelled": 1}
+
+
+def test_a_message_that_is_held_back_is_taken_away_when_it_is_cancelled(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaybridge.bridge.level_queues.store.ENDING", 10.0)
+    give(store, record("a", chosen_id="a"), record("b"))
+    store.read()
+    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
+    assert store.cancel("a", T0) == Answer("done")
+    assert bodies(take(store, T0, held="orders")) == ["b"]
+    assert store.events == {"scheduled": 2, "cancelled": 1}
+
+
+@pytest.mark.parametrize("way", ["put_back", "hold"])
+def test_what_is_cancelled_while_it_is_out_and_was_not_delivered_is_cancelled_then(
+    store: Sharing, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr("delaybridge.bridge.level_queues.store.ENDING", 0.0)
+    give(store, record("a", chosen_id="a"))
+    store.read()
+    (due,) = take(store)
+    assert store.cancel("a", T0) == Answer("in_flight")
+    if way == "put_back":
+        store.put_back([due.key])
+        assert take(store) == []
+    else:
+        store.hold([Held(due.key, 1, "refused")], T0)
+        assert take(store, held="orders") == []
+    assert store.events == {"scheduled": 1, "cancelled": 1}
+    closed(store)
+
+
+def test_while_a_bridge_cannot_read_nothing_that_claims_an_id_is_delivered_and_all_else_is(
+    store: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(store, record("a", chosen_id="a"), record("b"))
+    store.read()
+    monkeypatch.setattr(module, "FRESH", -1.0)
+    (due,) = take(store)
+    assert due.record.message.body == b"b"
+    store.woken.clear()
+    monkeypatch.setattr(module, "FRESH", 1.0)
+    wait_until(lambda: ("rabbit", T0) in store.woken, "the lane to be told")
+    assert bodies(take(store)) == ["a"]
+
+
+def test_what_claims_an_id_is_not_delivered_before_its_claim_is_read(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However lately this bridge has looked: a cancel may stand behind the claim."""
+    monkeypatch.setattr(module, "FRESH", 3_600.0)
+    store.reader.stop()
+    give(store, record("a", chosen_id="a"))
+    assert take(store) == []
+
+    store.replica.connect()
+    store.replica.look(lambda: False)
+
+    assert bodies(take(store)) == ["a"]
+
+
+def test_what_was_held_back_and_could_not_be_looked_up_waits_for_its_turn_anew(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(store, record("a", chosen_id="a"))
+    store.read()
+    store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
+    monkeypatch.setattr(module, "FRESH", -1.0)
+    assert take(store, held="orders") == []
+    monkeypatch.setattr(module, "FRESH", 1.0)
+    wait_until(lambda: store.next_due("rabbit") == T0, "it to be there again")
+    assert store.held("rabbit") == {}
+    assert bodies(take(store)) == ["a"]
+
+
+def test_a_cancel_stops_a_series_under_the_id_that_the_bridge_made(store: Sharing) -> None:
+    give(store, record("tick", every=MINUTE))
+    store.read()
+    (due,) = take(store)
+    later = replace(due.record, schedule=replace(due.record.schedule, due=T0 + MINUTE, occurrence=2))
+    store.settle([Settled(due.key, "delivered", T0, next=later)], T0)
+    wait_until(lambda: store.replica.ids.words(due.record.id)[0].until == T0 + MINUTE, "the next due time to be known")
+    assert store.cancel(due.record.id, T0) == Answer("done")
+    assert store.handed_out(T0 + MINUTE) == []
+    assert store.events == {"scheduled": 2, "delivered": 1, "cancelled": 1}
+    closed(store)
+
+
+@pytest.mark.parametrize("event", ["dead_lettered", "expired"])
+def test_whatever_ends_a_message_frees_its_id(store: Sharing, event: str) -> None:
+    give(store, record("a", chosen_id="a"))
+    store.read()
+    (due,) = take(store)
+    store.settle([Settled(due.key, event, T0, "too_large")], T0)  # type: ignore[arg-type]
+    closed(store)
+    assert store.cancel("a", T0) == Answer("too_late", event, T0)  # type: ignore[arg-type]
+
+
+def test_claims_survive_a_bridge_that_is_killed_and_one_that_hands_back(store: Sharing, tmp_path: Path) -> None:
+    give(store, record("cancelled", T0 + 500, chosen_id="a"), record("kept", T0 + 500, chosen_id="b"))
+    store.move_on(T0 + 100)
+    assert store.cancel("a", T0 + 100) == Answer("done")
+    store.close()
+    again = Sharing(tmp_path / "store").start()
+    assert again.handed_out(T0 + 500) == ["kept"]
+    again.close()
+
+
+def test_what_needs_an_index_is_refused_all_the_same(store: Sharing) -> None:
+    give(store, record("a", T0 + MINUTE, chosen_id="a"))
+    with pytest.raises(Unsupported, match="rescheduling needs a time index"):
+        store.reschedule("a", T0, T0)
+    with pytest.raises(Unsupported, match="looking up an id"):
+        store.find("a")

@@ -1,0 +1,116 @@
+"""What a bridge knows of the log of ids, and what it writes there."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.common import wait_until
+from unit.level_queues.id_bridges import NEVER, Bridge
+from unit.level_queues.id_lines import HOUR, T0
+
+from delaybridge.adapters.base import BackOff
+from delaybridge.adapters.id_log import Line
+from delaybridge.adapters.levelled import Level
+from delaybridge.adapters.memory import Memory, adapter
+from delaybridge.bridge.level_queues.ids import replica as module
+from delaybridge.bridge.level_queues.ids.lines import Claim
+from delaybridge.bridge.level_queues.ids.register import Claiming
+from delaybridge.core.reasons import Reason
+from delaybridge.core.uptime import uptime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from delaybridge.adapters.id_log import IdLog
+    from delaybridge.bridge.level_queues.ids.replica import Replica
+
+
+def test_nothing_is_certain_for_a_bridge_that_has_not_looked_lately(open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
+    bridge = Bridge(open_log()).start()
+    claim = bridge.claim()
+    bridge.knows(claim)
+    bridge.stop()
+    assert bridge.replica.certain(claim, NEVER)
+    monkeypatch.setattr(module, "FRESH", -1.0)
+    assert not bridge.replica.certain(claim, NEVER)
+
+
+def test_after_a_machine_was_suspended_for_long_the_log_is_read_anew(
+    open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka may have dropped the line that says how something ended."""
+    bridge = Bridge(open_log()).start()
+    bridge.knows(bridge.claim())
+    before = bridge.replica.ids
+
+    monkeypatch.setattr(module, "uptime", lambda: uptime() + 2 * module.GONE_FOR)
+
+    wait_until(lambda: bridge.replica.ids is not before and bridge.replica.size == 1, "it to be read anew")
+    bridge.stop()
+
+
+class Refusing:
+    """A log that takes nothing the first few times."""
+
+    def __init__(self, log: IdLog, times: int) -> None:
+        self._log, self.left = log, times
+        self.connect, self.read, self.end, self.close = log.connect, log.read, log.end, log.close
+
+    def append(self, lines: Sequence[Line]) -> list[int]:
+        if self.left:
+            self.left -= 1
+            raise BackOff(Reason.REFUSED_BY_BROKER, "too few replicas")
+        return self._log.append(lines)
+
+
+def test_endings_that_cannot_be_written_are_written_later(open_log: Callable[[], IdLog]) -> None:
+    refusing = Refusing(open_log(), 0)
+    bridge = Bridge(refusing).start()
+    claim = bridge.claim()
+    bridge.knows(claim)
+    refusing.left = 2
+    bridge.register.ended("a", claim, "delivered", T0)
+    wait_until(lambda: bridge.replica.size == 0, "the ending to be written")
+    assert refusing.left == 0
+    bridge.stop()
+
+
+def _look(replica: Replica) -> None:
+    """Read up to the end, and no longer."""
+    replica.look(lambda: replica.known[0] >= replica.known[1])
+
+
+def test_over_a_new_connection_the_log_is_read_on_and_nothing_is_forgotten(open_log: Callable[[], IdLog]) -> None:
+    bridge = Bridge(open_log())
+    bridge.replica.connect()
+    bridge.claim()
+    _look(bridge.replica)
+    bridge.replica.close()
+    bridge.replica.connect()
+    assert bridge.replica.size == 1
+
+
+def test_in_a_log_that_was_made_anew_claims_go_on(open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shorter than what this bridge had written into the one before."""
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    bridge = Bridge(open_log())
+    bridge.replica.connect()
+    for _ in range(3):
+        bridge.claim()
+    _look(bridge.replica)
+    bridge.replica._log = adapter.id_log(Memory(name=secrets.token_hex(4)), Level("levels.ids", 0, "ids"))
+    bridge.replica.connect()
+    _look(bridge.replica)
+    assert bridge.replica.size == 0
+    assert bridge.register.enter([Claiming("b", T0 + HOUR, b"12345678")], T0)[0] == [Claim(b"12345678", 0)]
+
+
+def test_what_anybody_else_writes_into_the_log_is_passed_over(open_log: Callable[[], IdLog]) -> None:
+    bridge = Bridge(open_log())
+    bridge.replica.connect()
+    open_log().append([Line(b"order-1234-xyz", b"hello")])
+    bridge.claim()
+    _look(bridge.replica)
+    assert bridge.replica.size == 1
