@@ -126,6 +126,17 @@ def test_what_was_in_flight_when_its_levels_connection_broke_waits_at_the_broker
     assert bodies(take(store)) == ["a"], "the broker gives it again, once"
 
 
+def test_what_came_over_a_connection_that_is_lost_is_in_memory_no_more(store: Stepped) -> None:
+    give(store, record("a", T0 + 700))
+    store.move_on(T0 + 100)
+    assert store._waiting.count() == (1, 0)
+
+    for passage in store.passages:
+        passage.close()
+
+    assert store._waiting.count() == (0, 0)
+
+
 def test_what_was_held_and_is_delivered_or_waits_at_the_broker_again_counts_as_held_no_more(store: Stepped) -> None:
     give(store, record("a"), record("b"))
     store.hold([Held(due.key, 1, "refused") for due in take(store)], T0)
