@@ -60,9 +60,10 @@ class Taken:
         self._file = os.open(unlocked, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
         with suppress(OSError):  # a file system without locks
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._path = unlocked.replace(self._folder / name)
+        path = unlocked.replace(self._folder / name)
         for directory in (self._folder, self._folder.parent):
             sync_directory(directory)
+        self._path = path  # only now: after a failure the next one begins anew
 
     def written(self) -> None:
         """All that was kept is in Parquet files. If a loss of power undoes this, it is written to the same ones again."""

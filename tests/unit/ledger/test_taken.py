@@ -13,6 +13,7 @@ from pyarrow.dataset import dataset
 
 from delaybridge.adapters.base import Batch, Received
 from delaybridge.bridge.cli import observe
+from delaybridge.bridge.ledger import taken
 from delaybridge.bridge.ledger.observed import SCHEMA, ObservedFiles
 from delaybridge.core.message import message
 
@@ -155,3 +156,16 @@ def test_what_a_living_observer_has_taken_is_left_to_it(tmp_path: Path) -> None:
     assert ObservedFiles.recover(tmp_path) == 0
     files.flush()
     assert (seen(tmp_path), left(tmp_path)) == (["a"], [])
+
+
+def test_after_a_folder_could_not_be_synced_nothing_is_kept_before_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = Mock(side_effect=[OSError(errno.EIO, "input/output error"), None, None])
+    monkeypatch.setattr(taken, "sync_directory", synced)
+    kept = taken.Taken(tmp_path, "one")
+    with pytest.raises(OSError, match="input/output"):
+        kept.keep([delivery("a")], 1)
+
+    kept.keep([delivery("b")], 1)
+
+    assert [each.args[0].name for each in synced.call_args_list] == ["_taken", "_taken", tmp_path.name]
+    kept.written()
