@@ -95,7 +95,7 @@ class KafkaInterception:
         if topic.own not in (settings, settings | _CLOSED):
             return Step(f"{what}; `apply` did not make it as it is, so it is not deleted", command, False)
         with _closed(cluster, one.name, settings.get(_FENCE)):
-            waiting = cluster.waiting(one.group, topic)
+            waiting = cluster.groups.waiting(one.group, topic)
             if waiting:
                 return Step(f"{what}; {waiting} records in it were not taken yet: let the bridge run, and try again", "", False)
             cluster.delete(one.name)
@@ -114,7 +114,9 @@ class KafkaInterception:
         """See preparing.Interception. A topic that others read as well is left out, unless its name says that it is an ingress topic."""
         with opened(self._options) as cluster:
             read = self.read(cluster.names())
-            shared = {one.name: others for one in read if not one.destination and (others := cluster.readers(one.name) - {one.group})}
+            shared = {
+                one.name: others for one in read if not one.destination and (others := cluster.groups.readers(one.name) - {one.group})
+            }
             names = [one.name for one in read if one.name not in shared]
             skipped = [
                 Finding(True, f"no probe was sent through topic `{name}`: {', '.join(sorted(others))} would read it as well")
@@ -198,7 +200,7 @@ class KafkaInterception:
         for name in sorted(names):
             if name in known or not self._ingress(name, "").destination:
                 continue
-            if others := cluster.readers(name):
+            if others := cluster.groups.readers(name):
                 yield Finding(True, f"topic `{name}` is read by others: {', '.join(sorted(others))}")
             else:
                 fix = "add it to a route's `topic`; or delete it, if its messages are of no use any more"
@@ -206,8 +208,8 @@ class KafkaInterception:
 
     def _check_groups(self, cluster: Cluster, topics: Mapping[str, Topic], read: Sequence[Ingress]) -> Iterator[Finding]:
         for group in dict.fromkeys(endpoint.group for endpoint in self._endpoints):
-            members = cluster.members(group)
-            waiting = sum(cluster.waiting(group, topics[one.name]) for one in read if one.group == group and one.name in topics)
+            members = cluster.groups.members(group)
+            waiting = sum(cluster.groups.waiting(group, topics[one.name]) for one in read if one.group == group and one.name in topics)
             text = f"group `{group}` has {members or 'no'} consumer{'' if members == 1 else 's'}, and {waiting} record{'' if waiting == 1 else 's'} to take"
             yield Finding(members > 0, text, "start the bridge: `delaybridge run`")
 

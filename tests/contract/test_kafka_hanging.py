@@ -193,9 +193,9 @@ def test_all_topics_are_asked_of_at_once_and_each_alone_only_where_one_may_not_b
 
     monkeypatch.setattr(KafkaAdminClient, "describe_producers", counted)
     with opened(Kafka.model_validate(alice(guarded))) as cluster:
-        open_in, untold = cluster.open_in(set(partitions[:2]))
+        open_in, untold = cluster.transactions.open_in(set(partitions[:2]))
         assert ({each.partition for each in open_in}, untold, len(asked)) == (set(partitions[:2]), set(), 1)
-        open_in, untold = cluster.open_in(set(partitions))
+        open_in, untold = cluster.transactions.open_in(set(partitions))
         assert ({each.partition for each in open_in}, untold) == (set(partitions[:2]), {partitions[2].topic})
 
 
@@ -238,9 +238,9 @@ def test_what_a_group_has_committed_is_known_once_the_end_of_its_transaction_is_
     producer.send(partition.topic, b"x", partition=0)
     producer.flush()
     with opened(options) as cluster, ThreadPoolExecutor(1) as pool:
-        before = cluster.positions(name, [partition]).get(partition)
+        before = cluster.groups.positions(name, [partition]).get(partition)
         assert before is None or before.offset < 7
-        asked = pool.submit(cluster.positions, name, [partition], stable=True)
+        asked = pool.submit(cluster.groups.positions, name, [partition], stable=True)
         with pytest.raises(TimeoutError):
             asked.result(timeout=0.5)
         producer.commit_transaction()

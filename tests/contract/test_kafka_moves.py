@@ -19,9 +19,9 @@ from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.kafka.cluster import Cluster, opened
+from delaybridge.adapters.kafka.cluster.transactions import Transactions
 from delaybridge.adapters.kafka.level_queues.queues import group
 from delaybridge.adapters.kafka.transactions import implicit, markers, transactor
-from delaybridge.adapters.kafka.transactions.implicit import Implicit
 from delaybridge.adapters.kafka.transactions.state import Aborted, Moving, ended
 from delaybridge.adapters.moves import Move
 from delaybridge.core.message import Message
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def world(kafka: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """With either kind of transactions, see adapters/kafka/transactions/implicit.py."""
     if request.param == "as before Kafka 4":
-        monkeypatch.setattr(Cluster, "implicit", lambda _: False)
+        monkeypatch.setattr(Transactions, "implicit", lambda _: False)
     made = World(kafka.url)
     yield made
     made.close()
@@ -98,7 +98,7 @@ def test_what_is_moved_arrives_and_does_not_come_again(world: World) -> None:
 def can(world: World) -> bool:
     """Whether the cluster has transactions of that kind, and this test lets the bridge know."""
     with opened(world.levels.user.options()) as cluster:
-        return cluster.implicit() and cluster.version >= implicit.OLDEST
+        return cluster.transactions.implicit() and cluster.version >= implicit.OLDEST
 
 
 def test_each_transaction_has_an_epoch_of_its_own_where_the_cluster_can_do_that(world: World) -> None:
@@ -121,14 +121,14 @@ def test_a_worn_producer_id_is_renewed_between_two_transactions(world: World, mo
     """Where the cluster gives each transaction an epoch. It has 32,767 of an id; here three are worn, and the cluster gives the next one."""
     monkeypatch.setattr(implicit, "WORN", 3)
     monkeypatch.setattr(markers, "AGAIN", 0.0)
-    renew, renewed = Implicit.renew, []
+    renew, renewed = implicit.Implicit.renew, []
 
-    def counted(numbers: Implicit) -> Any:
+    def counted(numbers: implicit.Implicit) -> Any:
         renewed.append(numbers.producer_id_and_epoch.epoch)
         monkeypatch.setattr(implicit, "WORN", renewed[-1] + 3)
         return renew(numbers)
 
-    monkeypatch.setattr(Implicit, "renew", counted)
+    monkeypatch.setattr(implicit.Implicit, "renew", counted)
     world.levels.put(*map(str, range(10)))
     bridge = world.bridge()
     for message in taken(bridge, 10):

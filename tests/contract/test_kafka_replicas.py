@@ -114,7 +114,7 @@ def left_open(url: str, name: str) -> None:
     killed.begin_transaction()
     killed.produce(SHORT, b"never")
     with opened(Kafka(bootstrap_servers=url)) as cluster:
-        wait_until(lambda: bool((owner := cluster.transaction(name)) and owner.partitions), "the transaction to begin")
+        wait_until(lambda: bool((owner := cluster.transactions.last(name)) and owner.partitions), "the transaction to begin")
     killed.purge()
 
 

@@ -16,7 +16,8 @@ from kafka.errors import MessageSizeTooLargeError
 
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, Kafka
-from delaybridge.adapters.kafka.cluster import Cluster, Topic, opened
+from delaybridge.adapters.kafka.cluster import Topic, opened
+from delaybridge.adapters.kafka.cluster.groups import Groups
 from delaybridge.adapters.kafka.interception import RETENTION, KafkaInterception
 from integration.daemon import Daemon
 from integration.stores import in_time_index
@@ -139,15 +140,15 @@ def test_undo_deletes_what_apply_made_once_everything_in_it_is_taken(stage: Stag
 
 def test_undo_gives_no_producer_the_time_to_lose_a_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.interception().apply()
-    look = Cluster.waiting
+    look = Groups.waiting
 
-    def meanwhile(self: Cluster, group: str, topic: Topic) -> int:
+    def meanwhile(self: Groups, group: str, topic: Topic) -> int:
         waiting = look(self, group, topic)
         with pytest.raises(MessageSizeTooLargeError):
             stage.send(topic.name)
         return waiting
 
-    monkeypatch.setattr(Cluster, "waiting", meanwhile)
+    monkeypatch.setattr(Groups, "waiting", meanwhile)
     assert [step.done for step in stage.interception().undo()] == [True]
 
 
@@ -158,7 +159,7 @@ def test_an_undo_that_fails_leaves_the_topic_open(stage: Stage, monkeypatch: pyt
     def broken(*_: object) -> int:
         raise NotConnected("gone")
 
-    monkeypatch.setattr(Cluster, "waiting", broken)
+    monkeypatch.setattr(Groups, "waiting", broken)
     with pytest.raises(NotConnected):
         stage.interception().undo()
     stage.send(stage.ingress)

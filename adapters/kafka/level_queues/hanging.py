@@ -71,13 +71,13 @@ def look(cluster: Cluster, topics: AbstractSet[str]) -> Look:
     """Ask for all partitions of these topics, of those that exist. Raises AdapterError."""
     led, leaderless = cluster.led(topics, frozenset()) if topics else (set(), set())
     topics = {each.topic for each in led | leaderless}  # Kafka makes that of offsets when a group commits for the first time
-    before, untold = cluster.open_in(led)
+    before, untold = cluster.transactions.open_in(led)
     if not before:
         return Look(topics, [], untold, leaderless)
-    owners = cluster.owners({each.producer_id for each in before})
-    after, _ = cluster.open_in({each.partition for each in before})
+    owners = cluster.transactions.owners({each.producer_id for each in before})
+    after, _ = cluster.transactions.open_in({each.partition for each in before})
     known = [Hanging(each, owners.get(each.producer_id)) for each in before & after]
-    longest = 0 if all(each.owner for each in known) else cluster.longest_transaction()
+    longest = 0 if all(each.owner for each in known) else cluster.transactions.longest()
     return Look(topics, [each for each in known if _hangs(each, time.time() * 1000 - longest)], untold, leaderless)
 
 

@@ -11,8 +11,8 @@ import structlog
 from kafka import OffsetAndMetadata
 
 from ...base import NotConnected
+from ..finished import Finished
 from ..wire.records import newest_epoch, offset_of, place_after
-from .finished import Finished
 from .waiting import LevelRecord, LevelWaiting
 
 if TYPE_CHECKING:

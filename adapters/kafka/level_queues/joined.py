@@ -82,7 +82,7 @@ class JoinedSource(KafkaSource):
             return
         ends, entered = self._doubtful
         with opened(self.options) as cluster:
-            committed = cluster.positions(self.group, ends.keys(), stable=True)  # as those of the levels are
+            committed = cluster.groups.positions(self.group, ends.keys(), stable=True)  # as those of the levels are
         if all(partition in committed and committed[partition].offset >= end.offset for partition, end in ends.items()):
             entered()
         self._doubtful = None

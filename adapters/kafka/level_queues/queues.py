@@ -94,7 +94,7 @@ class KafkaLevelQueues:
         """See levelled.LevelDeclaration. What a bridge has taken and not finished counts as well, and a transaction's marker as one."""
         with opened(self._options) as cluster:
             there = cluster.topics(self._names, settings=False)
-            return [cluster.waiting(group(level.name), there[level.name]) if level.name in there else 0 for level in self._levels]
+            return [cluster.groups.waiting(group(level.name), there[level.name]) if level.name in there else 0 for level in self._levels]
 
     def trim(self) -> None:
         """See levelled.Trimmable. Dead letters are there for whoever takes them away, and the log of ids is compacted."""
@@ -102,7 +102,7 @@ class KafkaLevelQueues:
         with opened(self._options) as cluster:
             there = cluster.topics(names, settings=False).values()
             for prefix in {group(topic.name) for topic in there}:
-                if not cluster.trim(prefix, [topic for topic in there if group(topic.name) == prefix]):
+                if not cluster.groups.trim(prefix, [topic for topic in there if group(topic.name) == prefix]):
                     raise AdapterError(
                         f"what is finished is kept on disk, for its level's wait and 14 days: grant DELETE on topics {prefix}.*"
                     )
@@ -121,7 +121,7 @@ class KafkaLevelQueues:
             return Step(what, "", True)
         if needed:
             return Step(f"{what}; levels are left that need it", commands.delete(self._options, level.name), False)
-        waiting = cluster.waiting(group(level.name), topic) if needed is None else 0
+        waiting = cluster.groups.waiting(group(level.name), topic) if needed is None else 0
         if waiting:
             return Step(f"{what}; {waiting} records wait in it", commands.delete(self._options, level.name), False)
         cluster.delete(level.name)

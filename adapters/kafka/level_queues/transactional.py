@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from ...base import NotConnected
 from ..cluster import opened
+from ..finished import Finished
 from ..link import translated
 from ..sources.source import KafkaSource, Subscription
 from ..transactions.identities import Identities, of_route, own
 from ..transactions.markers import Markers
 from ..transactions.transactor import Transactor
-from .finished import Finished
 from .joined import JoinedSource
 from .source import Hub, LevelSource
 
@@ -82,7 +82,8 @@ class KafkaTransactionalLevels:
             return
         partitions = {record.partition for _, record in self._doubtful}
         with opened(self._options) as cluster:
-            positions = cluster.positions(self._hub.group, partitions, stable=True)  # its end may be written anew only now: see markers.py
+            # Its end may be written anew only now: see markers.py.
+            positions = cluster.groups.positions(self._hub.group, partitions, stable=True)
         known = {each: Finished(position.offset, position.metadata or "") for each, position in positions.items()}
         happened = self._in_doubt.committed and all(
             record.partition in known and known[record.partition].includes(record.offset) for _, record in self._doubtful

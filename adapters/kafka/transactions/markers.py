@@ -68,7 +68,7 @@ class Markers:
     busy       the busy ids in whose place this one is used; it is `over` once none of them is busy
     overdue    the end of its last transaction was waited for long enough
     taken      a producer has had the id since this object was made
-    implicit   see Cluster.implicit, when it was asked last
+    implicit   see cluster.transactions.Transactions.implicit, when it was asked last
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Markers:
         Returns the partitions in which its end is decided and not written yet: as long as there are any, the id is busy.
         """
         with opened(self._options) as cluster:
-            last, self.implicit = cluster.transaction(self.name), cluster.implicit()
+            last, self.implicit = cluster.transactions.last(self.name), cluster.transactions.implicit()
         self._last = _committed(last.state if last else None, self._last)
         if not self._used:
             self._before = self._last
@@ -168,7 +168,7 @@ class Markers:
             self._again_at = self._clock() + AGAIN
             with opened(self._options) as cluster:
                 led, leaderless = cluster.led(cluster.names() | self._topics | {OFFSETS}, self._used)
-                found, _ = cluster.open_in(led)
+                found, _ = cluster.transactions.open_in(led)
             left = {each.partition for each in found if each.producer_id == producer.producer_id}
             self.doubtful = self.doubtful or not left.isdisjoint(self._used)
             if leaderless or self.doubtful:
@@ -195,7 +195,7 @@ class Markers:
         """
         with opened(self._options) as cluster:
             led, leaderless = cluster.led(self._topics | {OFFSETS}, self._used)
-            found = cluster.unfinished(led, producer.producer_id)
+            found = cluster.transactions.unfinished(led, producer.producer_id)
         self._used = {each for each in led | leaderless if each.topic != OFFSETS}  # topics that are gone are not asked about for ever
         for gone in self.epochs.keys() - self._used:
             del self.epochs[gone]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaybridge.adapters.kafka.cluster import _Place
-from delaybridge.adapters.kafka.level_queues.finished import LIMIT, OUT, SPAN, Finished, finished_behind
+from delaybridge.adapters.kafka.cluster.groups import Offsets
+from delaybridge.adapters.kafka.finished import LIMIT, OUT, SPAN, Finished, finished_behind
 
 
 def given_out(offsets: range | list[int], base: int = 0, text: str = "") -> Finished:
@@ -32,13 +32,13 @@ def test_what_is_finished_behind_a_committed_offset_is_counted_by_the_text_besid
 @pytest.mark.parametrize(
     ("place", "waiting"),
     [
-        (_Place(begin=0, committed=4, finished=3, end=10), 3),
-        (_Place(begin=0, committed=-1, finished=0, end=10), 10),
-        (_Place(begin=6, committed=4, finished=3, end=10), 4),  # what is committed is of records that are gone
-        (_Place(begin=0, committed=10, finished=0, end=10), 0),
+        (Offsets(begin=0, committed=4, finished=3, end=10), 3),
+        (Offsets(begin=0, committed=-1, finished=0, end=10), 10),
+        (Offsets(begin=6, committed=4, finished=3, end=10), 4),  # what is committed is of records that are gone
+        (Offsets(begin=0, committed=10, finished=0, end=10), 0),
     ],
 )
-def test_what_waits_at_a_level_is_what_is_not_finished(place: _Place, waiting: int) -> None:
+def test_what_waits_at_a_level_is_what_is_not_finished(place: Offsets, waiting: int) -> None:
     assert place.waiting == waiting
 
 

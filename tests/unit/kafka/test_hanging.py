@@ -26,6 +26,7 @@ class Cluster:
     """What is open where, by whose producers; `ends`: those that end while the coordinators are asked."""
 
     def __init__(self) -> None:
+        self.transactions = self
         self.there = {"lv.0s", "lv.1s", "out", "in", "in.delayed"}
         self.open: set[Open] = set()
         self.ends: set[Open] = set()
@@ -51,7 +52,7 @@ class Cluster:
         self.open -= self.ends
         return {producer: owner for producer, owner in self.known.items() if producer in producers}
 
-    def longest_transaction(self) -> int:
+    def longest(self) -> int:
         return 15 * MINUTE
 
     def leave(self, partition: TopicPartition, owner: Owner | None = None, start: int = 5, age: int = 0, producer: int = 7) -> Open:

@@ -10,8 +10,8 @@ import pytest
 from kafka import OffsetAndMetadata, TopicPartition
 
 from delaybridge.adapters.base import Received
+from delaybridge.adapters.kafka.finished import OUT
 from delaybridge.adapters.kafka.level_queues import inbox as level_inbox
-from delaybridge.adapters.kafka.level_queues.finished import OUT
 from delaybridge.adapters.kafka.level_queues.inbox import HELD, LevelInbox
 from delaybridge.adapters.kafka.wire.records import Origin
 from delaybridge.adapters.levelled import EARLY, Level

@@ -28,6 +28,7 @@ class Cluster:
     """Where transactions are open, and which partitions have no leader."""
 
     def __init__(self) -> None:
+        self.transactions = self
         self.state: str | None = "CompleteCommit"
         self.busy: dict[str, set[TopicPartition]] = {}
         self.looks = 0
@@ -36,7 +37,7 @@ class Cluster:
         self.few: set[TopicPartition] = set()
         self.hidden: set[TopicPartition] = set()
 
-    def transaction(self, name: str) -> Owner | None:
+    def last(self, name: str) -> Owner | None:
         if name in self.busy:
             return Owner(name, "PrepareAbort", self.busy[name])
         return Owner(name, self.state, frozenset()) if self.state else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka import TopicPartition, errors
 
-from delaybridge.adapters.kafka.cluster import Cluster, Open
+from delaybridge.adapters.kafka.cluster.transactions import Open, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,5 +39,5 @@ class Admin:
 
 def test_a_topic_that_is_deleted_meanwhile_keeps_nobody_from_being_told_of_the_others() -> None:
     admin = Admin()
-    assert Cluster(admin).open_in({STAYS, GOES}) == ({Open(STAYS, 7, 3, 9)}, set())
+    assert Transactions(admin).open_in({STAYS, GOES}) == ({Open(STAYS, 7, 3, 9)}, set())
     assert admin.looks == 2, "one for each try"

@@ -57,7 +57,7 @@ class Admin:
 
 def trimmed(admin: Admin) -> dict[TopicPartition, int]:
     """What is deleted of one level: up to these offsets."""
-    assert Cluster(admin).trim("lv", [Topic("lv.1s", 1, 1, {}, {})])
+    assert Cluster(admin).groups.trim("lv", [Topic("lv.1s", 1, 1, {}, {})])
     return admin.deleted
 
 
