@@ -15,12 +15,14 @@ from ..base import AdapterError, NotConnected
 from ..preparing import Finding, Step
 from . import amqp
 from .address import real_of
+from .gate.gate import Change, Gate
+from .gate.refusals import GUIDE, PLUGIN, refusal_of
+from .gate.surroundings import unnamed
 from .ingress import CLASSIC, losses
 from .level_queues import UNLIMITED
 from .link import translated
 from .management import READS, Binding, Call, Management
 from .probe import probe
-from .topology import GUIDE, PLUGIN, Change, Gate, unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,12 +79,12 @@ class RabbitInterception:
     def _plan(self, api: Management, broker: Broker) -> list[Step]:
         steps = [_step(api, change) for change in self._ingress(api, broker)]
         for gate in self._gates(broker):
-            refusal = gate.refusal()
+            refusal = refusal_of(gate.at)
             if refusal:
                 steps.append(Step(f"{refusal[0]}: {refusal[1]}", "", False))
             else:
                 steps += [_step(api, change) for change in (*gate.build(api.calls), *gate.move(api.calls))]
-            stray = None if refusal else gate.stray()
+            stray = None if refusal else gate.at.stray()
             if stray:
                 steps.append(Step(f"{stray[0]}: {stray[1]}", "", False))
         return steps
@@ -290,20 +292,20 @@ def _step(api: Management, change: Change) -> Step:
 
 
 def _refuse(gates: Sequence[Gate]) -> None:
-    refusals = [refusal for gate in gates if (refusal := gate.refusal())]
+    refusals = [refusal for gate in gates if (refusal := refusal_of(gate.at))]
     if refusals:
         raise AdapterError("; ".join(f"{what}: {fix}" for what, fix in refusals))
 
 
 def _check_gate(api: Management, gate: Gate) -> Iterator[Finding]:
-    refusal = gate.refusal()
+    refusal = refusal_of(gate.at)
     if refusal:
         yield Finding(False, *refusal)
         return
     problems = [Finding(False, f"missing: {change.what}", APPLY) for change in gate.build(api.calls) if not change.done]
-    stray = gate.stray()
+    stray = gate.at.stray()
     problems += [Finding(False, *stray)] if stray else []
-    problems += [_bypass(gate, binding) for binding in gate.bypasses()]
+    problems += [_bypass(gate, binding) for binding in gate.at.bypasses()]
     problems += [Finding(False, f"not yet so: {change.what}", APPLY) for change in gate.leftovers(api.calls)]
     problems += [
         Finding(
@@ -311,16 +313,16 @@ def _check_gate(api: Management, gate: Gate) -> Iterator[Finding]:
             f"`{name}` has `{gate.name}` as its alternate exchange: the bridge would deliver to `{name}`",
             f"point it to `{gate.real}`",
         )
-        for name in gate.other_ways_in()
+        for name in gate.at.other_ways_in()
     ]
     yield from problems or [
-        Finding(True, f"`{gate.name}` is gated; `{gate.real}` holds {_bindings(len(gate.consumers()))}, and none goes past the gate")
+        Finding(True, f"`{gate.name}` is gated; `{gate.real}` holds {_bindings(len(gate.at.consumers()))}, and none goes past the gate")
     ]
 
 
 def _check_ends(gate: Gate) -> Iterator[Finding]:
     """Complete, and leading nowhere: producers without `mandatory` would not be told that their messages are dropped."""
-    if gate.leads_nowhere():
+    if gate.at.leads_nowhere():
         what = f"nothing is bound to `{gate.real}`: RabbitMQ drops what is published to `{gate.name}`, and what falls due is refused as unroutable"
         yield Finding(False, what, f"let its consumers bind their queues to `{gate.name}`, then {APPLY}")
 
@@ -331,6 +333,6 @@ def _bindings(count: int) -> str:
 
 def _bypass(gate: Gate, binding: Binding) -> Finding:
     what = f"by-pass: {binding.destination_type} `{binding.destination}` is bound to `{gate.name}` ({binding.routing_key!r}) and gets delayed messages at once"
-    if binding in gate.stuck():
+    if binding in gate.at.stuck():
         return Finding(False, what, f"it is exclusive to its consumer: let that consumer bind it to `{gate.real}`")
     return Finding(False, what, f"{APPLY}; and let the consumer that declares this binding declare it on `{gate.real}`")

@@ -13,10 +13,12 @@ import pytest
 
 from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, amqp
+from delaybridge.adapters.rabbitmq.gate.gate import Change, Gate
+from delaybridge.adapters.rabbitmq.gate.refusals import refusal_of, version
+from delaybridge.adapters.rabbitmq.gate.surroundings import unnamed
 from delaybridge.adapters.rabbitmq.ingress import losses
 from delaybridge.adapters.rabbitmq.interception import RabbitInterception, _step
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue, _reason
-from delaybridge.adapters.rabbitmq.topology import Change, Gate, unnamed, version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +60,7 @@ def bound(gate: Gate) -> list[Binding]:
     ],
 )
 def test_an_exchange_that_cannot_be_gated_is_refused_with_what_to_do(exchange: Exchange, rest: dict[str, Any], reason: str) -> None:
-    refusal = gate(exchange, **rest).refusal()
+    refusal = refusal_of(gate(exchange, **rest).at)
     assert refusal is not None
     assert reason in refusal[0]
     assert refusal[1]
@@ -66,14 +68,14 @@ def test_an_exchange_that_cannot_be_gated_is_refused_with_what_to_do(exchange: E
 
 def test_an_exchange_that_another_cluster_federates_is_refused() -> None:
     link = Exchange("federation: orders -> other", "x-federation-upstream", internal=True)
-    refusal = gate(Exchange("orders", "topic"), link, bindings=[Binding("orders", link.name, "exchange", "#")]).refusal()
+    refusal = refusal_of(gate(Exchange("orders", "topic"), link, bindings=[Binding("orders", link.name, "exchange", "#")]).at)
     assert refusal is not None
     assert "federated" in refusal[0]
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_an_ordinary_exchange_can_be_gated(kind: str) -> None:
-    assert gate(Exchange("orders", kind)).refusal() is None
+    assert refusal_of(gate(Exchange("orders", kind)).at) is None
 
 
 @pytest.mark.parametrize("kind", ["topic", "fanout", "headers"])
@@ -110,17 +112,17 @@ def test_bindings_are_copied_with_their_arguments() -> None:
 def test_a_queue_that_is_exclusive_to_its_consumer_is_left_where_it_is() -> None:
     binding = Binding("orders", "mine", "queue", "a")
     built = gate(Exchange("orders", "topic"), bindings=[binding])
-    assert built.stuck() == [binding]
+    assert built.at.stuck() == [binding]
     assert built.move(CALLS) == []
 
 
 def test_a_gate_leads_nowhere_while_neither_a_binding_nor_an_alternate_exchange_takes_what_passes_it() -> None:
     orders, real = Exchange("orders", "topic"), Exchange("orders.real", "topic")
-    assert gate(orders, real).leads_nowhere()
-    assert not gate(orders).leads_nowhere()  # the missing exchange is told already
-    assert not gate(orders, real, bindings=[Binding("orders.real", "q1", "queue", "a")]).leads_nowhere()
-    assert not gate(orders, real, bindings=[Binding("orders", "mine", "queue", "a")]).leads_nowhere()
-    assert not gate(orders, Exchange("orders.real", "topic", arguments={"alternate-exchange": "lost"})).leads_nowhere()
+    assert gate(orders, real).at.leads_nowhere()
+    assert not gate(orders).at.leads_nowhere()  # the missing exchange is told already
+    assert not gate(orders, real, bindings=[Binding("orders.real", "q1", "queue", "a")]).at.leads_nowhere()
+    assert not gate(orders, real, bindings=[Binding("orders", "mine", "queue", "a")]).at.leads_nowhere()
+    assert not gate(orders, Exchange("orders.real", "topic", arguments={"alternate-exchange": "lost"})).at.leads_nowhere()
 
 
 def test_the_gates_policy_says_what_the_users_strongest_says_and_outranks_it() -> None:
@@ -164,7 +166,7 @@ def test_what_nobody_takes_goes_where_the_user_says_or_it_is_told(
         Exchange(name, "topic", arguments=arguments, policy=name if name in names else None)
         for name, arguments in (("orders", {}), ("orders.real", real))
     ]
-    stray = gate(*exchanges, policies=[Policy(name, f"^{name}$", {"alternate-exchange": to}) for name, to in policies]).stray()
+    stray = gate(*exchanges, policies=[Policy(name, f"^{name}$", {"alternate-exchange": to}) for name, to in policies]).at.stray()
     assert (stray is None) == (told is None)
     if stray and told:
         assert told in stray[0]

@@ -1,0 +1,81 @@
+"""Why an exchange cannot be gated."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from .surroundings import ALTERNATE, MATCH_ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .surroundings import Surroundings
+
+GUIDE = "docs/migrating/rabbitmq-delayed-message-exchange.md"
+PLUGIN = "x-delayed-message"
+OLDEST = (3, 10)
+"""RabbitMQ 3.10 brought `any-with-x`; before it a headers exchange steps over every name that begins with `x-`."""
+
+
+def refusal_of(at: Surroundings) -> tuple[str, str] | None:
+    """Why this exchange cannot be gated, and what to do; None where it can."""
+    return next(_refusals(at), None)
+
+
+def _refusals(at: Surroundings) -> Iterator[tuple[str, str]]:
+    name = at.name
+    if version(at.broker.version) < OLDEST:
+        yield (
+            f"RabbitMQ {at.broker.version} has no `any-with-x`",
+            "upgrade to RabbitMQ 3.10 or later, or publish to the ingress queue",
+        )
+    if not name:
+        yield (
+            "the default exchange cannot be gated",
+            "publish delayed messages to a named exchange, or to the ingress queue with x-delay-to",
+        )
+    elif name.startswith("amq.") or len(name.encode()) > 250:
+        yield f"`{name}` cannot be gated: RabbitMQ would not take the name `{at.real}`", "use an exchange of another name"
+    elif name not in at.broker.exchanges:
+        yield f"exchange `{name}` does not exist", "let its producer or consumer declare it (only they know its type), then apply again"
+    else:
+        yield from _unfit(at)
+
+
+def _unfit(at: Surroundings) -> Iterator[tuple[str, str]]:
+    exchange, name = at.exchange, at.name
+    if exchange.type == PLUGIN:
+        yield f"`{name}` is an exchange of the delayed-message plugin", f"follow {GUIDE}"
+    elif exchange.type not in (*MATCH_ALL, "direct"):
+        yield f"`{name}` is of type {exchange.type}: only direct, topic, fanout and headers can be gated", "use the ingress queue"
+    if exchange.auto_delete:
+        yield f"`{name}` is an auto-delete exchange: it would vanish with its last binding", "declare it without auto_delete"
+    if not exchange.durable:
+        yield (
+            f"`{name}` is not durable: a restart of the broker would take it away, and what leads to its gate",
+            "declare it as durable",
+        )
+    if exchange.internal:
+        yield f"`{name}` is internal: nobody publishes to it", "gate the exchange that producers publish to"
+    if at.is_federated():
+        yield f"`{name}` is federated: federation follows its bindings, and they move away", "use the ingress queue"
+    if exchange.type == "direct" and ALTERNATE in exchange.arguments:
+        yield (
+            f"`{name}` was declared with an alternate exchange, which wins over a policy",
+            "set that alternate exchange by policy instead",
+        )
+    yield from _taken(at)
+
+
+def _taken(at: Surroundings) -> Iterator[tuple[str, str]]:
+    real, gate = at.broker.exchanges.get(at.real), at.broker.exchanges.get(at.gate)
+    if real is not None and real.type != at.exchange.type:
+        yield f"`{at.real}` exists and is of type {real.type}, not {at.exchange.type}", "delete it, then apply again"
+    if gate is not None and (gate.type, gate.arguments.get(ALTERNATE)) != ("headers", at.real):
+        yield f"`{at.gate}` exists and is not this gate", "delete it, then apply again"
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The first two numbers of a version: `3.10.8`, `4.3.0-rc.1`."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
