@@ -129,12 +129,15 @@ def test_a_broker_that_reads_nothing_more_is_given_up_however_much_waits_to_be_w
         options = ActiveMQ(url=SecretStr(f"stomp+ssl://localhost:{port}"), tls=tls(tmp_path), heartbeat=10)
         sink = adapter.sink(options)
         sink.connect(outcomes.extend)
+        taken = 0
         with contextlib.suppress(NotConnected):
-            for number in range(600):  # each goes alone, as nobody knows its destination yet
-                sink.publish([Outgoing(b"%d" % number, f"queue.{number}", Message(b"x" * 10_000))])
+            while taken < 10_000:  # each goes alone, as nobody knows its destination yet
+                sink.publish([Outgoing(b"%d" % taken, f"queue.{taken}", Message(b"x" * 10_000))])
+                taken += 1
                 time.sleep(0.002)
-        wait_until(lambda: len(outcomes) >= 300, "outcomes", 20)
+        wait_until(lambda: len(outcomes) >= taken, "outcomes", 20)
         sink.close()
+    assert len(outcomes) == taken < 10_000
     assert {str(error) for _, error in outcomes} == {"ActiveMQ took nothing for 1 s"}
 
 
