@@ -187,8 +187,7 @@ def _headers(lines: list[bytes]) -> tuple[dict[bytes, bytes], bool]:
     broken = False
     for line in lines:
         name, colon, value = line.partition(b":")
-        if not colon:
-            broken = True
+        broken |= not colon
         if name not in headers:
             headers[name] = value
     return headers, broken

@@ -19,7 +19,7 @@ _Epoch = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartiti
 
 
 class Client(KafkaAdminClient):  # type: ignore[misc]  # kafka-python has no types
-    """Also asks for `stable` offsets (KIP-447), which kafka-python's asks for nowhere."""
+    """Also asks for `stable` offsets (KIP-447), and where epochs end, which kafka-python's asks for nowhere."""
 
     stable = False
 
