@@ -256,6 +256,13 @@ class Store(Protocol):
         """
         ...
 
+    def wants_again(self, source: str, change: Change) -> bool:
+        """Whether `put` is to be given this once more where its source gives it again: that it was stored may not be all that has become of it since.
+
+        The store then knows for itself what has come to its end. Does not block.
+        """
+        ...
+
     def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """Hand out records that are due, at most `limit` and about `max_bytes`. They are *in flight*, and not handed out again, until settled or held.
 

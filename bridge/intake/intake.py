@@ -75,13 +75,9 @@ class Intake:
 
     def _take(self, batch: Batch) -> None:
         now = self._clock()
-        fresh = self._redeliveries.fresh(batch.messages)
-        if len(fresh) < len(batch.messages):
-            self._metrics.suppressed_duplicates(len(batch.messages) - len(fresh))
-        plan = self.planner.plan
-        changes = [plan(received, now) for received in fresh]
+        fresh, changes = self._fresh(batch.messages, now)
         if changes:
-            came = self._came(fresh)
+            came = SourceProgress(self.name, [received.token for received in fresh], self._redeliveries.reached(fresh))
             began = time.perf_counter()
             self._store.put(changes, now, came)
             self._metrics.put(time.perf_counter() - began)
@@ -91,10 +87,16 @@ class Intake:
         if self._gathering is not None:
             self._gather(self._gathering, changes, now)
 
-    def _came(self, fresh: Sequence[Received]) -> SourceProgress:
-        """What is to be remembered of these messages."""
-        reached = {received.log: received.token for received in fresh}
-        return SourceProgress(self.name, [received.token for received in fresh], {} if b"" in reached else reached)
+    def _fresh(self, messages: Sequence[Received], now: int) -> tuple[Sequence[Received], list[Change]]:
+        """What is to be stored of a batch, and as what: what is not stored yet, and of the rest what the store wants to see again."""
+        plan, fresh = self.planner.plan, self._redeliveries.fresh(messages)
+        if len(fresh) == len(messages):
+            return fresh, [plan(received, now) for received in fresh]
+        new, wants = set(map(id, fresh)), self._store.wants_again
+        planned = [(received, plan(received, now)) for received in messages]
+        kept = [(received, change) for received, change in planned if id(received) in new or wants(self.name, change)]
+        self._metrics.suppressed_duplicates(len(messages) - len(kept))
+        return [received for received, _ in kept], [change for _, change in kept]
 
     def _tell(self, changes: Sequence[Change], received: int, now: int) -> None:
         """Count what came, and wake the lanes that have something to do earlier than they knew."""

@@ -46,6 +46,16 @@ class Redeliveries:
         """Up to these places the source's logs are stored now: see `SourceProgress.reached`."""
         self._reached |= reached
 
+    def reached(self, messages: Sequence[Received]) -> Mapping[bytes, bytes]:
+        """How far the source's logs are stored once these are; empty where not all of them come from logs. See `SourceProgress.reached`."""
+        reached: dict[bytes, bytes] = {}
+        for received in messages:
+            log, token = received.log, received.token
+            if not log:
+                return {}
+            reached[log] = max(token, reached.get(log) or self._reached.get(log, b""))
+        return reached
+
     def fresh(self, messages: Sequence[Received]) -> Sequence[Received]:
         """Leave out those that are stored already."""
         fresh = self._ahead(messages)

@@ -65,6 +65,10 @@ class Doors:
         """Whether this route's tokens name one message each."""
         return route in self._exact
 
+    def may_have_moved(self, route: str) -> bool:
+        """Whether what came by this route, and comes again, may have been given to another bridge meanwhile, and is known to be the same message."""
+        return self.exact(route) and route not in self._joined
+
     def shut(self) -> None:
         """The bridge is stopping: what still waits for its confirmation waits only moments longer. Any thread."""
         self._shut = time.monotonic()

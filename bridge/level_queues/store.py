@@ -216,6 +216,14 @@ class LevelQueues(Unindexed):
         """See `core.store.Store.came`: of what this bridge took in itself, where its tokens are exact."""
         return self.journal.came(source)
 
+    def wants_again(self, source: str, change: Change) -> bool:
+        """See `core.store.Store.wants_again`: what claims an id, unless nobody else can have been given it.
+
+        Another bridge may have claimed it since, and have been killed before it took it in: then no copy that waits may be delivered, because that bridge's
+        would count. The claim that this makes is later than any such.
+        """
+        return self.doors.may_have_moved(source) and self.claims.claims(change)
+
     def counts(self) -> Counts:
         """See `core.store.Store.counts`. `pending` is of all bridges, as the broker counted last; `held` and `events` are this bridge's."""
         here, held = self._waiting.count()

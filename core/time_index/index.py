@@ -109,6 +109,10 @@ class TimeIndex:
         with self._access.reading() as state:
             return state.recent.came(source)
 
+    def wants_again(self, source: str, change: store.Change) -> bool:  # noqa: ARG002 - the contract's arguments
+        """See `Store.wants_again`: what is stored here is nobody else's."""
+        return False
+
     def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """See `Store.due`."""
         place = self._state.lanes.by_name.get(lane)

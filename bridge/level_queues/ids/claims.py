@@ -68,6 +68,10 @@ class Claims:
         left = iter(claims)
         return [next(left) if isinstance(entry, Claiming) else None for entry in found], answers
 
+    def claims(self, change: Change) -> bool:
+        """Whether this, as its source gave it, claims an id."""
+        return self.register is not None and isinstance(change, Put) and (bool(change.record.id) or _is_series(change))
+
     def doubt(self) -> None:
         """Some messages that claimed ids were not taken in, and come again."""
         if self.register is not None:
@@ -76,7 +80,7 @@ class Claims:
     def _entry(self, change: Change, chosen: bool, mark: bytes, now: int) -> Claiming | Cancelling | None:
         if isinstance(change, Withdraw):
             return Cancelling(change.id, now + self._memory, mark)
-        if isinstance(change, Put) and (chosen or change.record.schedule.recurrence is not None):
+        if isinstance(change, Put) and (chosen or _is_series(change)):
             return Claiming(change.record.id, change.record.schedule.due, mark)
         return None
 
@@ -147,6 +151,10 @@ class Claims:
         now = self._clock()
         self._rows.tell(LedgerEvent(event, now, record))
         self.ended(record, claim, event, now)
+
+
+def _is_series(change: Put) -> bool:
+    return change.record.schedule.recurrence is not None
 
 
 def named(change: Change, source: str, token: bytes | None) -> Change:

@@ -73,6 +73,9 @@ class Register:
         term = self._term(holder) if marked and holder is not None else -1
         if marked:
             self.replica.be_sure()
+            if holder is not None and self._claimed_in(term, entries):
+                del self._terms[holder]
+                term = self._term(holder)
         marks = [entry.mark or secrets.token_bytes(MARK) for entry in entries]
         lines = [self._line(entry, mark, now, term) for entry, mark in zip(entries, marks, strict=True)]
         places = iter(self.replica.append([line for line in lines if line is not None]))
@@ -99,6 +102,12 @@ class Register:
             return self._term(holder)
         self._terms[holder] = tenure, place
         return place
+
+    def _claimed_in(self, term: int, entries: Sequence[Claiming | Cancelling]) -> bool:
+        """Whether one of these has claimed in this term: its copies could not be told apart."""
+        with self.replica.changed:
+            words = (said_by(self.replica.ids.words(entry.id), entry.mark) for entry in entries if entry.mark)
+            return any(word is not None and word.term == term for word in words)
 
     def _line(self, entry: Claiming | Cancelling, mark: bytes, now: int, term: int) -> Line | None:
         """The line for a claim or a cancel; None for a message that has come to its end, and for a cancel that has done its work."""
