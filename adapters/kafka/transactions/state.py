@@ -17,6 +17,7 @@ from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import (
     AddPartitionsToTxnHandler,
     EndTxnHandler,
+    FindCoordinatorHandler,
     Priority,
     TransactionalRequestResult,
     TransactionState,
@@ -44,6 +45,8 @@ _VERIFYING = 1.0
 that the coordinator has not heard of one yet."""
 _UNVERIFIED = "Unable to verify"
 """With these words a broker says "too few replicas" where the coordinator has not answered it."""
+_LOOKUPS = 0.1
+"""Seconds between two questions for a coordinator."""
 _OPEN = (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING_TRANSACTION)
 
 
@@ -141,6 +144,7 @@ class Moving(Numbers):
         self._offsets = TransactionalRequestResult()
         self._epochs = epochs
         self._finishing = False
+        self._looked_up: dict[Any, float] = {}
         self.commit_asked = False
         self.seen = TransactionalRequestResult()
         self.seen.done()
@@ -206,7 +210,21 @@ class Moving(Numbers):
                 before = len(self._pending_requests)
                 handler = self._next_request_handler(has_incomplete_batches)
                 if handler is not None or len(self._pending_requests) >= before:
-                    return handler
+                    break
+        if isinstance(handler, FindCoordinatorHandler):
+            self._looked_up[handler._coord_type] = time.monotonic()  # noqa: SLF001 - said nowhere else but in the request
+        return handler
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next request, where that asks for a coordinator that was asked for a moment ago.
+
+        While the cluster names a node that cannot be reached, as for some seconds after one has died, kafka-python asks again with each answer.
+        """
+        first = self._pending_requests[0][2] if self._pending_requests else None
+        if not isinstance(first, FindCoordinatorHandler):
+            return 0
+        return max(0, self._looked_up.get(first._coord_type, 0) + _LOOKUPS - time.monotonic())  # noqa: SLF001 - as above
 
     def _next_request_handler(self, has_incomplete_batches: bool) -> Any:
         """Without its offsets a transaction is not committed, whatever became of the request with them.
@@ -295,7 +313,9 @@ class MoveDelivery(Delivery):
     def run_once(self) -> None:
         """See Sender."""
         numbers = self._transaction_manager
-        if numbers.has_in_flight_transactional_request() and not (numbers.has_error() or numbers.is_aborting()):
+        if (pause := numbers.pause) > 0:
+            self._client.poll(timeout_ms=pause * 1000)
+        elif numbers.has_in_flight_transactional_request() and not (numbers.has_error() or numbers.is_aborting()):
             pace = self.config["retry_backoff_ms"]
             delay = self._send_producer_data()
             allowed = any(map(numbers.is_send_to_partition_allowed, self._accumulator.waiting()))  # else it says at once, for ever

@@ -10,12 +10,19 @@ from kafka import OffsetAndMetadata, TopicPartition, errors
 from kafka.cluster import ClusterMetadata
 from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.producer.sender import Sender
-from kafka.producer.transaction_manager import AddPartitionsToTxnHandler, ProducerIdAndEpoch, TransactionState, TxnOffsetCommitHandler
+from kafka.producer.transaction_manager import (
+    AddPartitionsToTxnHandler,
+    CoordinatorType,
+    ProducerIdAndEpoch,
+    TransactionState,
+    TxnOffsetCommitHandler,
+)
 from kafka.structs import ConsumerGroupMetadata
 
 from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.adapters.kafka import Kafka
 from delaybridge.adapters.kafka.link import Caught
+from delaybridge.adapters.kafka.transactions import state as module
 from delaybridge.adapters.kafka.transactions.state import Aborted, Leaders, Moving
 from delaybridge.adapters.kafka.transactions.state import ended as until_ended
 from delaybridge.adapters.kafka.transactions.transactor import Transactor
@@ -60,6 +67,24 @@ def test_a_batch_that_was_never_taken_aborts_its_transaction_and_the_producer_go
     numbers.begin_abort = begin_abort
     with pytest.raises(Aborted, match="too late"):
         until_ended(numbers, lambda: None, result, 1)
+
+
+def test_a_coordinator_is_asked_for_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kafka-python asks with each answer while the cluster names a node that is away."""
+    clock, numbers, transaction = [1000.0], moving(), CoordinatorType.TRANSACTION
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def looks_up(kind: CoordinatorType) -> float:
+        numbers._lookup_coordinator(kind, "t")
+        pause = numbers.pause
+        clock[0] += pause
+        assert numbers.next_request_handler(False) is not None
+        return pause
+
+    assert [looks_up(kind) for kind in (transaction, transaction, CoordinatorType.GROUP)] == pytest.approx([0, 0.1, 0])
+    clock[0] += 0.06
+    assert looks_up(transaction) == pytest.approx(0.04)
+    assert numbers.pause == 0, "there is nothing to ask"
 
 
 @pytest.mark.parametrize("error", [errors.KafkaTimeoutError("no answer in time"), NotConnected("dropped behind another one")])
