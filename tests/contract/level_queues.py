@@ -63,12 +63,13 @@ class Immediate:
 
 
 class Stepped(LevelQueues):
-    """Level queues of a memory broker that bears the path's name, so that they survive a restart of the store."""
+    """Level queues of a memory broker that bears the path's name, or another one, so that they survive a restart of the store."""
 
     journal: TimeIndex
 
-    def __init__(self, path: Path, lanes: tuple[str, ...] = ("rabbit", "kafka"), log: IdLog | None = None) -> None:
-        options, all_queues = Memory(name=str(path)), queues(TABLE, "levels")
+    def __init__(self, path: Path, lanes: tuple[str, ...] = ("rabbit", "kafka"), log: IdLog | None = None, name: str = "") -> None:
+        self.name = name or str(path)
+        options, all_queues = Memory(name=self.name), queues(TABLE, "levels")
         journal = TimeIndex(path, bridge="test", min_free_disk=0, reserve_bytes=0)
         self.now = 0
         self.woken: list[tuple[str, int]] = []

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Sharing(Stepped):
     """With a thread that reads the log; `events` are the ledger's."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, log=adapter.id_log(Memory(name=str(path)), Level("levels.ids", 0, "ids")))
+    def __init__(self, path: Path, name: str = "") -> None:
+        super().__init__(path, log=adapter.id_log(Memory(name=name or str(path)), Level("levels.ids", 0, "ids")), name=name)
         assert self.claims.register is not None
         self.register = self.claims.register
         self.replica = self.register.replica
@@ -77,10 +77,6 @@ class Sharing(Stepped):
         """Until all that stands in the log is read."""
         end = len(broker(self.name).lines("levels.ids", 0))
         wait_until(lambda: self.replica.known[0] >= end, "the log to be read")
-
-    @property
-    def name(self) -> str:
-        return str(self.journal.path)
 
     @property
     def events(self) -> dict[str, int]:

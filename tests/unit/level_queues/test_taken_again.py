@@ -27,10 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from delaybridge.adapters.base import Source
+
 ROUTE = "exact"
 DUE = T0 + MINUTE
 ASKS: dict[str, str | int] = {"x-delay": MINUTE}
 SERIES = ASKS | {"x-delay-repeat": 1, "x-delay-period": MINUTE}
+
+
+def written(place: int, body: str, **headers: str | int) -> Received:
+    """What stands at this place of a partition."""
+    return Received(message(body.encode(), {**headers}), "", b"topic-0-%08d" % place, log=b"topic-0-")
 
 
 class Log(Partition):
@@ -42,8 +49,7 @@ class Log(Partition):
         self._given = 0
 
     def write(self, body: str, **headers: str | int) -> Received:
-        token = b"topic-0-%08d" % len(self.records)
-        self.records.append(Received(message(body.encode(), {**headers}), "", token, log=b"topic-0-"))
+        self.records.append(written(len(self.records), body, **headers))
         return self.records[-1]
 
     def connect(self) -> None:
@@ -61,6 +67,11 @@ class Log(Partition):
 
     def close(self) -> None:
         pass
+
+
+def taking_in(log: Source, store: Sharing) -> Intake:
+    route = Route(name=ROUTE, source_broker="kafka", source="in", lane="rabbit", address="/queues/out")
+    return Intake(Planner(route, Limits(min_period=1)), log, store, lambda: T0, store.wake, Metrics("test"), exact=True)
 
 
 @pytest.fixture
@@ -87,8 +98,7 @@ def log(store: Sharing) -> Log:
 
 @pytest.fixture
 def intake(store: Sharing, log: Log) -> Intake:
-    route = Route(name=ROUTE, source_broker="kafka", source="in", lane="rabbit", address="/queues/out")
-    return Intake(Planner(route, Limits(min_period=1)), log, store, lambda: T0, store.wake, Metrics("test"), exact=True)
+    return taking_in(log, store)
 
 
 def gives(intake: Intake) -> int:
