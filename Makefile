@@ -37,6 +37,7 @@ demo: $(READY)  ## see it work and audited, in about a minute, on the embedded b
 	@$(BIN)/delaybridge demo $(if $(filter-out 0,$(FAULTS)),--faults)
 
 test: $(READY) install-brokers  ## all tests; real brokers, started by the tests
+	@cd tests && $(CURDIR)/$(BIN)/python -m spark.classes
 	@$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY)  ## lint, formatting and types

@@ -15,6 +15,7 @@ from brokers import kafka as kafka_broker
 from brokers import rabbitmq as rabbitmq_broker
 from brokers.common import Unavailable
 from brokers.private import PrivateProcess
+from spark import classes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -24,6 +25,8 @@ pytest.register_assert_rewrite("contract.outcomes", "contract.taking", "crash.tr
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 """For brokers and Spark: none lives long enough here for Java's second compiler to give back the time that it takes, which is a third of a broker's start."""
+
+os.environ.setdefault(classes.OPTIONS, classes.options())
 
 AUDITS = re.compile(r"spark/test_\w+\.py$|/test_audit_\w+\.py$")
 """Files with the fixture `spark`."""
