@@ -156,6 +156,12 @@ def test_that_a_message_was_moved_is_told_where_this_bridge_has_moved_it_and_its
     assert heard + ["done"] * (not batch.left) == calls
 
 
+def test_where_nobody_asks_what_was_moved_its_end_is_told_all_the_same() -> None:
+    batch = Batched(Batch([Received(Message(b""), "", b"")], lambda: None), Taken(), lambda: T0)
+    MoveItem([], Finish(batch, 0, b"token"), lambda: True).landed()
+    assert not batch.left
+
+
 def test_a_mover_is_given_what_each_message_becomes_and_what_ends_with_it() -> None:
     mover = Moves()
     publisher = MovePublisher("kafka", mover, Metrics("test"), lambda *_: None)
