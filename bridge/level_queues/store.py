@@ -86,9 +86,9 @@ class LevelQueues(Unindexed):
         source = came.source if came else ""
         exact = came.tokens if came and self.doors.exact(source) else [b""] * len(changes)
         bearing = [named(change, source, token) for change, token in zip(changes, exact, strict=True)]
-        chosen = [not isinstance(change, Withdraw) and bool(change.record.id) for change in changes]
+        claiming = [self.claims.claims(change) for change in changes]
         marks = [token and mark_of(source, token) for token in exact]
-        claims, answers = self.claims.enter(bearing, chosen, marks, now, self.doors.holder(source))
+        claims, answers = self.claims.enter(bearing, claiming, marks, now, self.doors.holder(source))
         for change, claim in zip(bearing, claims, strict=True):
             if not isinstance(change, Withdraw) and claim is not ENDED:
                 self._change(change, claim, now, items, told)

@@ -112,7 +112,7 @@ def deaf(folder: Path) -> Iterator[int]:
                 client.recv(65536)
                 client.sendall(b"CONNECTED\nversion:1.2\nheart-beat:1000,1000\n\n\0\n")
                 while True:
-                    time.sleep(0.5)
+                    time.sleep(0.5)  # within the second that it has promised
                     client.sendall(b"\n")
 
         threading.Thread(target=serve, daemon=True).start()
@@ -134,7 +134,7 @@ def test_a_broker_that_reads_nothing_more_is_given_up_however_much_waits_to_be_w
             while taken < 10_000:  # each goes alone, as nobody knows its destination yet
                 sink.publish([Outgoing(b"%d" % taken, f"queue.{taken}", Message(b"x" * 10_000))])
                 taken += 1
-                time.sleep(0.002)
+                time.sleep(0.002)  # the first second, after which it is given up, is over long before all 10,000 are in memory
         wait_until(lambda: len(outcomes) >= taken, "outcomes", 20)
         sink.close()
     assert len(outcomes) == taken < 10_000

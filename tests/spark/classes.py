@@ -1,4 +1,4 @@
-"""What Spark loads from its jars, as Java keeps it (class-data sharing, JEP 350): a session then starts with half of the processor time.
+"""What Spark loads from its jars, as Java keeps it (see brokers/classes.py): a session then starts with half of the processor time.
 
     python -m spark.classes    writes it down, beside those jars, unless it is there
 
@@ -14,6 +14,8 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+
+from brokers.classes import NAME, sharing
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 """Commands are read by what they print."""
@@ -45,12 +47,12 @@ def kept() -> Path | None:
     found = find_spec("pyspark")
     if found is None or found.origin is None or shutil.which("java") is None:
         return None
-    return Path(found.origin).with_name("classes.jsa")
+    return Path(found.origin).with_name(NAME)
 
 
 def options() -> str:
-    """How Java is told of it, whether it is there or not."""
-    return "" if (there := kept()) is None else f"-XX:SharedArchiveFile={there} {QUIET}"
+    """How Java is told of it, where it is there."""
+    return "" if (there := kept()) is None else " ".join([*sharing(there.parent), QUIET])
 
 
 def write() -> None:

@@ -52,15 +52,14 @@ class Claims:
         self._uncertain: list[Entry] = []
 
     def enter(
-        self, changes: Sequence[Change], chosen: Sequence[bool], marks: Sequence[bytes], now: int, holder: Holding | None = None
+        self, changes: Sequence[Change], claiming: Sequence[bool], marks: Sequence[bytes], now: int, holder: Holding | None = None
     ) -> tuple[list[Claim | None], list[Answer]]:
         """Claim and cancel for one intake batch: a claim for each change that needs one, and the answers to cancels. Raises NotConnected.
 
-        A message claims an id that its producer chose; and every series claims its id, because it can be stopped by the id on its deliveries. `marks`
-        identify messages that their source may give again, where it can tell; `holder` is that source, where it can tell whether it has them still.
-        A message that has ended already gets `lines.ENDED`: do not take it in.
+        `claiming` is what `claims` says of each as its source gave it. `marks` identify messages that their source may give again, where it can tell;
+        `holder` is that source, where it can tell whether it has them still. A message that has ended already gets `lines.ENDED`: do not take it in.
         """
-        found = [self._entry(*each, now) for each in zip(changes, chosen, marks, strict=True)]
+        found = [self._entry(*each, now) for each in zip(changes, claiming, marks, strict=True)]
         entries = [entry for entry in found if entry is not None]
         if self.register is None or not entries:
             return [None] * len(changes), []
@@ -69,20 +68,20 @@ class Claims:
         return [next(left) if isinstance(entry, Claiming) else None for entry in found], answers
 
     def claims(self, change: Change) -> bool:
-        """Whether this, as its source gave it, claims an id."""
-        return self.register is not None and isinstance(change, Put) and (bool(change.record.id) or _is_series(change))
+        """Whether this, as its source gave it, claims an id: one that its producer chose, or, as a series, that on its deliveries, by which it is stopped."""
+        if self.register is None or not isinstance(change, Put):
+            return False
+        return bool(change.record.id) or change.record.schedule.recurrence is not None
 
     def doubt(self) -> None:
         """Some messages that claimed ids were not taken in, and come again."""
         if self.register is not None:
             self.register.replica.doubt()
 
-    def _entry(self, change: Change, chosen: bool, mark: bytes, now: int) -> Claiming | Cancelling | None:
+    def _entry(self, change: Change, claims: bool, mark: bytes, now: int) -> Claiming | Cancelling | None:
         if isinstance(change, Withdraw):
             return Cancelling(change.id, now + self._memory, mark)
-        if isinstance(change, Put) and (chosen or _is_series(change)):
-            return Claiming(change.record.id, change.record.schedule.due, mark)
-        return None
+        return Claiming(change.record.id, change.record.schedule.due, mark) if claims else None
 
     def fate(self, envelope: Envelope) -> Fate | None:
         """Why a message goes no further, None if it may, as far as this bridge knows yet."""
@@ -151,10 +150,6 @@ class Claims:
         now = self._clock()
         self._rows.tell(LedgerEvent(event, now, record))
         self.ended(record, claim, event, now)
-
-
-def _is_series(change: Put) -> bool:
-    return change.record.schedule.recurrence is not None
 
 
 def named(change: Change, source: str, token: bytes | None) -> Change:

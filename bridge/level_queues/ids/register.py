@@ -73,11 +73,16 @@ class Register:
         term = self._term(holder) if marked and holder is not None else -1
         if marked:
             self.replica.be_sure()
-            if holder is not None and self._claimed_in(term, entries):
-                del self._terms[holder]
-                term = self._term(holder)
         marks = [entry.mark or secrets.token_bytes(MARK) for entry in entries]
-        lines = [self._line(entry, mark, now, term) for entry, mark in zip(entries, marks, strict=True)]
+        known = self._known(entries, marks)
+        claimed = any(before is not None and before.term == term for _, before in known)
+        if holder is not None and claimed:  # in this term: its copies could not be told apart
+            del self._terms[holder]
+            term = self._term(holder)
+        lines = [
+            None if ended else _line(entry, mark, now, term, before)
+            for entry, mark, (ended, before) in zip(entries, marks, known, strict=True)
+        ]
         places = iter(self.replica.append([line for line in lines if line is not None]))
         claims: list[Claim] = []
         answers: list[Answer] = []
@@ -103,22 +108,11 @@ class Register:
         self._terms[holder] = tenure, place
         return place
 
-    def _claimed_in(self, term: int, entries: Sequence[Claiming | Cancelling]) -> bool:
-        """Whether one of these has claimed in this term: its copies could not be told apart."""
-        with self.replica.changed:
-            words = (said_by(self.replica.ids.words(entry.id), entry.mark) for entry in entries if entry.mark)
-            return any(word is not None and word.term == term for word in words)
-
-    def _line(self, entry: Claiming | Cancelling, mark: bytes, now: int, term: int) -> Line | None:
-        """The line for a claim or a cancel; None for a message that has come to its end, and for a cancel that has done its work."""
+    def _known(self, entries: Sequence[Claiming | Cancelling], marks: Sequence[bytes]) -> list[tuple[bool, Word | None]]:
+        """Of each, whether that message has come to its end, or that cancel has done its work; else what the log says of it already."""
         with self.replica.changed:
             ids = self.replica.ids
-            if ids.has_ended(entry.id, mark):
-                return None
-            before = said_by(ids.words(entry.id), mark)
-        if isinstance(entry, Cancelling):
-            return cancelling(entry.id, mark, now, entry.until, _first(before))
-        return claiming(entry.id, mark, now, entry.due, _first(before), term if term >= 0 else _after(before))
+            return [(ids.has_ended(entry.id, mark), said_by(ids.words(entry.id), mark)) for entry, mark in zip(entries, marks, strict=True)]
 
     # What becomes of messages.
 
@@ -194,6 +188,13 @@ def claims(shared: IdLog, known: Ids, entries: Sequence[Claiming], now: int) -> 
     return [
         ENDED if line is None else _claim(entry.mark, line, next(places), moved=True) for entry, line in zip(entries, lines, strict=True)
     ]
+
+
+def _line(entry: Claiming | Cancelling, mark: bytes, now: int, term: int, before: Word | None) -> Line:
+    """The line for a claim or a cancel, of which the log says this already."""
+    if isinstance(entry, Cancelling):
+        return cancelling(entry.id, mark, now, entry.until, _first(before))
+    return claiming(entry.id, mark, now, entry.due, _first(before), term if term >= 0 else _after(before))
 
 
 def _claim(mark: bytes, line: Line, place: int, *, moved: bool = False) -> Claim:

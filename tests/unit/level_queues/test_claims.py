@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
-from contract.level_queues import Stepped
 from contract.stores import HOUR, MINUTE, T0, bodies, delivered, give, record, take
 from msgspec.structs import replace
-from unit.level_queues.id_bridges import Reader
+from unit.level_queues.sharing import Sharing
 
-from delaybridge.adapters.levelled import Level
-from delaybridge.adapters.memory import Memory, adapter, broker
 from delaybridge.bridge.level_queues.ids import endings
 from delaybridge.bridge.level_queues.ids import replica as module
 from delaybridge.bridge.level_queues.ids.lines import Claim
@@ -21,78 +18,12 @@ from delaybridge.core.ledger import CLOSING
 from delaybridge.core.store import Answer, Held, Put, Settled, StoreFull, Unsupported, Withdraw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-    from delaybridge.core.ledger import Event
-    from delaybridge.core.store import Record
-
-
-class Sharing(Stepped):
-    """With a thread that reads the log; `events` are the ledger's."""
-
-    def __init__(self, path: Path, name: str = "") -> None:
-        super().__init__(path, log=adapter.id_log(Memory(name=name or str(path)), Level("levels.ids", 0, "ids")), name=name)
-        assert self.claims.register is not None
-        self.register = self.claims.register
-        self.replica = self.register.replica
-        self.reader = Reader(self.replica)
-
-    def start(self) -> Sharing:
-        self.reader.start()
-        return self
-
-    def handed_out(self, now: int) -> list[str]:
-        """What may be delivered, once this bridge knows all that was said before."""
-        self.read()
-        return bodies(take(self, now))
-
-    def holds(self, *records: Record) -> None:
-        """It has these in memory, for their last instants."""
-        give(self, *records)
-        self.move_on(T0 + 100)
-        self.read()
-        assert self.holding == len(records)
-
-    @property
-    def holding(self) -> int:
-        return len(self._waiting._entries)
-
-    def ends_elsewhere(self, event: Event) -> None:
-        """Another bridge ends what this one holds, and tells its ledger."""
-        for entry in list(self._waiting._entries.values()):
-            assert entry.claim is not None
-            for line in self.replica.ids.ending(entry.record.id, entry.claim, event, T0):
-                broker(self.name).append("levels.ids", [line])
-            self.read()
-
-    def left(self) -> int:
-        """What the broker still has once this bridge has let go of all."""
-        self.move_on(self.now)
-        for passage in self.passages:
-            passage.close()
-        return sum(len(broker(self.name).queue(address)) for address in self.places.addresses)
-
-    def read(self) -> None:
-        """Until all that stands in the log is read."""
-        end = len(broker(self.name).lines("levels.ids", 0))
-        wait_until(lambda: self.replica.known[0] >= end, "the log to be read")
-
-    @property
-    def events(self) -> dict[str, int]:
-        return {event: count for event, count in self.counts().events.items() if count}
-
-    def close(self) -> None:
-        self.reader.stop()
-        super().close()
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sharing]:
-    monkeypatch.setattr(module, "LOOK", 0.01)
-    opened = Sharing(tmp_path / "store").start()
-    yield opened
-    opened.close()
+def store(sharing: Sharing) -> Sharing:
+    return sharing
 
 
 def closed(store: Sharing) -> None:

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.stores import MINUTE, T0
 from unit.level_queues.id_bridges import Bridge
-from unit.level_queues.test_claims import Sharing
+from unit.level_queues.sharing import Sharing, log_of
 from unit.level_queues.test_terms import Partition
 
 from delaybridge.adapters.base import Batch, Received
-from delaybridge.adapters.levelled import Level
-from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.intake.intake import Intake
 from delaybridge.bridge.intake.planner import Planner, Route
-from delaybridge.bridge.level_queues.ids import replica as module
 from delaybridge.bridge.level_queues.ids.claims import named
 from delaybridge.bridge.level_queues.ids.register import Claiming, mark_of
 from delaybridge.bridge.metrics import Metrics
@@ -25,7 +22,6 @@ from delaybridge.core.store import Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from delaybridge.adapters.base import Source
 
@@ -75,16 +71,13 @@ def taking_in(log: Source, store: Sharing) -> Intake:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sharing]:
-    monkeypatch.setattr(module, "LOOK", 0.01)
-    opened = Sharing(tmp_path / "store").start()
-    yield opened
-    opened.close()
+def store(sharing: Sharing) -> Sharing:
+    return sharing
 
 
 @pytest.fixture
 def other(store: Sharing) -> Iterator[Bridge]:
-    made = Bridge(adapter.id_log(Memory(name=store.name), Level("levels.ids", 0, "ids"))).start()
+    made = Bridge(log_of(store.name)).start()
     yield made
     made.stop()
 

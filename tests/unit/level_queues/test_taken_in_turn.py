@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.stores import bodies, take
 from msgspec.structs import replace
-from unit.level_queues.test_claims import Sharing
+from unit.level_queues.sharing import Sharing
 from unit.level_queues.test_taken_again import ASKS, DUE, ROUTE, SERIES, taking_in, written
 
 from delaybridge.adapters.base import Batch, NotConnected

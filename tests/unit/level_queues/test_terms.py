@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.level_queues.id_bridges import Bridge
 from unit.level_queues.id_lines import HOUR, T0, Log
-from unit.level_queues.test_claims import Sharing as Stepping
+from unit.level_queues.sharing import Sharing as Stepping
 
 from delaybridge.adapters.base import NotConnected
 from delaybridge.bridge.level_queues.envelope import unpack
