@@ -65,9 +65,9 @@ class Log(Partition):
         pass
 
 
-def taking_in(log: Source, store: Sharing) -> Intake:
-    route = Route(name=ROUTE, source_broker="kafka", source="in", lane="rabbit", address="/queues/out")
-    return Intake(Planner(route, Limits(min_period=1)), log, store, lambda: T0, store.wake, Metrics("test"), exact=True)
+def taking_in(log: Source, store: Sharing, name: str = ROUTE) -> Intake:
+    route = Route(name=name, source_broker="kafka", source="in", lane="rabbit", address="/queues/out")
+    return Intake(Planner(route, Limits(min_period=1)), log, store, lambda: T0, store.wake, Metrics("test"), exact=name == ROUTE)
 
 
 @pytest.fixture
