@@ -136,7 +136,7 @@ class Engine:
             self.config.intake.batch,
             exact=plugins.traits(self.config.brokers[route.source.broker].type).exact,
         )
-        return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed)
+        return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed, self.queues.opened if self.queues else None)
 
     def _source(self, route: configuration.Route) -> Source:
         """What a level store joins with its own consumer stays in this process."""

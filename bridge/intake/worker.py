@@ -9,6 +9,7 @@ import structlog
 from ..workers import RECEIVE_TIMEOUT, ClientWorker
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from ..metrics import Metrics
@@ -21,7 +22,10 @@ SMALL_BATCH, PACE = 100, 0.005
 
 
 class IntakeWorker(ClientWorker):
-    """Drives one intake. `room` says whether the disk has room for more; without it the source is simply not read."""
+    """Drives one intake. `room` says whether the disk has room for more; without it the source is simply not read.
+
+    `opened`: the store takes messages only once it is set.
+    """
 
     def __init__(
         self,
@@ -30,14 +34,20 @@ class IntakeWorker(ClientWorker):
         room: Callable[[], bool],
         metrics: Metrics,
         failed: Callable[[str, BaseException], None],
+        opened: threading.Event | None = None,
     ) -> None:
         super().__init__(f"intake {intake.name}", intake.planner.route.source_broker, metrics, failed)
         self.intake = intake
         self._close = close
         self._room = room
+        self._opened = opened
 
     def run(self) -> None:
         """Receive until stopped."""
+        if self._opened is not None:
+            self.error = "the store does not take messages yet"
+            if not self._awaits(self._opened):
+                return
         self._serve(self.intake.connect, self._receive, self._close)
 
     def _receive(self) -> None:

@@ -87,6 +87,11 @@ class Assembled(NamedTuple):
         self.store.doors.shut()
 
     @property
+    def opened(self) -> threading.Event | None:
+        """Set once routes may take messages; None where they always may. See `ReplicaWorker`."""
+        return self.replica.opened if self.replica else None
+
+    @property
     def workers(self) -> list[list[Worker]]:
         """In the order in which they are stopped: the levels hand back through the publishers, and after these the endings are written to the log of ids."""
         return [[*self.levels], [*self._publishers, self.depths], [self.replica] if self.replica else []]
@@ -223,7 +228,8 @@ def assembled(
         Passage(queue, source, hops, clock, timed=adapter.timed or not queue.wait)
         for queue, source in zip(all_queues, sources, strict=True)
     ]
-    workers = [LevelWorker(passage, name, metrics, failed, declaration.made) for passage in passages]
+    opened = replica.opened if replica else declaration.made
+    workers = [LevelWorker(passage, name, metrics, failed, opened) for passage in passages]
     sinks = {name: DepartureSink(outer, Departures(waiting, there, clock, lambda: down.known))} if outer else {}
     return Assembled(store, workers, there.addresses, sources, publisher, mover, depths, replica, sinks, transactional)
 

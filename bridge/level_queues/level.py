@@ -19,7 +19,7 @@ HANDING_BACK = 3.0
 
 
 class LevelWorker(ClientWorker):
-    """Drives one passage, once the queues are `declared`."""
+    """Drives one passage, once the queues are there and `opened`."""
 
     def __init__(
         self,
@@ -27,15 +27,15 @@ class LevelWorker(ClientWorker):
         broker: str,
         metrics: Metrics,
         failed: Callable[[str, BaseException], None],
-        declared: threading.Event,
+        opened: threading.Event,
     ) -> None:
         super().__init__(f"level {passage.level.name}", broker, metrics, failed)
         self.passage = passage
-        self._declared = declared
+        self._opened = opened
 
     def run(self) -> None:
         """Step until stopped."""
-        if self._awaits(self._declared):
+        if self._awaits(self._opened):
             self._serve(self.passage.connect, self._pass_on, self.passage.close)
 
     def _pass_on(self) -> None:

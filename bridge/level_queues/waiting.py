@@ -15,7 +15,7 @@ from ...core.store import Due
 from .entries import Entry, Lane, first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ...core.store import Held
     from .envelope import Envelope
@@ -32,6 +32,7 @@ class Waiting:
     def __init__(self) -> None:
         self._lanes: defaultdict[str, Lane] = defaultdict(Lane)
         self._entries: dict[bytes, Entry] = {}
+        self._claimed: defaultdict[str, list[Entry]] = defaultdict(list)  # those that bear a claim, by their ids
         self._carriers = 0  # of these
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -46,10 +47,17 @@ class Waiting:
     def _enter(self, entry: Entry) -> None:
         self._entries[entry.key] = entry
         self._carriers += entry.record.is_carrier
+        if entry.claim is not None:
+            self._claimed[entry.record.id].append(entry)
 
     def _leave(self, entry: Entry) -> None:
         del self._entries[entry.key]
         self._carriers -= entry.record.is_carrier
+        if entry.claim is not None:
+            bearers = self._claimed[entry.record.id]
+            bearers.remove(entry)
+            if not bearers:
+                del self._claimed[entry.record.id]
         self._lanes[entry.record.lane].gone(entry)
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
@@ -164,10 +172,10 @@ class Waiting:
                     entry.gone = False
                     self._enter(entry)
 
-    def bearing(self, ids: Container[str]) -> list[tuple[Entry, Claim]]:
-        """Entries that bear one of these ids by a claim."""
+    def bearing(self, ids: Iterable[str]) -> list[tuple[Entry, Claim]]:
+        """Entries that bear one of these ids by a claim. Costs nothing for those that do not."""
         with self._lock:
-            entries = (entry for entry in self._entries.values() if entry.record.id in ids)
+            entries = itertools.chain.from_iterable(self._claimed.get(each, ()) for each in ids)
             return [(entry, entry.claim) for entry in entries if entry.claim is not None]
 
     def withdraw(self, key: bytes) -> Entry | None:
