@@ -242,7 +242,6 @@ class _Keeper:
         self._index, self._there, self._clock, self._tell = index, there, clock, tell
         self._ids = there.known()
         self._orders: dict[bytes, int] = {}
-        self._replaced: set[tuple[str, int]] = set()
         self._endings: list[Line] = []
         self._told = set(index.came(_ENDINGS).tokens)
 
@@ -271,17 +270,16 @@ class _Keeper:
         came.ended += len(batch.messages) - len(going) - len(strange)
         if strange:
             self._index.put(strange, now)
-        events = list(told.values())
         for envelope, found in zip(going, self._index.migration.take_in([each.record for each in going], now), strict=True):
             if found is None:
                 came.records += 1
                 self._remember(envelope)
             else:
                 came.again += 1
-                if self._is_scheduled_again(envelope, found):
-                    events.append(LedgerEvent("replaced", now, envelope.record))
-        if events:
-            self._index.tell(events, now, SourceProgress(_ENDINGS, list(told)))
+                if self._is_scheduled_again(envelope, found) and (one := _schedule(envelope)) not in self._told:
+                    told[one] = LedgerEvent("replaced", now, envelope.record)
+        if told:
+            self._index.tell(list(told.values()), now, SourceProgress(_ENDINGS, list(told)))
             self._index.sync()
             self._told.update(told)
         self._tell(came.records)
@@ -305,16 +303,12 @@ class _Keeper:
             self._orders[_digest(envelope.record)] = envelope.order
 
     def _is_scheduled_again(self, envelope: Envelope, found: Record) -> bool:
-        """Whether it was scheduled for itself, and not together with what was here already (see `copies.Copies`): the ledger is told of it once.
+        """Whether it was scheduled for itself, and not together with what was here already (see `copies.Copies`).
 
         Of a series whose other copy came before this move was interrupted, nobody can say.
         """
         record, order = envelope.record, envelope.order
-        alone = record.taken != found.taken or self._orders.get(_digest(record), order) != order
-        if not alone or (record.id, order) in self._replaced:
-            return False
-        self._replaced.add((record.id, order))
-        return True
+        return record.taken != found.taken or self._orders.get(_digest(record), order) != order
 
     def left(self) -> None:
         """The broker has forgotten what came so far: the log of ids may, too."""
@@ -325,6 +319,11 @@ class _Keeper:
 
 def _digest(record: Record) -> bytes:
     return blake2b(msgspec.msgpack.encode(record), digest_size=16).digest()
+
+
+def _schedule(envelope: Envelope) -> bytes:
+    """Names what was scheduled for itself, whichever copy of it comes: the ledger is told of it once."""
+    return blake2b(msgspec.msgpack.encode((envelope.record.id, envelope.order)), digest_size=16).digest()
 
 
 def _one(record: Record, claim: Claim | None) -> bytes:

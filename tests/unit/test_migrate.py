@@ -15,7 +15,7 @@ from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejec
 from delaybridge.bridge import migrate
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.level_queues.envelope import Envelope, pack, unpack
-from delaybridge.bridge.migrate import Place, place, to_level_queues
+from delaybridge.bridge.migrate import Place, place, to_level_queues, to_time_index
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.reasons import Reason
@@ -136,6 +136,23 @@ def test_of_a_message_that_was_scheduled_twice_the_ledger_hears_what_became_of_b
     back(index, there)
 
     assert index.counts().pending == 2
+    assert adds_up(index)
+
+
+def test_of_a_message_that_was_scheduled_twice_the_ledger_hears_once_if_the_way_back_is_killed_too(index: TimeIndex, there: Place) -> None:
+    """Between the disk and the acknowledgement."""
+    message = replace(record("a", T0 + HOUR), id="a")
+    _leave(there, *(replace(message, taken=T0 + order) for order in (1, 2)), orders=(1, 2))
+    index.tell([LedgerEvent("scheduled", T0, message)] * 2, T0)
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        to_time_index(index, there, lambda: T0, killed)
+    back(index, there)
+
+    assert (index.counts().pending, index.counts().events["replaced"]) == (1, 1)
     assert adds_up(index)
 
 
