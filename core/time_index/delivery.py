@@ -263,8 +263,11 @@ class Delivery:
 
     def _settle_one(self, change: Change, outcome: Settled, record: Record, *, named: bool, now: int) -> None:
         state, key, at = self._state, outcome.key, outcome.at
-        state.remove(change, key, record)
         change.then.append(lambda: state.lanes.unclaim(key))
+        if key in state.doomed and outcome.event != "delivered":
+            state.bury(change, key, record, now)
+            return
+        state.remove(change, key, record)
         if not record.is_carrier:
             lateness = at - record.schedule.due if outcome.event == "delivered" else None
             change.event(outcome.event, at, record, record.id, lateness, outcome.attempts, outcome.reason)

@@ -212,6 +212,9 @@ class Model:
 
     def settle(self, item: Item, outcome: Settled, now: int) -> None:
         doomed, ours = item.doomed, self.known.get(item.record.id) is item
+        if doomed and outcome.event != "delivered":
+            self.end(item, doomed, now)
+            return
         self.end(item, outcome.event, outcome.at)
         if outcome.forward is not None:
             self.add(replace(outcome.forward, id=item.record.id), now)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from contract.stores import HOUR, T0, bodies, delivered, give, record, take
+from contract.stores import HOUR, T0, adds_up, bodies, delivered, give, record, take
 from msgspec.structs import replace
 
-from delaybridge.core.store import Answer, Due, Pending, Settled, Withdraw
+from delaybridge.core.store import Answer, Due, Pending, Put, Settled, Withdraw
 from delaybridge.core.time_index import TimeIndex, keys
 from delaybridge.core.time_index.made import MadeIds, is_made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from delaybridge.core.ledger import Event
 
 
 def test_no_two_stores_give_one_id_to_two_messages(tmp_path: Path) -> None:
@@ -94,3 +96,24 @@ def test_only_a_cancellation_whose_schedule_may_still_come_counts_as_one_that_wa
 
     give(index, record(), now=T0 + 48 * HOUR)
     assert index.migration.withdrawn() == 0
+
+
+@pytest.mark.parametrize("event", ["dead_lettered", "expired"])
+@pytest.mark.parametrize("forwarded", [True, False])
+def test_what_was_withdrawn_or_replaced_in_flight_and_did_not_get_delivered_is_no_dead_letter(
+    index: TimeIndex, event: Event, forwarded: bool
+) -> None:
+    """Whoever retries dead letters would have it delivered after all, the earlier version beside the later one."""
+    give(index, record("a", chosen_id="a"), record("b", chosen_id="b"))
+    dues = take(index)
+    index.put([Withdraw("a"), Put(record("new", T0 + HOUR, chosen_id="b"))], T0)
+
+    forward = record("dead", address="dead", kind="dead_letter") if forwarded and event == "dead_lettered" else None
+    index.settle([Settled(due.key, event, T0, "too_large", forward=forward) for due in dues], T0 + 5)
+
+    counts = index.counts()
+    assert (counts.events["cancelled"], counts.events["replaced"], counts.events[event]) == (1, 1, 0)
+    assert (counts.shelved, index.carriers(), counts.pending) == (0, 0, 1)
+    assert index.find("a") == Answer("too_late", "cancelled", T0 + 5)
+    assert bodies(take(index, T0 + HOUR)) == ["new"]
+    assert adds_up(index)
