@@ -99,8 +99,8 @@ class LaneWorker(ClientWorker):
             self.lane.drain(self._clock())
 
     def _tick(self) -> None:
+        self._wake.clear()
         while not self.stopping.is_set():
-            self._wake.clear()
             self._until, self._its_turn = NEVER, True  # until the tick has looked at the store, everything new must wake it
             began, now = time.monotonic() - into_millisecond(), self._clock()
             wait = self.lane.tick(now, self._publish)
@@ -111,6 +111,7 @@ class LaneWorker(ClientWorker):
                 self._wake.wait(min(max(0.0, wait / 1000 - (time.monotonic() - began)), LONGEST_WAIT))  # the tick itself took some of it
             if time.monotonic() - self._asked >= LONGEST_WAIT:
                 self._publish(())  # raises where the connection died while there was nothing to do, or nothing that could go out
+            self._wake.clear()  # before it is looked whether to stop: a stop wakes only once
 
     def _publish(self, messages: Sequence[Outgoing]) -> None:
         self._asked = time.monotonic()
