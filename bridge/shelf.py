@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from ..core.store import Pending, Put, Refuse
+from ..core.store import Put, Refuse
 from .views import NotPossibleError
 
 if TYPE_CHECKING:
@@ -77,10 +75,8 @@ class Shelf:
         change = planner.plan_again(letter, self._clock())
         if isinstance(change, Refuse):
             raise NotPossibleError(f"it would be refused again: {change.reason}: {change.detail}")
-        if isinstance(change, Put) and change.record.id:
-            waiting = self._store.find(change.record.id)
-            if isinstance(waiting, Pending) and waiting.record.taken >= letter.record.taken:
-                change = Put(replace(change.record, id=""))
+        if isinstance(change, Put):
+            change = Put(change.record, letter.record.taken)
         self._store.put([change], self._clock())
         self._store.drop_dead_letter(letter.number, self._clock())
         return True

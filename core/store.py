@@ -85,9 +85,13 @@ class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Put(msgspec.Struct, frozen=True):
-    """Keep a record until it is due. A record whose producer-chosen id is pending replaces that one, wherever it goes."""
+    """Keep a record until it is due. A record whose producer-chosen id is pending replaces that one, wherever it goes.
+
+    `sent`: when it came for the first time, if this is not the first. What came under its id since then keeps the id, and this one gets another.
+    """
 
     record: Record
+    sent: int | None = None
 
 
 class Withdraw(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from .. import store
 from ..durations import HOUR_MS
 from ..schedule import Schedule
-from ..store import Answer, Put, Record, Refuse, SourceProgress, Withdraw
+from ..store import Answer, Put, Refuse, SourceProgress, Withdraw
 from . import keys
 from .change import Change, ledger_row
 from .ids import Known
@@ -56,7 +56,7 @@ class Intake:
                 continue
             for one, raw in run:
                 if isinstance(one, Put):
-                    self._put_named(change, one.record, raw, now)
+                    self._put_named(change, one, raw, now)
                 elif isinstance(one, Withdraw):
                     answers.append(self._withdraw(change, one.id, now))
                 else:
@@ -87,8 +87,8 @@ class Intake:
         change.totals["scheduled"] += arrival - first
         change.totals["pending"] += arrival - first
 
-    def _put_named(self, change: Change, record: Record, raw: bytes, now: int) -> None:
-        state = self._state
+    def _put_named(self, change: Change, put: Put, raw: bytes, now: int) -> None:
+        state, record = self._state, put.record
         found = locate(state, record.id, change)
         if _waits(found):
             change.event("scheduled", now, record, record.id)
@@ -96,7 +96,11 @@ class Intake:
             state.ids.ended(change, record.id, "cancelled", now)
             return
         if isinstance(found, Located):
-            self._replace(change, found, now)
+            if put.sent is not None and found.record.taken >= put.sent:
+                record = replace(record, id=state.made.of(state.next_key(change, record, now)))
+                raw = encode(record)
+            else:
+                self._replace(change, found, now)
         key = state.schedule(change, record, raw, now)
         change.fresh[key] = record
 

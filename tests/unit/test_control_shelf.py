@@ -143,6 +143,28 @@ def test_a_refused_message_that_is_read_again_replaces_no_newer_one_of_its_id(tm
     engine.store.close()
 
 
+def test_a_newer_message_that_comes_in_while_a_refused_one_is_read_again_keeps_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _take_in_two_of_one_id(tmp_path, old="2h", new="1s", apart=0)
+    engine = _engine(tmp_path)
+    put, planner = engine.store.put, engine.intakes["orders"].intake.planner
+    newer = planner.plan(Received(message(b"newer", {"x-delay": "30m", "x-delay-id": "order-1"}), "in", b"3"), T0 + 1)
+
+    def put_behind_another(changes: Sequence[Change], now: int) -> list[Answer]:
+        put([newer], T0 + 1)
+        return put(changes, now)
+
+    monkeypatch.setattr(engine.store, "put", put_behind_another)
+    engine.store.cancel("order-1", T0)
+    assert Control(engine).retry_dead_letter(1)
+
+    waiting = engine.store.find("order-1")
+    assert isinstance(waiting, Pending)
+    assert (waiting.record.message.body, engine.store.counts().pending) == (b"newer", 2)
+    engine.store.close()
+
+
 def test_a_refused_message_that_is_read_again_replaces_an_older_one_of_its_id(tmp_path: Path) -> None:
     _take_in_two_of_one_id(tmp_path, old="30m", new="2h", apart=1)
     engine = _engine(tmp_path)
