@@ -49,6 +49,16 @@ def test_nor_while_the_bridge_stops(engine: Engine, control: Control, answers: l
     assert len(answers) == 2
 
 
+@pytest.mark.usefixtures("answers")
+def test_the_store_is_left_alone_for_a_while_before_it_is_asked_again(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", slept.append)  # type: ignore[attr-defined]  # its own import
+
+    control.cancel("a")
+
+    assert [0.001 < pause < 0.1 for pause in slept] == [True, True]
+
+
 def test_what_is_late_is_told_by_how_much_and_what_is_not_due_yet_is_not_late(engine: Engine, control: Control) -> None:
     assert control.oldest_overdue_ms(T0) == 0
     engine.store.put([Put(record("a", T0, lane="memory"))], T0)

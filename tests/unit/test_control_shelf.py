@@ -86,6 +86,27 @@ def test_two_who_retry_one_dead_letter_at_once_schedule_it_once(engine: Engine, 
     assert engine.store.counts().pending == 1
 
 
+def test_of_one_who_retries_a_dead_letter_and_one_who_drops_it_at_once_one_gets_it(
+    engine: Engine, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
+    dropped: list[bool] = []
+    second = threading.Thread(target=lambda: dropped.append(control.drop_dead_letter(1)))
+    put = engine.store.put
+
+    def put_while_another_asks(changes: Sequence[Change], now: int) -> list[Answer]:
+        second.start()
+        second.join(0.1)
+        return put(changes, now)
+
+    monkeypatch.setattr(engine.store, "put", put_while_another_asks)
+
+    assert control.retry_dead_letter(1)
+    second.join()
+
+    assert dropped == [False]
+
+
 def test_a_message_that_could_not_be_delivered_is_scheduled_again_at_once(engine: Engine, control: Control) -> None:
     engine.store.put([Put(record("a", address="orders", lane="memory"))], T0)
     (due,) = engine.store.due("memory", T0 + 86_400_000, 1, 1 << 20)
