@@ -130,15 +130,20 @@ def test_what_an_adapter_could_not_carry_is_never_sent_as_what_is_left_of_it(eng
     assert (engine.store.counts().pending, engine.store.counts().shelved) == (0, 1)
 
 
-def _engine(path: Path, *, limits: dict[str, str] | None = None, dead_letter: str = "") -> Engine:
-    """One route of an in-process broker, from `in` to `orders`."""
+def _engine(path: Path, *, limits: dict[str, str] | None = None, dead_letter: str = "", to: str = "m") -> Engine:
+    """One route of an in-process broker, from `in` to `orders`, there or on another one."""
     route = {
         "name": "orders",
         "from": {"broker": "m", "queue": "in"},
-        "to": {"broker": "m", "address": "orders"},
+        "to": {"broker": to, "address": "orders"},
         "dead_letter": dead_letter,
     }
-    config = {"store": {"path": path}, "brokers": {"m": {"type": "memory"}}, "routes": [route], "limits": limits or {}}
+    config = {
+        "store": {"path": path},
+        "brokers": {name: {"type": "memory"} for name in ("m", to)},
+        "routes": [route],
+        "limits": limits or {},
+    }
     return Engine(Config.model_validate(config), lambda: T0, Metrics("0.1.0"), lambda *_: None)
 
 
@@ -236,6 +241,18 @@ def test_a_dead_letter_that_its_destination_refused_goes_to_the_one_of_today(tmp
 def test_a_dead_letter_goes_to_no_other_destination_where_its_route_names_none_for_them_any_more(tmp_path: Path) -> None:
     _with_a_dead_letter_that_was_refused(tmp_path)
     engine = _engine(tmp_path)
+
+    with pytest.raises(NotPossibleError, match="has no `dead_letter` on 'm' any more"):
+        Control(engine).retry_dead_letter(1)
+
+    assert engine.store.counts().shelved == 1
+    engine.store.close()
+
+
+def test_a_dead_letter_goes_to_no_destination_of_that_name_on_another_broker(tmp_path: Path) -> None:
+    """To which its route leads by now."""
+    _with_a_dead_letter_that_was_refused(tmp_path)
+    engine = _engine(tmp_path, dead_letter="dead", to="another")
 
     with pytest.raises(NotPossibleError, match="has no `dead_letter` on 'm' any more"):
         Control(engine).retry_dead_letter(1)
