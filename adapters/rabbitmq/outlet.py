@@ -91,6 +91,11 @@ class Outlet:
         """Nothing is under way."""
         return not self._waiting and not self._flying
 
+    @property
+    def flying(self) -> list[bytes]:
+        """The tags of what is on the wire."""
+        return [message.tag for message in self._flying.values()]
+
     def send(self, messages: Sequence[Prepared]) -> None:
         """Publish, or keep until the channel is open."""
         self._waiting.extend(messages)
@@ -189,8 +194,10 @@ class Outlet:
     def _closed(self, channel: Channel, reason: Exception) -> None:
         self._outlets.channels.pop(channel.channel_number, None)
         self._channel = None
+        if not isinstance(reason, ChannelClosedByBroker):
+            return  # it was idle; or the connection ends, and whoever holds all outlets tells what becomes of what is under way
         flying = len(self._flying)
-        if not flying or not isinstance(reason, ChannelClosedByBroker):
+        if not flying:
             self._outlets.give_up(self, not_connected(reason))
         elif reason.reply_code == NOT_FOUND:
             self._outlets.give_up(self, BackOff(Reason.UNROUTABLE, reason.reply_text))

@@ -9,6 +9,7 @@ was not confirmed there is unknown. So a missing or forbidden exchange harms no 
     channel closed 403  BackOff(refused_by_broker)       for the one message that caused it
     channel closed else Rejected(rejected_by_broker)     for the one message that caused it (406: too large for this broker, bad expiration, ...)
     connection closed   NotConnected                     for all: they may have been delivered
+      with 501, 502, 541  Rejected(rejected_by_broker)   for the one message over which RabbitMQ fails each time: see suspects.py
 
 RabbitMQ does not say which message closed a channel. Those without an answer are published again, one at a time, until the culprit has
 been alone; a message that had been taken before the channel closed is doubled by that, with the same id and occurrence.
@@ -17,6 +18,7 @@ been alone; a message that had been taken before the channel closed is doubled b
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -30,6 +32,7 @@ from .copies import uncopied
 from .foreign import is_foreign, native
 from .link import Link
 from .outlet import Outlet, Prepared
+from .suspects import TIMES, Suspects, failed
 from .wire import CONTENT_OVERHEAD, Confirmed, Returned, encode
 
 if TYPE_CHECKING:
@@ -44,19 +47,22 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _IDLE_ABOVE = 200  # channels, before idle ones are closed
+_PATIENCE = 5.0  # seconds for which others wait for the answer to a suspect: RabbitMQ fails at once, where it does
 
 
 class _Publisher:
     """The session of one connection: an outlet for each exchange, and the outcomes that are ready."""
 
-    def __init__(self, confirm: Confirm, user: bytes | None) -> None:
+    def __init__(self, confirm: Confirm, user: bytes | None, suspects: Suspects) -> None:
         self._confirm = confirm
         self._user = user
+        self._suspects = suspects
+        self._sent = 0.0  # when the latest suspect was
         self._outlets: dict[bytes, Outlet] = {}
         self._outcomes: list[Outcome] = []
         self._lock = threading.Lock()
         self._submitted: list[Outgoing] = []
-        self._taken: deque[Outgoing] = deque()  # of these, what is not prepared yet
+        self._taken: deque[Outgoing] = deque()  # of these, what is not prepared yet: a suspect waits here for the one before it
         self._sorted: dict[bytes, list[Prepared]] = {}  # by exchange, what no outlet has yet
         self._reason: NotConnected | None = None
         self.channels: dict[int, Outlet] = {}
@@ -97,7 +103,7 @@ class _Publisher:
         if not self.wire.is_open:
             return  # `lost` is on its way, and reports them
         self._taken.extend(self._take())
-        while self._taken:
+        while self._taken and self._may_go():
             outgoing = self._taken[0]
             try:
                 target = parse(outgoing.address)
@@ -112,6 +118,20 @@ class _Publisher:
             outlet = self._outlet(exchange)
             outlet.send(self._sorted.pop(exchange))
         self.report()
+
+    def _may_go(self) -> bool:
+        """Whether another message may, or has to wait because there are suspects, and one is under way."""
+        now = time.monotonic()
+        if self._suspects.left and self._busy:
+            if now - self._sent < _PATIENCE:
+                return False
+            self._suspects.left = 0
+        self._sent = now
+        return True
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._sorted) or not all(outlet.idle for outlet in self._outlets.values())
 
     def _prepared(self, outgoing: Outgoing, target: Target) -> Prepared:
         message = outgoing.message
@@ -156,6 +176,7 @@ class _Publisher:
 
     def outcome(self, message: Prepared, failure: AdapterError | None) -> None:
         """See Outlets."""
+        self._suspects.answered(message.tag)
         self._outcomes.append((message.tag, failure))
 
     def report(self) -> None:
@@ -163,6 +184,8 @@ class _Publisher:
         if self._outcomes:
             outcomes, self._outcomes = self._outcomes, []
             self._confirm(outcomes)
+        if self._taken and not self._busy:
+            self._link.post(self._publish)
 
     def give_up(self, outlet: Outlet, failure: AdapterError) -> None:
         """See Outlets."""
@@ -179,10 +202,16 @@ class _Publisher:
         """See Session."""
         with self._lock:
             self._reason = reason
-        for outlet in list(self._outlets.values()):
-            self.give_up(outlet, reason)
-        self._outcomes.extend((outgoing.tag, reason) for outgoing in (*self._taken, *self._take()))
-        self._outcomes.extend((message.tag, reason) for message in chain(*self._sorted.values()))
+        flying = [tag for outlet in self._outlets.values() for tag in outlet.flying]
+        culprit = self._suspects.culprit(flying) if failed(reason) else None
+        if culprit is not None:
+            detail = f"RabbitMQ failed each of the {TIMES} times that this message was alone on the wire: {reason}"
+            self._outcomes.append((culprit, Rejected(Reason.REJECTED_BY_BROKER, detail)))
+        under_way = [message.tag for outlet in self._outlets.values() for message in outlet.drain()]
+        under_way += [outgoing.tag for outgoing in (*self._taken, *self._take())]
+        under_way += [message.tag for message in chain(*self._sorted.values())]
+        self._outcomes.extend((tag, reason) for tag in under_way if tag != culprit)
+        self._taken.clear()
         self.report()
 
 
@@ -193,13 +222,14 @@ class RabbitSink:
         self._parameters = parameters
         self._timeout = timeout
         self._user = user
+        self._suspects = Suspects()
         self._link: Link | None = None
         self._session: _Publisher | None = None
 
     def connect(self, confirm: Confirm) -> None:
         """See base.Sink."""
         self.close()
-        session = _Publisher(confirm, self._user)
+        session = _Publisher(confirm, self._user, self._suspects)
         link = Link(self._parameters(), session, self._timeout, "rabbitmq sink")
         link.start()
         self._link, self._session = link, session

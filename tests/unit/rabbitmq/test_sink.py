@@ -3,118 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pika.exceptions import AMQPError, ChannelClosedByBroker, NoFreeChannels, StreamLostError
+from pika.exceptions import AMQPError, ChannelClosedByBroker, StreamLostError
+from unit.rabbitmq.sink_stage import LIMIT, Stage, word
 
-from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgoing, Rejected
-from delaybridge.adapters.rabbitmq.sink import _IDLE_ABOVE, _Publisher
+from delaybridge.adapters.base import NotConnected, Outgoing
+from delaybridge.adapters.rabbitmq.sink import _IDLE_ABOVE
 from delaybridge.adapters.rabbitmq.wire import Confirmed, Returned, encode
 from delaybridge.core import fields
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-LIMIT = 131064
-
-
-class FakeChannel:
-    """Opens at once, and closes when the script says so."""
-
-    def __init__(self, wire: FakeWire, number: int) -> None:
-        self.wire = wire
-        self.channel_number = number
-        self.is_open = True
-        self.closed: Callable[[Any, Exception], None] = lambda *_: None
-
-    def add_on_close_callback(self, callback: Callable[[Any, Exception], None]) -> None:
-        self.closed = callback
-
-    def confirm_delivery(self, _: object) -> None: ...
-
-    def close(self) -> None:
-        self.breaks(AMQPError("closed by us"))
-
-    def breaks(self, reason: Exception) -> None:
-        self.is_open = False
-        del self.wire.open[self.channel_number]
-        self.closed(self, reason)
-
-
-class FakeWire:
-    """Counts what is published on each channel."""
-
-    is_open = True
-    payload_limit = LIMIT
-    channels_left = 2047
-
-    def __init__(self) -> None:
-        self.open: dict[int, FakeChannel] = {}
-        self.opened = 0
-        self.pending: Callable[[FakeChannel], None] | None = None
-        self.written: list[bytes] = []
-
-    def add_on_connection_blocked_callback(self, callback: object) -> None: ...
-
-    def add_on_connection_unblocked_callback(self, callback: object) -> None: ...
-
-    def channel(self, on_open_callback: Callable[[FakeChannel], None]) -> FakeChannel:
-        if len(self.open) >= self.channels_left:
-            raise NoFreeChannels
-        self.opened += 1
-        channel = self.open[self.opened] = FakeChannel(self, self.opened)
-        on_open_callback(channel)
-        return channel
-
-    def write(self, pieces: list[bytes]) -> None:
-        self.written.append(b"".join(pieces))
-
-    @property
-    def published(self) -> int:
-        return sum(data.count(b"\x00\x3c\x00\x28") for data in self.written)
-
-
-class FakeLink:
-    def ready(self) -> None: ...
-
-    def post(self, call: Callable[[], None]) -> None:
-        call_later.append(call)
-
-
-call_later: list[Callable[[], None]] = []
-
-
-class Stage:
-    def __init__(self, user: bytes | None = b"guest") -> None:
-        self.heard: list[Outcome] = []
-        self.wire = FakeWire()
-        self.session = _Publisher(self.heard.extend, user)
-        self.session.opened(cast("Any", FakeLink()), cast("Any", self.wire))
-
-    def publish(self, *tags: str, address: str = "/exchanges/x/k", properties: Properties = NO_PROPERTIES, **headers: fields.Value) -> None:
-        self.session.submit([Outgoing(tag.encode(), address, message(tag.encode(), headers, properties)) for tag in tags])
-        self.run()
-
-    def run(self) -> None:
-        while call_later:
-            call_later.pop(0)()
-
-    def ack(self, number: int, *, multiple: bool = False, ok: bool = True, channel: int = 1) -> None:
-        self.session.heard([Confirmed(channel, number, multiple, ok)])
-
-    @property
-    def outcomes(self) -> dict[str, str]:
-        return {tag.decode(): _word(error) for tag, error in self.heard}
-
-
-def _word(error: AdapterError | None) -> str:
-    if error is None:
-        return "confirmed"
-    return error.reason if isinstance(error, BackOff | Rejected) else type(error).__name__
 
 
 @pytest.fixture
@@ -209,7 +110,7 @@ def test_headers_that_the_broker_wrote_over_or_dropped_do_not_hide_a_returned_me
 def test_every_one_of_many_returned_messages_is_found_once(stage: Stage) -> None:
     stage.publish(*["same"] * 500)
     stage.session.heard([*[returned("same")] * 499, Confirmed(1, 500, True, True)])
-    assert Counter(_word(error) for _, error in stage.heard) == {"unroutable": 499, "confirmed": 1}
+    assert Counter(word(error) for _, error in stage.heard) == {"unroutable": 499, "confirmed": 1}
 
 
 def test_a_return_of_something_unknown_ends_the_connection(stage: Stage) -> None:
