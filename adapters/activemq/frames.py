@@ -6,7 +6,9 @@ names and values escaped until somebody asks for them, and knows where a text en
 Where a body ends is not easy to know. ActiveMQ sends a text without its length, even where it holds NULs; and it lets a JMS producer set a property
 `content-length`, which then stands in the frame. So a body has ended only if a frame follows: a RECEIPT, an ERROR, or a MESSAGE for a subscription of ours
 (whose id begins with `mark`, which nobody else knows). Anything else that follows a NUL still belongs to the body, and a length that reaches into the next
-frame is no length. Where no frame follows, heartbeats tell: ActiveMQ sends them between frames only.
+frame is no length. Where no frame follows, heartbeats tell: ActiveMQ sends them between frames only. A text without NULs has ended where nothing follows;
+one with NULs may go on behind any of them, and its reader is `unsure`: then somebody should ask ActiveMQ for a frame. (Only a text whose first NUL stands
+before an end of line, right where the network cuts it, is taken for one without NULs.)
 
 Nor is it easy to know where a head ends: ActiveMQ escapes no names, and a JMS producer may have any. So the head of a MESSAGE has ended only if it has
 what ActiveMQ says in each one. Then a line of it that is no header tells that a name had an end of line in it: the frame is `broken`.
@@ -59,6 +61,7 @@ class Reader:
         self._buffer = bytearray()
         self._seen = 0  # up to here there is no end of the body that is being waited for
         self._silence = 0
+        self.unsure = False  # a text is being waited for that holds NULs: it may be here
 
     def feed(self, data: bytes) -> list[Frame]:
         """All frames that are complete now. Raises ProtocolError."""
@@ -69,7 +72,7 @@ class Reader:
         at = 0
         while (found := self._frame(at)) is not None:
             frame, at = found
-            self._seen = 0
+            self._seen, self.unsure = 0, False
             frames.append(frame)
         if at:
             del buffer[:at]
@@ -151,18 +154,21 @@ class Reader:
                 return -2
             if follows:
                 return at
+            self.unsure = True
             at += 1
         self._seen = len(buffer)
         return -2
 
     def _follows(self, at: int) -> bool | None:
-        """Whether the frame has ended before `at`: there is an end of line, and then nothing more, or another frame. None: not known yet."""
+        """Whether the frame has ended before `at`: there is an end of line, and then another frame, or nothing more. None: not known yet."""
         buffer = self._buffer
         if at >= len(buffer):
             return None
         start = self._skip(at)
-        if start == at or start == len(buffer):
-            return start != at
+        if start == at:
+            return False
+        if start == len(buffer):
+            return None if self.unsure and self._silence < _SILENCE else True
         begin = bytes(buffer[start : start + _LONGEST_COMMAND])
         if begin.startswith(MESSAGE + b"\n"):
             end = buffer.find(b"\n\n", start)

@@ -128,6 +128,11 @@ class Link(ConnectionListener):  # type: ignore[misc]
             self.drop(reason)
             raise self._transport.reason or reason from error
 
+    @property
+    def unsure(self) -> bool:
+        """Whether a message may be here whose end the next frame will show. Any thread."""
+        return self._transport.unsure
+
     def mind_the_heartbeats(self) -> None:
         """Raises NotConnected where what has come may belong to others by now: see QuietTransport."""
         self._transport.mind_the_heartbeats()

@@ -50,6 +50,8 @@ class _Subscriber(Listener):
             self.changed.clear()
             if not inbox and self.reason is None:
                 self.changed.wait(timeout)
+                if not inbox and self.reason is None and self.link.unsure:
+                    self._ask_for_a_frame()
         if self.pause and self.reason is None and 0 < len(inbox) < min(limit, self._prefetch):
             time.sleep(self.pause)  # each arrival sets `changed`, and the thread that would end this is the one that is here
         self.check()
@@ -81,6 +83,11 @@ class _Subscriber(Listener):
         name = b"transaction", self.link.mark.encode()
         self.ask(b"BEGIN", name)
         self.link.write(frame(b"ABORT", name))
+
+    def _ask_for_a_frame(self) -> None:
+        """The same, but nobody waits for the answer: a message may stand before it that takes long to come. Raises NotConnected."""
+        name = b"transaction", self.link.mark.encode()
+        self.link.write(frame(b"BEGIN", name, (b"receipt", b"frame")) + frame(b"ABORT", name))
 
 
 class _Batch:

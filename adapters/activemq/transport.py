@@ -172,6 +172,11 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
         if frames:
             self._heard(frames)
 
+    @property
+    def unsure(self) -> bool:
+        """See Reader. Any thread."""
+        return self._reader.unsure
+
     def promise(self, seconds: float) -> None:
         """See `promised`; called when ActiveMQ has let us in. However long that took, it waits for nothing from before."""
         self._sent = uptime()

@@ -12,7 +12,7 @@ import org.apache.activemq.ActiveMQConnectionFactory;
 /**
  * A JMS client for tests, run from source: java -cp 'lib/*' Jms.java URL send|lie|command|receive QUEUE ...
  *
- *   send QUEUE KIND...     one message of each kind: text, empty-text, null-text, big-text, zero-text, bytes, empty-bytes, map, object, stream, plain
+ *   send QUEUE KIND...     one message of each kind: text, empty-text, null-text, big-text, zero-text, zeros-text, bytes, empty-bytes, map, object, stream, plain
  *   lie QUEUE LENGTH...    the text abc, with a property content-length that says something else
  *   name QUEUE NAME...     the text abc, with a property of that name
  *   command QUEUE          a message without a body that cancels order-17
@@ -62,6 +62,7 @@ public class Jms {
             case "null-text": return session.createTextMessage();
             case "big-text": return session.createTextMessage("x".repeat(5 << 20));
             case "zero-text": return session.createTextMessage("a\u0000b");
+            case "zeros-text": return session.createTextMessage("record\u0000\u0000\n".repeat(200_000));
             case "bytes": return bytes(session, new byte[] {0, 1, 10, 13, (byte) 255, 0});
             case "empty-bytes": return bytes(session, new byte[0]);
             case "map": MapMessage map = session.createMapMessage(); map.setInt("n", 1); return map;

@@ -93,6 +93,7 @@ def stage(activemq: Broker) -> Iterator[Stage]:
 TEXT = "größe\nline €".encode()
 JMS_BODIES = {
     "text": (TEXT, True), "zero-text": (b"a\0b", True), "big-text": (b"x" * BIG, True), "bytes": (b"\0\1\n\r\xff\0", False), "empty-bytes": (b"", False),
+    "zeros-text": (b"record\0\0\n" * 200_000, True),
 }  # fmt: skip
 
 

@@ -103,6 +103,27 @@ def test_a_text_with_zeros_is_one_text_even_byte_by_byte(body: bytes) -> None:
         assert bodies(*(wire[at : at + 1] for at in range(len(wire))))[0] == body
 
 
+PADDED = b"one\0\0\0\ntwo\0\0\0\nthree\0\n"
+
+
+@pytest.mark.parametrize("cut", range(len(message(PADDED, sized=False)) + 1))
+def test_a_text_whose_lines_are_filled_up_with_nuls_is_whole_wherever_the_network_cuts_it(cut: int) -> None:
+    wire = message(PADDED, sized=False)
+    assert bodies(wire[:cut], wire[cut:], RECEIPT) == [PADDED, b""]
+
+
+def test_a_reader_is_unsure_while_a_text_with_nuls_may_have_ended_until_a_frame_or_heartbeats_follow() -> None:
+    for following in (RECEIPT[:1], b"\n"):
+        reader = Reader(MARK)
+        assert reader.feed(message(b"text", sized=False)) != []
+        assert not reader.unsure
+        assert reader.feed(message(PADDED, sized=False)) == []
+        assert reader.unsure
+        reader.feed(following)
+        assert reader.feed(RECEIPT[1:] if following != b"\n" else b"\n")[0].body == PADDED
+        assert not reader.unsure
+
+
 @pytest.mark.parametrize("length", [0, 1, 4, 50, 80, 10_000])
 def test_a_length_that_is_none_makes_the_body_a_text_and_swallows_nothing(length: int) -> None:
     wire = message(b"abc", sized=True, length=length) + message(b"next", sized=False, number=2) + RECEIPT

@@ -30,6 +30,9 @@ class Receiving:
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=self._pause))
         self._session = module._Subscriber([], Times(1, 0, 1), "test", PREFETCH)
         monkeypatch.setattr(self._session.link, "mind_the_heartbeats", lambda: None)
+        self.transport = SimpleNamespace(unsure=False, write=self._write)
+        monkeypatch.setattr(self._session.link, "_transport", self.transport, raising=False)
+        self.written = b""
         self._session.heard(frames(here))
         self.source = ActiveSource(list, "/queue/a", prefetch=PREFETCH, times=Times(1, 0, 1), rules=Rules())
         self.source._session = self._session
@@ -39,6 +42,10 @@ class Receiving:
         self._session.heard(frames(self._meanwhile))
         if self._lost is not None:
             self._session.lost(self._lost)
+
+    def _write(self, data: bytes) -> None:
+        self.written += data
+        self._session.heard(frames(1))  # the answer shows that it had come
 
     def received(self, limit: int = 500) -> int:
         batch = self.source.receive(limit, 0)
@@ -101,3 +108,20 @@ def test_a_source_that_is_not_connected_can_be_told_too() -> None:
 
 def test_the_bridge_sees_that_it_can_gather() -> None:
     assert isinstance(ActiveSource(list, "/queue/a", prefetch=PREFETCH, times=Times(1, 0, 1), rules=Rules()), Gathering)
+
+
+def test_a_source_that_may_have_a_text_whose_end_only_the_next_frame_shows_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    receiving = Receiving(monkeypatch, 0)
+    assert (receiving.received(), receiving.written) == (0, b"")
+    receiving.transport.unsure = True
+    assert receiving.received() == 1
+    begin, abort = receiving.written.rstrip(b"\0").split(b"\0")
+    assert begin.startswith(b"BEGIN\n")
+    assert b"\nreceipt:" in begin
+    assert abort.startswith(b"ABORT\n")
+
+
+def test_a_source_to_which_something_has_come_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    receiving = Receiving(monkeypatch, 1)
+    receiving.transport.unsure = True
+    assert (receiving.received(), receiving.written) == (1, b"")
