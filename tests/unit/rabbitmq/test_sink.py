@@ -153,6 +153,7 @@ def test_the_culprit_that_closed_a_channel_is_found_by_publishing_one_at_a_time(
     stage.ack(1, channel=3)
     stage.ack(2, channel=3)
     assert stage.outcomes == {"good": "confirmed", "bad": word, "late": "confirmed", "later": "confirmed"}
+    assert stage.wire.published == 3 + len(("good", "bad", "late", "later"))
 
 
 def test_after_the_culprit_messages_fly_together_again(stage: Stage) -> None:
