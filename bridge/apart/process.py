@@ -23,7 +23,7 @@ BUFFER = 1 << 20
 """Bytes between the two, for each direction, where the system allows so many: a batch or two."""
 
 PATIENCE = 10
-"""Seconds beyond the time that something may take: a process that reads nothing, or says nothing, for so long is given up."""
+"""Seconds beyond the time that something may take: a process that reads nothing, says nothing, or leaves off in the middle, for so long is given up."""
 
 BROKEN = 1
 """The exit code of a process whose client failed otherwise than by a lost connection."""
@@ -50,7 +50,8 @@ class Process:
             with theirs:
                 for end in (ours, theirs):
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
-                ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
+                for limit in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                    ours.setsockopt(socket.SOL_SOCKET, limit, struct.pack("ll", PATIENCE, 0))
                 # -P: what lies in the working directory is not ours.
                 command = [sys.executable, "-P", "-m", f"{__package__}.child", str(theirs.fileno()), name]
                 self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603 - our own module
@@ -67,9 +68,7 @@ class Process:
         try:
             self._pipe.send_bytes(data)
         except OSError as error:
-            if isinstance(error, BlockingIOError):
-                self._process.kill()
-            raise self._gone() from error
+            raise self._gone(error) from error
 
     def read(self, within: float | None = None) -> tuple[int, memoryview]:
         """The next frame, its kind and its content; `within` so many seconds, else the process is given up.
@@ -77,14 +76,16 @@ class Process:
         Raises NotConnected where the process has ended, or says nothing, and RuntimeError where it failed on its own.
         """
         try:
-            if within is not None and not self._pipe.poll(within):
+            if not self._pipe.poll(within):
                 self._process.kill()
             data = memoryview(self._pipe.recv_bytes())
         except (EOFError, OSError) as error:
-            raise self._gone() from error
+            raise self._gone(error) from error
         return data[0], data[1:]
 
-    def _gone(self) -> Exception:
+    def _gone(self, error: Exception) -> Exception:
+        if isinstance(error, BlockingIOError):
+            self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         code = self._process.returncode

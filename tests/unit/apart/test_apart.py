@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,6 +218,20 @@ def test_a_process_that_does_nothing_any_more_is_given_up(source: ApartSource, m
     source.close()
     source.connect()
     assert pid_of(source) != stopped
+
+
+def test_a_process_that_leaves_off_in_the_middle_of_what_it_says_is_given_up(source: ApartSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it is stopped while it hands over a large batch."""
+    starts = subprocess.Popen
+
+    def begins_an_answer(command: list[str], **options: Any) -> Any:
+        says = "import os, sys, time; os.write(int(sys.argv[1]), b'\\0\\0\\0\\x10begun'); time.sleep(60)"
+        return starts([command[0], "-c", says, command[-2]], **options)
+
+    monkeypatch.setattr(process, "PATIENCE", 1)
+    monkeypatch.setattr(subprocess, "Popen", begins_an_answer)
+    with pytest.raises(NotConnected, match="ended with -9"):
+        source.connect()
 
 
 def test_a_sinks_process_that_says_nothing_any_more_is_given_up_and_what_is_under_way_is_told_as_unknown(
