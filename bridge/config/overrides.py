@@ -27,25 +27,27 @@ def overridden(data: Any, overrides: Any) -> Any:
 def variable_of(key: Key, data: Any, overrides: Any, environment: Mapping[str, str]) -> str | None:
     """The variable that the value at `key` came from: one that overrides the key, or a key above it, or a key that is missing in the value.
 
-    `data` is what the file holds. None where the value is the file's; a variable for one key of a section does not count for the others.
+    Where nothing but variables made a section, one of these is blamed for what the section lacks. `data` is what the file holds. None where the value is the
+    file's; a variable for one key of a section in the file does not count for the others.
     """
-    if not _overrides(key, data, overrides):
+    made = _overriding(key, data, overrides)
+    if made is None:
         return None
-    parts = tuple(map(str, key))
+    parts, section = tuple(map(str, key)), tuple(map(str, made))
     paths = {name: path_of(name) for name in environment if name.startswith(PREFIX)}
     above = [name for name, path in paths.items() if path == parts[: len(path)]]
-    below = [name for name, path in paths.items() if parts == path[: len(parts)]]
+    below = [name for name, path in paths.items() if section == path[: len(section)]]
     return max(above, key=lambda name: len(paths[name]), default=next(iter(below), None))
 
 
-def _overrides(key: Key, data: Any, overrides: Any) -> bool:
-    """Whether the environment's value stands at `key`, not the file's or a section in which both have keys."""
-    for part in key:
+def _overriding(key: Key, data: Any, overrides: Any) -> Key | None:
+    """How far down to `key` the environment's value stands, not the file's; None where that is a section in which both have keys, or the file's."""
+    for depth, part in enumerate(key):
         if not isinstance(data, dict) or not isinstance(overrides, dict):
-            return True
+            return key[:depth]
         if part not in overrides:
-            return False
+            return None
         if part not in data:
-            return True
+            return key[: depth + 1]
         data, overrides = data[part], overrides[part]
-    return not isinstance(data, dict) or not isinstance(overrides, dict)
+    return key if not isinstance(data, dict) or not isinstance(overrides, dict) else None

@@ -71,7 +71,9 @@ def worded(
         if variable is None:
             problems.append(Problem(_line_of(key, document), key, text))
         else:
-            problems.append(Problem(0, (variable, *key[len(path_of(variable)) :]), text))
+            path = path_of(variable)
+            inside = all(part == str(own) for part, own in zip(path, key, strict=False))
+            problems.append(Problem(0, (variable, *(key[len(path) :] if inside else key)), text))
     return problems
 
 

@@ -49,6 +49,16 @@ def test_of_a_section_and_its_keys_in_the_environment_the_one_that_is_no_json_is
     assert told.startswith("DELAYBRIDGE__STORE: is not JSON")
 
 
+def test_a_variable_that_names_no_broker_of_the_file_is_blamed_for_what_the_broker_that_it_makes_lacks(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYBRIDGE__BROKERS__HER__PREFETCH", "500")
+
+    (told,) = problems(file, SMALL)
+
+    assert told.startswith("DELAYBRIDGE__BROKERS__HER__PREFETCH: brokers.her.type: is missing; the known types are: ")
+
+
 def test_a_key_of_the_file_that_is_also_the_name_of_a_variable_is_told_by_its_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/alice")
 
