@@ -20,7 +20,7 @@ Columns = Mapping[str, Callable[[Row], Any]]
 """Heading and value of each column; values may be anything that `str` takes."""
 
 _WIDE = 1_000
-"""Columns of a table that goes to a pipe: nothing is cut."""
+"""Columns of a table that goes to a pipe, or does not fit the terminal: nothing is cut."""
 
 
 def print_json(rows: Iterable[Row], output: Output) -> None:
@@ -66,16 +66,18 @@ def _array(rows: Iterable[Row]) -> None:
 
 
 def table(headings: Iterable[str], rows: Sequence[Sequence[Any]], empty: str = "nothing", title: str = "") -> None:
-    """A plain table on standard output."""
+    """A plain table on standard output. No word is cut, so that an id can be copied: where a terminal is too narrow for that, it wraps whole lines itself."""
     if not rows:
         print(f"{title}: {empty}" if title else empty)
         return
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)
-    with console.capture() as drawn:
-        console.print(grid(headings, rows, title))
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+    console, drawn = Console(width=None if sys.stdout.isatty() else _WIDE), grid(headings, rows, title)
+    if console.measure(drawn, options=console.options.update(width=_WIDE)).minimum > console.width:
+        console.width = _WIDE
+    with console.capture() as captured:
+        console.print(drawn)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def grid(headings: Iterable[str], rows: Sequence[Sequence[Any]], title: str = "") -> Table:
