@@ -52,8 +52,9 @@ class Overview:
             levels=engine.queues.status() if engine.queues else [],
             config=str(config.file.absolute()) if config.file else None,
             without_broker=sorted(set(store.lanes()) - set(config.brokers)),
-            needs_restart=list(since.needs_restart),
-            needs_reload=list(since.reloadable),
+            needs_restart=list(since.needs_restart) if since else [],
+            needs_reload=list(since.reloadable) if since else [],
+            config_usable=since is not None,
         )
 
     def oldest_overdue_ms(self, now: int) -> int:

@@ -126,7 +126,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     `config` is the configuration's file, absolute; None where there is none. `by_address` and `by_hour` hold the first 1,000 each. `without_broker` are
     brokers for which messages wait, and which the configuration does not name. `needs_restart` and `needs_reload` are keys that the file says otherwise by now
-    than what is in force; where the first has any, a reload is refused.
+    than what is in force; where the first has any, a reload is refused. Without `config_usable` no restart would succeed with the file as it is.
     """
 
     bridge: str
@@ -150,6 +150,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     without_broker: list[str] = []
     needs_restart: list[str] = []
     needs_reload: list[str] = []
+    config_usable: bool = True
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -282,6 +282,9 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
     if config.file and read and read != str(config.file.absolute()):
         text += f"; it reads {read}, which may not be this one"
     yield Finding(status["ready"], text, "see `delaybridge status`, or /readyz?verbose, for what it waits for")
+    if not status.get("config_usable", True):
+        what = f"the daemon could not start again with what {read} says now"
+        yield Finding(False, what, f"correct it: `delaybridge check-config {read}` says what is wrong")
     keys, restart = not_in_force(status)
     if keys:
         what = f"the daemon does not run with what {read} says now: {', '.join(keys)} changed since it read that"

@@ -99,6 +99,8 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
 
 def _configuration(found: dict[str, Any]) -> str:
     file = found.get("config") or "none: the in-process broker, or the environment's variables"
+    if not found.get("config_usable", True):
+        return f"{file}; changed since, and CANNOT BE USED: `delaybridge check-config` says why"
     keys, restart = not_in_force(found)
     how = "restart" if restart else "reload"
     return f"{file}; changed since, and not in force until a {how}: {', '.join(keys)}" if keys else file

@@ -16,7 +16,7 @@ NOTHING = Changes((), ())
 class _Compared(NamedTuple):
     config: Config
     mark: tuple[int, ...]
-    found: Changes
+    found: Changes | None
 
 
 class InForce:
@@ -25,17 +25,18 @@ class InForce:
     def __init__(self) -> None:
         self._last: _Compared | None = None
 
-    def since(self, config: Config) -> Changes:
-        """What the file says by now that `config`, which was read from it, does not. Nothing where it cannot be used: `check-config` says why."""
+    def since(self, config: Config) -> Changes | None:
+        """What the file says by now that `config`, which was read from it, does not. None where it cannot be used: `check-config` says why."""
         mark = _mark(config)
         last = self._last
-        if last is None or last.config is not config or last.mark != mark:
-            last = self._last = _Compared(config, mark, _compared(config) if mark else NOTHING)
+        # One that cannot be used is read each time: what it names, such as a secret's file, may be back.
+        if last is None or last.config is not config or last.mark != mark or last.found is None:
+            last = self._last = _Compared(config, mark, _compared(config) if config.file else NOTHING)
         return last.found
 
 
 def _mark(config: Config) -> tuple[int, ...]:
-    """By what a change of the file is noticed; empty where there is none."""
+    """By what a change of the file is noticed; empty where there is none, or no more."""
     if config.file is not None:
         with suppress(OSError):
             found = config.file.stat()
@@ -43,9 +44,9 @@ def _mark(config: Config) -> tuple[int, ...]:
     return ()
 
 
-def _compared(config: Config) -> Changes:
+def _compared(config: Config) -> Changes | None:
     from .file import load  # noqa: PLC0415 - needed for a file that was changed only
 
     with suppress(Exception):  # a file that nobody thought of must not end what asks, as little as a reload
         return changes(config, load(config.file))
-    return NOTHING
+    return None

@@ -355,6 +355,16 @@ def test_a_daemon_that_does_not_know_yet_what_its_file_says_is_not_well(
 
 
 @pytest.mark.usefixtures("asked")
+def test_a_daemon_that_would_not_start_again_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = Somebody().status() | {"config": "/etc/bridge.yaml", "config_usable": False}
+    monkeypatch.setattr(Somebody, "status", lambda _: status)
+
+    found = list(doctor.findings(config(tmp_path), Somebody(), ["one"], probe=False))  # type: ignore[arg-type]
+
+    assert (found[-1].ok, found[-1].what) == (False, "the daemon could not start again with what /etc/bridge.yaml says now")
+
+
+@pytest.mark.usefixtures("asked")
 def test_a_route_to_another_broker_is_named_as_one_that_no_probe_went_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KafkaAdapter, "standstills", lambda *_: [])
     given = config(tmp_path, back="two")

@@ -54,7 +54,7 @@ def test_what_was_changed_is_named_until_it_is_in_force(config: Config) -> None:
 def test_a_change_that_is_taken_back_is_none(config: Config) -> None:
     known = InForce()
     rewritten(config, TEXT + "logs: {level: debug}\n")
-    assert known.since(config).reloadable
+    assert known.since(config) == Changes(("logs.level",), ())
 
     rewritten(config, TEXT)
 
@@ -80,17 +80,36 @@ def test_a_file_is_read_again_only_where_it_has_changed(config: Config, monkeypa
 
 
 @pytest.mark.parametrize("text", ["brokers: [", "brokers: {here: {type: nobody}}"])
-def test_a_file_that_cannot_be_used_changes_nothing(config: Config, text: str) -> None:
+def test_a_file_that_cannot_be_used_is_told_until_it_can(config: Config, text: str) -> None:
+    known = InForce()
     rewritten(config, text)
+    assert known.since(config) is None
 
-    assert InForce().since(config) == NOTHING
+    rewritten(config, TEXT)
+
+    assert known.since(config) == NOTHING
 
 
-def test_neither_a_file_that_is_gone_nor_none_at_all_changes_anything(config: Config) -> None:
+def test_a_file_can_be_used_again_once_the_secret_that_it_names_is_back(config: Config, tmp_path: Path) -> None:
+    known, secret = InForce(), tmp_path / "token"
+    rewritten(config, TEXT + f"http: {{token_file: {secret}}}\n")
+    assert known.since(config) is None
+
+    secret.write_text("0123456789abcdef")
+
+    assert known.since(config) == Changes((), ("http.token",))
+
+
+def test_a_file_that_is_gone_cannot_be_used(config: Config) -> None:
     assert config.file is not None
     config.file.unlink()
 
-    assert InForce().since(config) == NOTHING
+    assert InForce().since(config) is None
+
+
+def test_a_configuration_without_a_file_has_no_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
     assert InForce().since(load()) == NOTHING
 
 
@@ -102,3 +121,12 @@ def test_status_tells_what_is_not_in_force(daemon: Daemon, keys: dict[str, list[
     told = " ".join(call("status").stdout.split())
 
     assert f"/etc/bridge.yaml; changed since, and not in force until a {how}: {next(iter(keys.values()))[0]}" in told
+
+
+@pytest.mark.usefixtures("alone")
+def test_status_tells_of_a_file_with_which_the_daemon_would_not_start_again(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", STATUS | {"config": "/etc/bridge.yaml", "config_usable": False})
+
+    told = " ".join(call("status").stdout.split())
+
+    assert "/etc/bridge.yaml; changed since, and CANNOT BE USED: `delaybridge check-config` says why" in told
