@@ -16,8 +16,10 @@ EPILOG = f"""example:
   delaybridge-instrument gunicorn shop.wsgi
   delaybridge-instrument --ingress delaybridge.in python -m shop.worker
 
-Every Python that the command starts is instrumented as well. The exit status is the command's own; 126 and 127 say that it cannot be
-run. {SUFFIX} and {INGRESS} in the environment do what --suffix and --ingress do.
+Every Python that the command starts is instrumented as well. The exit status is
+the command's own; 126 and 127 say that it cannot be run.
+{SUFFIX} and {INGRESS} in the environment
+do what --suffix and --ingress do.
 """
 
 
@@ -44,7 +46,8 @@ def environment(suffix: str, ingress: str) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="delaybridge-instrument",
-        description="Run a command; its Kafka producers (kafka-python, confluent-kafka, aiokafka) send to <topic>.delayed what carries a delay header.",
+        description="Run a command; its Kafka producers (kafka-python, confluent-kafka, aiokafka)\n"
+        "send to <topic>.delayed what carries a delay header.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -106,8 +106,11 @@ def test_wrong_usage_is_explained(arguments: tuple[str, ...], word: str) -> None
     assert word in done.stderr
 
 
-def test_help_shows_an_example() -> None:
-    assert "delaybridge-instrument python app.py" in printed("--help")
+def test_help_shows_an_example_and_fits_eighty_columns() -> None:
+    told = printed("--help", COLUMNS="80")
+
+    assert "delaybridge-instrument python app.py" in told
+    assert max(map(len, told.splitlines())) <= 80
 
 
 def test_a_sitecustomize_of_the_users_runs_as_well(tmp_path: Path) -> None:
