@@ -165,7 +165,8 @@ class KafkaInterception:
     def _check_topic(self, topics: Mapping[str, Topic], one: Ingress) -> Iterator[Finding]:
         topic, destination = topics.get(one.name), topics.get(one.destination)
         if topic is None:
-            yield Finding(False, f"topic `{one.name}` does not exist", APPLY)
+            refused = _of_unknown_shape(topics, one)
+            yield Finding(False, f"topic `{one.name}` does not exist", _first(one) if refused else APPLY)
             return
         problems = [*self._check_destination(topic, one, destination), *self._check_settings(topic)]
         leads = f" leads to `{one.destination}`, and" if one.destination else ""
@@ -247,10 +248,13 @@ def _shape(topics: Mapping[str, Topic], one: Ingress) -> tuple[int, int]:
 def _beside(one: Ingress, partitions: int) -> str:
     if partitions > 0:
         return f", with the {partitions} partitions of `{one.destination}`"
-    if not one.destination:
-        return ""
+    return f"; {_first(one)}" if one.destination else ""
+
+
+def _first(one: Ingress) -> str:
+    """What is to be done before `apply` can make it."""
     own = f"or, where the route leads elsewhere, `{one.name}` yourself"
-    return f"; `{one.destination}` does not exist: create it first, for both should have as many partitions, {own}"
+    return f"`{one.destination}` does not exist: create it first, for both should have as many partitions, {own}"
 
 
 def _settings(topics: Mapping[str, Topic], one: Ingress) -> dict[str, str]:

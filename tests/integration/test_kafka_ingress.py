@@ -85,6 +85,8 @@ def test_plan_names_a_destination_that_does_not_exist_yet(stage: Stage) -> None:
     assert (step.done, step.command) == (False, "")
     assert stage.interception().apply() == [step], "with how many partitions is not known"
     assert stage.ingress not in stage.topics()
+    missing = next(finding for finding in stage.interception().check() if finding.what == f"topic `{stage.ingress}` does not exist")
+    assert missing.fix.startswith(f"`{stage.name}` does not exist: create it first"), "`apply` would refuse"
     (step,) = stage.interception(stage.name).plan()
     assert "does not exist" not in step.what
 
