@@ -121,8 +121,10 @@ class _Publisher:
 
     def _may_go(self) -> bool:
         """Whether another message may, or has to wait because there are suspects, and one is under way."""
+        if not self._suspects.left:
+            return True
         now = time.monotonic()
-        if self._suspects.left and self._busy:
+        if self._busy:
             if now - self._sent < _PATIENCE:
                 return False
             self._suspects.left = 0

@@ -18,12 +18,12 @@ import pytest
 from brokers.common import free_port, wait_until
 
 from delaybridge.adapters import memory, rabbitmq
-from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing, Received, Rejected
-from delaybridge.bridge.apart import frames, process
+from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing, Received
+from delaybridge.bridge.apart import process
 from delaybridge.bridge.apart import sink as sink_module
 from delaybridge.bridge.apart import source as source_module
 from delaybridge.bridge.apart.child import _Publishing, _Reading
-from delaybridge.bridge.apart.frames import Kind, Setup, failure, failures, frame
+from delaybridge.bridge.apart.frames import Kind, Setup, failure, frame
 from delaybridge.bridge.apart.sink import ApartSink
 from delaybridge.bridge.apart.source import ApartSource
 from delaybridge.bridge.config import Logs
@@ -389,27 +389,3 @@ def test_while_a_broker_is_away_no_try_to_connect_costs_a_process(endpoint: rabb
 
     assert len(pids) == 1
     assert not Path(f"/proc/{pids.pop()}").exists()
-
-
-@pytest.mark.parametrize(
-    "error",
-    [NotConnected("gone"), BackOff(Reason.UNROUTABLE, "no queue"), Rejected(Reason.TOO_LARGE, "5 GiB")],
-    ids=lambda error: type(error).__name__,
-)
-def test_an_error_is_the_same_on_the_other_side(error: NotConnected | BackOff | Rejected) -> None:
-    content = memoryview(frame(Kind.FAILED, [failure(b"tag", error)]))[1:]
-
-    ((tag, told),) = failures(content)
-
-    assert (tag, type(told), str(told), vars(told)) == (b"tag", type(error), str(error), vars(error))
-
-
-def test_a_message_that_could_not_be_carried_faithfully_says_so_on_the_other_side() -> None:
-    damaged = Received(Message(b"x"), "a", b"t", sent=5, defect=Rejected(Reason.HEADER_DAMAGED, "cut off"), log=b"l")
-
-    number, (told,) = frames.batch(memoryview(frame(Kind.BATCH, (7, [damaged])))[1:])
-
-    assert number == 7
-    assert told.defect is not None
-    assert (told.defect.reason, told.defect.detail) == (Reason.HEADER_DAMAGED, "cut off")
-    assert (told.message, told.address, told.token, told.sent, told.log) == (Message(b"x"), "a", b"t", 5, b"l")
