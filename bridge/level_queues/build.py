@@ -100,7 +100,10 @@ class Assembled(NamedTuple):
         """Each level, level 0 first."""
         depths: Sequence[int | None] = self.depths.depths or [None] * len(self.levels)
         refused = self._refused()
-        errors = [self._why_not(worker) or refused.get(address, "") for worker, address in zip(self.levels, self.addresses, strict=True)]
+        errors = [
+            self._why_not(worker) or refused.get(address, "") or self._unopened()
+            for worker, address in zip(self.levels, self.addresses, strict=True)
+        ]
         return [self._status(*each) for each in zip(self.levels, self.leaving, depths, errors, strict=True)]
 
     @staticmethod
@@ -146,9 +149,17 @@ class Assembled(NamedTuple):
     def _ids(self) -> list[Check]:
         if self.replica is None:
             return []
-        read, end = self.replica.replica.known
         ready = self.replica.connected and self.replica.caught_up
-        return [Check("level ids", ready, self._why_not(self.replica) or f"{read} of {end} lines are read")]
+        return [Check("level ids", ready, self._why_not(self.replica) or self._read(self.replica))]
+
+    def _unopened(self) -> str:
+        reading = self.replica if self.replica and self.replica.connected and not self.replica.opened.is_set() else None
+        return f"waits for the log of ids: {self._read(reading)}" if reading else ""
+
+    @staticmethod
+    def _read(worker: ReplicaWorker) -> str:
+        read, end = worker.replica.known
+        return f"{read} of {end} lines are read"
 
 
 def queues(levels: Levels, prefix: str) -> list[Level]:

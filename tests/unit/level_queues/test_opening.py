@@ -62,7 +62,7 @@ def test_while_it_reads_the_log_of_ids_it_takes_no_messages(engine: Engine, monk
     engine.start()
     assert asked.wait(10)
     assert engine.queues is not None
-    assert engine.queues.publisher.error == ""
+    assert {level.error for level in engine.queues.status()} == {"waits for the log of ids: 0 of 3 lines are read"}
     assert takes(engine) == [False] * 4
     assert [intake.error for intake in engine.intakes.values()] == ["the store does not take messages yet"]
 
