@@ -1,67 +1,31 @@
-"""A client in a process of its own: what comes of it when that process ends, is slow, or is told to end by somebody else. See also tests/contract."""
+"""A client in a process of its own: what comes of it when that process ends, or is told to end by somebody else. See also
+test_hanging and tests/contract."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-import secrets
 import signal
 import socket
-import subprocess
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from brokers.common import free_port, wait_until
+from unit.apart.clients import QUEUE, outgoing, pid_of, setup
 
 from delaybridge.adapters import memory, rabbitmq
-from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Outgoing, Received
-from delaybridge.bridge.apart import process
+from delaybridge.adapters.base import BackOff, NotConnected, Outcome, Received
 from delaybridge.bridge.apart import sink as sink_module
-from delaybridge.bridge.apart import source as source_module
 from delaybridge.bridge.apart.child import _Publishing, _Reading
-from delaybridge.bridge.apart.frames import Kind, Setup, failure, frame
+from delaybridge.bridge.apart.frames import Kind, failure, frame
 from delaybridge.bridge.apart.sink import ApartSink
 from delaybridge.bridge.apart.source import ApartSource
-from delaybridge.bridge.config import Logs
 from delaybridge.core.message import Message
 from delaybridge.core.reasons import Reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-QUEUE = memory.Endpoint(queue="in")
-
-
-def setup(endpoint: Any = None, kind: str = "memory", options: Any = None) -> Setup:
-    options = options or memory.Memory(name=secrets.token_hex(4), create_queues=True)
-    return Setup(kind, options, endpoint, Logs(level="error"), frozenset())
-
-
-@pytest.fixture
-def sink() -> Iterator[ApartSink]:
-    one = ApartSink(setup(), "test")
-    yield one
-    one.end()
-
-
-@pytest.fixture
-def source() -> Iterator[ApartSource]:
-    one = ApartSource(setup(QUEUE), "test")
-    yield one
-    one.end()
-
-
-def pid_of(client: ApartSink | ApartSource) -> int:
-    assert client._place._process is not None
-    return client._place._process._process.pid
-
-
-def outgoing(*tags: bytes) -> list[Outgoing]:
-    return [Outgoing(tag, "in", Message(b"body")) for tag in tags]
 
 
 def test_what_is_under_way_when_the_process_is_killed_is_told_as_unknown_and_the_next_connection_has_another(sink: ApartSink) -> None:
@@ -201,62 +165,6 @@ def test_that_a_broker_takes_messages_again_is_told_before_a_client_is_closed() 
         _Publishing(bridge, sink).serve()
 
     assert said == [Kind.CONNECTED, Kind.BLOCKED, Kind.BLOCKED, Kind.CLOSED]
-
-
-def test_a_process_that_does_nothing_any_more_is_given_up(source: ApartSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "PATIENCE", 1)
-    monkeypatch.setattr(source_module, "PATIENCE", 1)
-    source.connect()
-    stopped = pid_of(source)
-    os.kill(stopped, signal.SIGSTOP)
-
-    with pytest.raises(NotConnected, match="ended with -9"):
-        source.receive(1, 0.1)
-
-    source.connect()
-    os.kill(pid_of(source), signal.SIGSTOP)
-    source.close()
-    source.connect()
-    assert pid_of(source) != stopped
-
-
-def test_a_process_that_leaves_off_in_the_middle_of_what_it_says_is_given_up(source: ApartSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where it is stopped while it hands over a large batch."""
-    starts = subprocess.Popen
-
-    def begins_an_answer(command: list[str], **options: Any) -> Any:
-        says = "import os, sys, time; os.write(int(sys.argv[1]), b'\\0\\0\\0\\x10begun'); time.sleep(60)"
-        return starts([command[0], "-c", says, command[-2]], **options)
-
-    monkeypatch.setattr(process, "PATIENCE", 1)
-    monkeypatch.setattr(subprocess, "Popen", begins_an_answer)
-    with pytest.raises(NotConnected, match="ended with -9"):
-        source.connect()
-
-
-def test_a_sinks_process_that_says_nothing_any_more_is_given_up_and_what_is_under_way_is_told_as_unknown(
-    sink: ApartSink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sink_module, "SILENCE", 2)
-    outcomes: list[Outcome] = []
-    sink.connect(outcomes.extend)
-    os.kill(pid_of(sink), signal.SIGSTOP)
-    sink.publish(outgoing(b"1"))
-
-    wait_until(lambda: bool(outcomes), "the outcome")
-    ((tag, error),) = outcomes
-    assert (tag, str(error)) == (b"1", "the client's process ended with -9")
-    with pytest.raises(NotConnected):
-        sink.publish(())
-
-
-def test_a_sinks_process_that_has_nothing_to_do_is_kept(sink: ApartSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    beats: list[int] = []
-    monkeypatch.setattr(sink_module._Session, "_heard", lambda _, kind, __: beats.append(kind))
-    sink.connect(lambda _: None)
-
-    wait_until(lambda: len(beats) > 1, "two beats")
-    assert set(beats) == {Kind.NOTHING}
 
 
 def test_a_lost_connection_is_told_by_its_own_reason_also_once_its_client_is_closed() -> None:

@@ -47,7 +47,7 @@ def test_a_message_over_which_rabbitmq_fails_is_rejected_and_all_others_are_deli
     assert rounds(Suspects(), tags, "bad") == {"a": "confirmed", "b": "confirmed", "bad": "rejected_by_broker"}
 
 
-def test_a_message_over_which_rabbitmq_fails_is_not_rejected_before_it_has_done_so_several_times_over_this_one_alone() -> None:
+def test_a_message_is_rejected_once_rabbitmq_has_failed_several_times_over_this_one_alone_and_then_all_others_go_together() -> None:
     known = Suspects()
     words = []
     for tags in (["bad", "late"], *[["bad"]] * TIMES):
@@ -56,6 +56,9 @@ def test_a_message_over_which_rabbitmq_fails_is_not_rejected_before_it_has_done_
         ends(stage)
         words.append(stage.outcomes["bad"])
     assert words == ["NotConnected"] * TIMES + ["rejected_by_broker"]
+    stage = Stage(suspects=known)
+    stage.publish("late", "later")
+    assert stage.wire.published == 2
 
 
 def test_a_message_that_was_taken_after_all_begins_anew() -> None:
