@@ -92,6 +92,21 @@ def test_a_sink_that_is_lost_while_it_publishes_tells_what_is_unknown_and_then_t
     assert (tag, type(error), bridge.heard[2][1]) == (b"1", NotConnected, "gone")
 
 
+def test_a_sink_that_is_lost_while_there_is_nothing_to_publish_tells_that_too() -> None:
+    """Else the bridge would hear of it with the next message, and that would be late."""
+
+    def publish(messages: Sequence[Outgoing]) -> None:
+        assert not messages
+        raise NotConnected("gone")
+
+    bridge: Any = Bridge(frame(Kind.CONNECT))
+    sink: Any = SimpleNamespace(connect=lambda _: None, publish=publish)
+
+    serve(_Publishing(bridge, sink))
+
+    assert bridge.heard == [(Kind.CONNECTED, None), (Kind.LOST, "gone")]
+
+
 def test_a_sink_is_closed_before_that_is_told() -> None:
     """What was unconfirmed is told by then."""
     bridge: Any = Bridge(frame(Kind.CONNECT), frame(Kind.CLOSE))
