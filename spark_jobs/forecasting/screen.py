@@ -22,7 +22,9 @@ _MARKS = "▁▂▃▄▅▆▇█"
 
 def screen(told: dict[str, Any]) -> Group:
     """The summary."""
-    parts: list[Any] = [_headline(told), _destinations(told["destinations"]), _profiles(told)]
+    parts: list[Any] = [_headline(told)]
+    if told["destinations"]:
+        parts += [_destinations(told["destinations"]), _profiles(told)]
     if told["peaks"]:
         parts.append(_peaks(told["peaks"]))
     return Group(*parts)
@@ -37,8 +39,8 @@ def _headline(told: dict[str, Any]) -> Text:
     totals, places = told["totals"], told["destinations"]
     text = Text(f"{totals['deliveries']:,} deliveries at {_counted(len(places), 'destination')}", style="bold")
     text.append(f", {totals['overdue']:,} of them overdue" if totals["overdue"] else "", style="yellow")
-    text.append(f"\n{_short(told['from'])} to {_short(told['until'])}, from", style="default")
-    text.append("; ".join(f" {one['bridge']}: {one['pending']:,} pending at {one['exported']}" for one in told["exports"]), style="default")
+    exports = "; ".join(f"{one['bridge']}: {one['pending']:,} pending at {one['exported']}" for one in told["exports"])
+    text.append(f"\n{_short(told['from'])} to {_short(told['until'])}, from {exports or 'exports of nothing'}", style="default")
     return text
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from spark.java import needs_java
 
@@ -27,7 +28,7 @@ from delaybridge.core.schedule import Limits, Misfire, Recurrence, Schedule
 from delaybridge.spark_jobs import forecast
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.forecasting import occurrences, pending
-from delaybridge.spark_jobs.forecasting.screen import line
+from delaybridge.spark_jobs.forecasting.screen import line, screen
 from spark.exports import NOW, STARTED, Exported, by_the_bridge
 
 if TYPE_CHECKING:
@@ -210,6 +211,24 @@ def test_nothing_pending_is_a_forecast_of_nothing(spark: SparkSession, tmp_path:
     told = _told(spark, tmp_path, Exported().write(tmp_path))
 
     assert (told["totals"]["deliveries"], told["destinations"], told["peaks"]) == (0, [], [])
+
+
+def test_a_forecast_of_nothing_says_so_and_draws_no_empty_tables() -> None:
+    totals = {"deliveries": 0, "overdue": 0, "bytes": 0}
+    told = {
+        "from": "2026-11-28T18:11:00Z",
+        "until": "2026-11-28T20:11:00Z",
+        "exports": [],
+        "totals": totals,
+        "destinations": [],
+        "peaks": [],
+    }
+    console = Console(width=80)
+
+    with console.capture() as shown:
+        console.print(screen(told))
+
+    assert shown.get() == "0 deliveries at 0 destinations\n2026-11-28 18:11 to 2026-11-28 20:11, from exports of nothing\n"
 
 
 def test_a_line_of_marks_is_as_high_as_the_highest_and_red_at_peaks() -> None:
