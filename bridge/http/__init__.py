@@ -107,6 +107,8 @@ def _asked(endpoint: Endpoint, request: Request, body: bytes) -> object:
     assert endpoint.asks is not None
     if endpoint.method == "GET":
         return msgspec.convert(dict(request.query_params), endpoint.asks, strict=False)
+    if not body:
+        raise ValueError("the body is empty, and must be a JSON object: /api/v1/openapi.json says which")
     return msgspec.json.decode(body, type=endpoint.asks)
 
 
