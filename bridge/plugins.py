@@ -35,7 +35,7 @@ def adapter(kind: str) -> Adapter:
     try:
         loaded: Adapter = point.load()
     except ImportError as error:
-        raise UnusableAdapter(f"broker type {kind!r} needs {error.name}: pip install 'delaybridge[{kind}]'") from error
+        raise UnusableAdapter(f"broker type {kind!r} needs {error.name}: pip install '.[{kind}]' in a clone of delaybridge") from error
     return loaded
 
 

@@ -11,7 +11,7 @@ import typer
 from .common import USAGE
 
 commands = typer.Typer(
-    no_args_is_help=True, help="Compare what was scheduled with what arrived. Needs `pip install delaybridge[spark]` and Java 17."
+    no_args_is_help=True, help="Compare what was scheduled with what arrived. Needs `pip install '.[spark]'` in a clone, and Java 17."
 )
 
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -43,7 +43,7 @@ def _run(job: str, arguments: list[str]) -> NoReturn:
     import sys
 
     if importlib.util.find_spec("pyspark") is None:
-        typer.echo("the audit needs Spark: pip install 'delaybridge[spark]', and Java 17 or later", err=True)
+        typer.echo("the audit needs Spark: pip install '.[spark]' in a clone of delaybridge, and Java 17 or later", err=True)
         raise typer.Exit(USAGE)
     command = [sys.executable, "-m", f"delaybridge.spark_jobs.{job}", *arguments]
     if not {"-h", "--help"} & set(arguments):

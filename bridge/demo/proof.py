@@ -36,7 +36,7 @@ QUICK = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 def unavailable() -> str | None:
     """Why the audit cannot run here; None where it can."""
     if importlib.util.find_spec("pyspark") is None:
-        return "Spark is not there: pip install 'delaybridge[spark]'"
+        return "Spark is not there: pip install '.[spark]' in a clone of delaybridge"
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     told = _version(java) if java else ""

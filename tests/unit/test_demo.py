@@ -107,7 +107,7 @@ def test_what_to_install_for_the_audit_is_told_in_full(monkeypatch: pytest.Monke
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     assert demo.demo(faults=True) == 1
-    assert "pip install 'delaybridge[spark]'" in capsys.readouterr().out
+    assert "pip install '.[spark]' in a clone" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("verdict", "exit_code"), [("clean", 0), ("discrepancies", 1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 import pytest
@@ -392,9 +393,8 @@ def test_a_password_file_that_the_adapter_reads_itself_is_known_to_the_logs(file
 
 
 def test_an_adapter_whose_library_is_missing_is_told_with_the_command_that_installs_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(kind: str) -> None:
-        raise plugins.UnusableAdapter(f"broker type {kind!r} needs pika: pip install 'delaybridge[{kind}]'")
+    monkeypatch.setattr(plugins, "_found", lambda: {"lost": EntryPoint("lost", "no_such_client", "delaybridge.adapters")})
 
-    monkeypatch.setattr(plugins, "adapter", missing)
-
-    assert problems(file, SMALL) == ["3: brokers.here.type: broker type 'memory' needs pika: pip install 'delaybridge[memory]'"]
+    assert problems(file, SMALL.replace("memory", "lost")) == [
+        "3: brokers.here.type: broker type 'lost' needs no_such_client: pip install '.[lost]' in a clone of delaybridge"
+    ]
