@@ -9,13 +9,20 @@ import structlog
 
 from ..core.downtimes import NONE, Downtimes
 from .durable import replace_text, sync_directory
+from .workers import Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from .clock import Clock
 
 log = structlog.get_logger()
 
 _NAME = "downtimes.json"
+
+SIGN_EVERY = 10.0
+"""Seconds: after a kill, what fell due since the last sign of life counts as missed."""
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -54,6 +61,25 @@ class DowntimeFile:
             self._written = False
         else:
             self._written = True
+
+
+class AliveWorker(Worker):
+    """Gives a sign of life every ten seconds, and at the end; `row` as `DowntimeFile.alive` wants it.
+
+    A thread of its own: what a large store gives back, and a ledger with a backlog, keep others busy for longer.
+    """
+
+    def __init__(self, down: DowntimeFile, row: Callable[[], int], clock: Clock, failed: Callable[[str, BaseException], None]) -> None:
+        super().__init__("alive", failed)
+        self._down = down
+        self._row = row
+        self._clock = clock
+
+    def run(self) -> None:
+        """Until stopped."""
+        while not self.stopping.wait(SIGN_EVERY):
+            self._down.alive(self._clock(), self._row())
+        self._down.alive(self._clock(), self._row())
 
 
 def at_the_start(store: Path, started: int, row: int) -> DowntimeFile:

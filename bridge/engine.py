@@ -22,7 +22,7 @@ from .delivery.holds import Holds
 from .delivery.lane import Lane, LaneSettings
 from .delivery.pauses import Pauses
 from .delivery.worker import LaneWorker
-from .downtimes import at_the_start
+from .downtimes import AliveWorker, at_the_start
 from .intake.intake import Intake
 from .intake.planner import Planner, Route
 from .intake.worker import IntakeWorker
@@ -71,7 +71,8 @@ class Engine:
         self._dead_letters = {route.name: route.dead_letter or "" for route in config.routes}
         self.lanes = {name: self._lane(name, failed) for name in self._destinations()}
         self.intakes = {route.name: self._intake(route, failed) for route in config.routes}
-        self.ledger = LedgerWorker(self.journal, config, clock, self.down, failed)
+        self.ledger = LedgerWorker(self.journal, config, clock, failed)
+        self.alive = AliveWorker(self.down, self.journal.unfiled.first, clock, failed)
         self.answers = Answers(self.store, clock, lambda: self.stopping)
         self.managements = self._managements(failed)
 
@@ -172,7 +173,15 @@ class Engine:
     @property
     def workers(self) -> list[Worker]:
         """All threads, in the order in which they are stopped."""
-        return [*self.intakes.values(), *self.managements, *self.lanes.values(), *chain(*self._level_workers), self.sync, self.ledger]
+        return [
+            *self.intakes.values(),
+            *self.managements,
+            *self.lanes.values(),
+            *chain(*self._level_workers),
+            self.sync,
+            self.ledger,
+            self.alive,
+        ]
 
     @property
     def _level_workers(self) -> list[list[Worker]]:
@@ -213,6 +222,7 @@ class Engine:
             [*self.lanes.values()],
             *self._level_workers,
             [self.sync, self.ledger],
+            [self.alive],  # its last word tells how much of the ledger is in files
         ]
         for index, group in enumerate(groups):
             for worker in group:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config
-    from ..downtimes import DowntimeFile
 
 log = structlog.get_logger()
 
@@ -26,24 +25,21 @@ REST = 0.002
 
 
 MAINTAIN = 10.0
-"""Seconds between rounds at most, however rarely files are written: a full store waits for space, and a sign of life must not be older than this."""
+"""Seconds between rounds at most, however rarely files are written: a full store waits for space."""
 
 
 class LedgerWorker(Worker):
-    """Writes files every `ledger.flush_interval`, and once more at the end; meanwhile it gives space back, and says that the bridge is alive.
+    """Writes files every `ledger.flush_interval`, and once more at the end; meanwhile it gives space back.
 
     If the files cannot be written, that is logged and tried again: the rows wait in the store.
     """
 
-    def __init__(
-        self, store: TimeIndex, config: Config, clock: Clock, down: DowntimeFile, failed: Callable[[str, BaseException], None]
-    ) -> None:
+    def __init__(self, store: TimeIndex, config: Config, clock: Clock, failed: Callable[[str, BaseException], None]) -> None:
         super().__init__("ledger", failed)
         self.files = LedgerFiles(config.ledger_path, store.unfiled, config.bridge, rest=lambda: self.stopping.wait(REST))
         self._store = store
         self._interval = config.ledger.flush_interval / 1000
         self._clock = clock
-        self._down = down
         self._error = ""
         self._reasons = Reasons()
 
@@ -57,12 +53,7 @@ class LedgerWorker(Worker):
                 self._flush()
                 flush_at = time.monotonic() + self._interval
             self._store.maintain(self._clock())
-            self._say_alive()
         self._flush()
-        self._say_alive()
-
-    def _say_alive(self) -> None:
-        self._down.alive(self._clock(), self._store.unfiled.first())
 
     def status(self) -> LedgerStatus:
         """From any thread."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from delaybridge.bridge.downtimes import DowntimeFile, at_the_start
+from delaybridge.bridge.downtimes import AliveWorker, DowntimeFile, at_the_start
 from delaybridge.core.downtimes import MOST, NONE, Downtimes
 
 if TYPE_CHECKING:
@@ -135,3 +136,20 @@ def test_a_clock_that_was_ahead_at_the_start_and_is_set_right_leaves_no_downtime
 
     assert noted.known == Downtimes(((0, 100), (200, 300)))
     assert home.start(1000).known == Downtimes(((0, 100), (200, 300), (900, 1000)))
+
+
+def test_a_sign_of_life_is_given_every_ten_seconds_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, end = 0.0, 35.0
+    down = Mock()
+    worker = AliveWorker(down, lambda: 7, lambda: int(now), lambda *_: None)
+
+    def wait(seconds: float) -> bool:
+        nonlocal now
+        now = min(now + seconds, end)
+        return now == end
+
+    monkeypatch.setattr(worker.stopping, "wait", wait)
+
+    worker.run()
+
+    assert down.alive.call_args_list == [call(at, 7) for at in (10, 20, 30, 35)]

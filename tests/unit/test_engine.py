@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import structlog
 from brokers.common import wait_until
@@ -11,10 +13,12 @@ from contract.stores import HOUR, T0, record
 from msgspec.structs import replace
 
 from delaybridge.adapters.memory import Memory, broker
+from delaybridge.bridge import downtimes
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config.sections import Ledger, Retry
 from delaybridge.bridge.control import Control
 from delaybridge.bridge.engine import Engine, _tell_of_what_stays_behind, open_journal
+from delaybridge.bridge.ledger import worker as ledger_worker
 from delaybridge.bridge.level_queues import doors
 from delaybridge.bridge.level_queues.publisher import Publisher
 from delaybridge.bridge.metrics import Metrics
@@ -115,6 +119,41 @@ def test_an_engine_is_alive_while_all_its_threads_run_and_while_it_stops(config:
     finally:
         assert engine.drain(10)
     assert Control(engine).alive()
+
+
+def test_a_bridge_is_seen_to_live_however_long_it_takes_to_give_space_back(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a large store that takes a while; and after a kill, what fell due since the last sign of life would count as missed."""
+    monkeypatch.setattr(downtimes, "SIGN_EVERY", 0.01)
+    monkeypatch.setattr(ledger_worker, "MAINTAIN", 0.0)
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    begun, over = threading.Event(), threading.Event()
+    signs: list[int] = []
+
+    def long_maintenance(_: int) -> bool:
+        begun.set()
+        return over.wait(10)
+
+    monkeypatch.setattr(engine.down, "alive", lambda now, _: signs.append(now))
+    monkeypatch.setattr(engine.journal, "maintain", long_maintenance)
+
+    engine.start()
+    try:
+        assert begun.wait(10)
+        given = len(signs)
+        wait_until(lambda: len(signs) > given + 1, "a sign of life")
+    finally:
+        over.set()
+        assert engine.drain(10)
+
+
+def test_the_last_sign_of_life_tells_how_much_of_the_ledger_is_in_files(config: Config) -> None:
+    """Else an older copy of the store, put back, is not recognised as one."""
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    engine.store.put([Put(record("a", T0 + HOUR, lane="here"))], T0)
+    engine.start()
+    assert engine.drain(10)
+
+    assert msgspec.json.decode((config.store.path / "downtimes.json").read_bytes())["row"] == 2
 
 
 def test_an_intake_that_does_not_end_leaves_the_lanes_most_of_the_time(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

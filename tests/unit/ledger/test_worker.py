@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_files_are_written_at_each_interval_and_at_the_end_and_the_bridge_is_seen_to_live_more_often(
+def test_files_are_written_at_each_interval_and_at_the_end_and_space_is_given_back_more_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, end, interval = 0.0, 70.0, 25.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    store, down = Mock(unfiled=Mock(first=lambda: 7, count=lambda: 3)), Mock()
+    store = Mock(unfiled=Mock(count=lambda: 3))
     config = Config.model_validate({"store": {"path": tmp_path}, "ledger": {"flush_interval": "25s"}})
-    worker = LedgerWorker(store, config, lambda: int(now), down, lambda *_: None)
+    worker = LedgerWorker(store, config, lambda: int(now), lambda *_: None)
     flushed: list[float] = []
     worker.files = Mock(flush_all=lambda: flushed.append(now))
 
@@ -44,16 +44,15 @@ def test_files_are_written_at_each_interval_and_at_the_end_and_the_bridge_is_see
     assert flushed == [interval, 2 * interval, end]
     marked = [call.args[0] for call in worker.files.mark.call_args_list]
     assert marked == flushed
-    alive = [call.args for call in down.alive.call_args_list]
-    assert alive == [(at, 7) for at in (10, 20, 25, 35, 45, 50, 60, 70)]
-    assert [call.args for call in store.maintain.call_args_list] == [(at,) for at, _ in alive[:-1]]
-    assert max(later - earlier for (earlier, _), (later, _) in pairwise(alive)) <= MAINTAIN
+    maintained = [call.args[0] for call in store.maintain.call_args_list]
+    assert maintained == [10, 20, 25, 35, 45, 50, 60]
+    assert max(later - earlier for earlier, later in pairwise(maintained)) <= MAINTAIN
 
 
 def test_a_disk_that_stays_full_is_told_once_a_minute_and_another_reason_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    worker = LedgerWorker(Mock(), Config.model_validate({"store": {"path": tmp_path}}), lambda: 0, Mock(), lambda *_: None)
+    worker = LedgerWorker(Mock(), Config.model_validate({"store": {"path": tmp_path}}), lambda: 0, lambda *_: None)
     told = []
     for seconds, reason in ((0.0, "full"), (TOLD_AGAIN - 1, "full"), (1.0, "full"), (0.0, "no rights"), (0.0, ""), (0.0, "no rights")):
         now += seconds
