@@ -46,7 +46,7 @@ class Replica:
     """Any thread, but for what `ReplicaWorker` calls (see below).
 
         decided   gets ids with more than one claim or cancel, and ids of which another bridge has ended a message undelivered
-        seen      is called when more of the log is read, or its end is confirmed, so that more may be certain
+        seen      is called when more of the log is read, or its end is confirmed
         changed   is to be held while `ids` is read, and is notified when more is known
         readings  how often the log was read from its beginning: places in it are of no use in the next reading
 
@@ -176,8 +176,8 @@ class Replica:
             self.ids.read = read
             if lines:
                 self.changed.notify_all()
-        if lines and uptime() - self._seen <= FRESH:  # else nothing that bears a claim may be delivered yet, whatever it says
-            self._on_seen()
+        if lines:
+            self._on_seen()  # first: what is released now can be withdrawn by what was decided
         if contested:
             self._decided(contested)
 

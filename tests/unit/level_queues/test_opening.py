@@ -13,16 +13,14 @@ from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.memory import MemoryIdLog, broker
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
-from delaybridge.bridge.level_queues.ids import replica as module
 from delaybridge.bridge.level_queues.ids.lines import claiming
-from delaybridge.bridge.level_queues.ids.replica import Replica
 from delaybridge.bridge.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from delaybridge.adapters.id_log import IdLog, Line
+    from delaybridge.adapters.id_log import Line
 
 LINES = [claiming(name, name.encode() * 8, T0, T0) for name in "abc"]
 
@@ -97,26 +95,3 @@ def test_one_that_is_stopped_while_it_reads_the_log_has_taken_nothing(engine: En
     assert asked.wait(10)
     assert engine.drain(5)
     assert takes(engine) == [False] * 4
-
-
-def test_what_could_not_be_looked_up_is_looked_up_again_once_there_is_something_to_find(
-    open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not with each part of the log that is read: it would be asked for in vain each time."""
-    monkeypatch.setattr(module, "LOOK", 0.0)
-    log = open_log()
-    log.append(LINES)
-
-    def one_by_one(_: float) -> tuple[int, list[tuple[int, Line]]]:
-        place = replica.ids.read
-        return place + 1, [(place, LINES[place])]
-
-    looked_up = []
-    replica = Replica(log, lambda: T0, lambda _: None, lambda: looked_up.append(replica.ids.read))
-    replica.connect()
-    monkeypatch.setattr(log, "read", one_by_one)
-
-    replica.look(lambda: False)
-
-    assert looked_up == [len(LINES)]
-    replica.close()
