@@ -317,15 +317,15 @@ class _Keeper:
             self._there.log.append(endings)
 
 
-def _digest(record: Record) -> bytes:
-    return blake2b(msgspec.msgpack.encode(record), digest_size=16).digest()
+def _digest(what: Record | tuple[object, ...]) -> bytes:
+    return blake2b(msgspec.msgpack.encode(what), digest_size=16).digest()
 
 
 def _schedule(envelope: Envelope) -> bytes:
     """Names what was scheduled for itself, whichever copy of it comes: the ledger is told of it once."""
-    return blake2b(msgspec.msgpack.encode((envelope.record.id, envelope.order)), digest_size=16).digest()
+    return _digest((envelope.record.id, envelope.order))
 
 
 def _one(record: Record, claim: Claim | None) -> bytes:
     """Names one occurrence that claims an id, whichever copy of it comes."""
-    return blake2b(msgspec.msgpack.encode((record.id, record.schedule.occurrence, claim)), digest_size=16).digest()
+    return _digest((record.id, record.schedule.occurrence, claim))

@@ -20,7 +20,7 @@ from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Answer, Pending, Put, Query, Refuse, Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from delaybridge.core.fields import Value
@@ -67,10 +67,9 @@ def test_a_refused_message_is_planned_again_by_the_rules_of_today(engine: Engine
     assert control.dead_letters(10, 0) == []
 
 
-def test_two_who_retry_one_dead_letter_at_once_schedule_it_once(engine: Engine, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
-    second = threading.Thread(target=control.retry_dead_letter, args=[1])
-    put = engine.store.put
+def _asks_while_it_is_put(engine: Engine, monkeypatch: pytest.MonkeyPatch, asks: Callable[[], object]) -> threading.Thread:
+    """A second thread, which begins to ask once the first one is about to put something into the store."""
+    second, put = threading.Thread(target=asks), engine.store.put
 
     def put_while_another_asks(changes: Sequence[Change], now: int) -> list[Answer]:
         if second.ident is None:
@@ -79,6 +78,12 @@ def test_two_who_retry_one_dead_letter_at_once_schedule_it_once(engine: Engine, 
         return put(changes, now)
 
     monkeypatch.setattr(engine.store, "put", put_while_another_asks)
+    return second
+
+
+def test_two_who_retry_one_dead_letter_at_once_schedule_it_once(engine: Engine, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
+    second = _asks_while_it_is_put(engine, monkeypatch, lambda: control.retry_dead_letter(1))
 
     assert control.retry_dead_letter(1)
     second.join()
@@ -91,15 +96,7 @@ def test_of_one_who_retries_a_dead_letter_and_one_who_drops_it_at_once_one_gets_
 ) -> None:
     engine.store.put([_refused("destination_not_allowed", {"x-delay": "90s", "x-delay-to": "orders"})], T0)
     dropped: list[bool] = []
-    second = threading.Thread(target=lambda: dropped.append(control.drop_dead_letter(1)))
-    put = engine.store.put
-
-    def put_while_another_asks(changes: Sequence[Change], now: int) -> list[Answer]:
-        second.start()
-        second.join(0.1)
-        return put(changes, now)
-
-    monkeypatch.setattr(engine.store, "put", put_while_another_asks)
+    second = _asks_while_it_is_put(engine, monkeypatch, lambda: dropped.append(control.drop_dead_letter(1)))
 
     assert control.retry_dead_letter(1)
     second.join()

@@ -28,6 +28,15 @@ def log_of(name: str) -> IdLog:
     return adapter.id_log(Memory(name=name), LEVEL)
 
 
+class Killed(BaseException):
+    """No part of a bridge sees this coming."""
+
+
+def killed(*_: object, **__: object) -> None:
+    """Stands where a bridge is killed."""
+    raise Killed
+
+
 class Sharing(Stepped):
     """With a thread that reads the log; `events` are the ledger's."""
 
@@ -85,3 +94,7 @@ class Sharing(Stepped):
     def close(self) -> None:
         self.reader.stop()
         super().close()
+
+    def die(self) -> None:
+        self.reader.stop()
+        super().die()

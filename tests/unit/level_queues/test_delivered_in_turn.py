@@ -9,7 +9,7 @@ import pytest
 from contract.level_queues import Immediate, Stepped
 from contract.stores import MINUTE, T0, bodies, give, record, take
 from msgspec.structs import replace
-from unit.level_queues.sharing import Sharing
+from unit.level_queues.sharing import Killed, Sharing, killed
 from unit.level_queues.test_series import due_next
 
 from delaybridge.bridge.level_queues.ids import replica as module
@@ -36,10 +36,6 @@ OCCURRENCES = [1, 2, 3]
 BETWEEN = T0 + 3 * MINUTE // 2
 
 
-class Killed(BaseException):
-    """No part of a bridge sees this coming."""
-
-
 class Bridge:
     """Killed and started again, on a disk of its own. `ids`: the broker keeps a log of them."""
 
@@ -52,11 +48,6 @@ class Bridge:
 
     def _start(self) -> None:
         self.store = Sharing(self._directory, self._broker).start() if self._ids else Stepped(self._directory, name=self._broker)
-
-    def dies(self) -> None:
-        if isinstance(self.store, Sharing):
-            self.store.reader.stop()
-        self.store.die()
 
     def delivers(self, minute: int, killed_before: str = "nothing") -> None:
         """Whatever is due at that minute."""
@@ -74,7 +65,7 @@ class Bridge:
             return
         for passage in self.store.passages:
             passage._acknowledge(at_once=True)  # by then the broker has forgotten what it may
-        self.dies()
+        self.store.die()
         self._start()
 
 
@@ -84,10 +75,6 @@ class Delivered(NamedTuple):
     minute: int
     body: str
     occurrence: int
-
-
-def killed(*_: object, **__: object) -> None:
-    raise Killed
 
 
 def series(body: str, start: int) -> Record:
@@ -101,8 +88,8 @@ def bridges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fix
     one, two = (Bridge(tmp_path / str(number), str(tmp_path), ids=getattr(request, "param", True)) for number in range(2))
     give(one.store, series("old", T0 + MINUTE))
     yield one, two
-    one.dies()
-    two.dies()
+    one.store.die()
+    two.store.die()
 
 
 def in_turn(one: Bridge, two: Bridge, first: str, second: str, between: Callable[[Bridge], object]) -> set[Delivered]:

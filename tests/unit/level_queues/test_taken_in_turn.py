@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.stores import bodies, take
 from msgspec.structs import replace
-from unit.level_queues.sharing import Sharing
+from unit.level_queues.sharing import Killed, Sharing, killed
 from unit.level_queues.test_taken_again import ASKS, DUE, ROUTE, SERIES, taking_in, written
 
 from delaybridge.adapters.base import Batch, NotConnected
@@ -25,10 +25,6 @@ POINTS = ("publish", "tell", "commit", "hears", "")
 """Before what a bridge is killed: its messages enter their level, its rows are written, its source is told; `hears`: it lives, but its source does not hear
 of it, for the connection is lost; or all goes well."""
 INEXACT = "inexact"
-
-
-class Killed(BaseException):
-    """No part of a bridge sees this coming."""
 
 
 class Group:
@@ -97,9 +93,6 @@ class Bridge:
         self._intake = taking_in(self._member, self.store, self._route)
 
     def takes_in(self, killed_before: str) -> None:
-        def killed(*_: object, **__: object) -> None:
-            raise Killed
-
         self._member.deaf = killed_before == "hears"
         with pytest.MonkeyPatch.context() as patch:
             if killed_before and not self._member.deaf:
@@ -110,12 +103,8 @@ class Bridge:
                 with contextlib.suppress(NotConnected):
                     self._intake.step(0.0)
             except Killed:
-                self.dies()
+                self.store.die()
                 self._start()
-
-    def dies(self) -> None:
-        self.store.reader.stop()
-        self.store.die()
 
     def delivers(self) -> list[str]:
         self.store.read()
@@ -140,8 +129,8 @@ def test_what_two_bridges_took_in_in_turn_is_not_lost_and_with_an_id_not_doubled
 
     delivered = Counter(one.delivers() + two.delivers())
 
-    one.dies()
-    two.dies()
+    one.store.die()
+    two.store.die()
     assert delivered["named"] == 1
     assert delivered["plain"] >= 1
     assert delivered["series"] == 1 or (delivered["series"] > 1 and not exact)
