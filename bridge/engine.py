@@ -173,19 +173,18 @@ class Engine:
     @property
     def workers(self) -> list[Worker]:
         """All threads, in the order in which they are stopped."""
-        return [
-            *self.intakes.values(),
-            *self.managements,
-            *self.lanes.values(),
-            *chain(*self._level_workers),
-            self.sync,
-            self.ledger,
-            self.alive,
-        ]
+        return [*chain(*self._groups)]
 
     @property
-    def _level_workers(self) -> list[list[Worker]]:
-        return self.queues.workers if self.queues else []
+    def _groups(self) -> list[list[Worker]]:
+        """Those that are stopped together, once those before them have ended, or had their time."""
+        return [
+            [*self.intakes.values(), *self.managements],
+            [*self.lanes.values()],
+            *(self.queues.workers if self.queues else []),
+            [self.sync, self.ledger],
+            [self.alive],  # its last word tells how much of the ledger is in files
+        ]
 
     @property
     def level_queues_refusing(self) -> int:
@@ -217,13 +216,7 @@ class Engine:
         if self.queues is not None:
             self.queues.shut()
         began = time.monotonic()
-        groups: list[list[Worker]] = [
-            [*self.intakes.values(), *self.managements],
-            [*self.lanes.values()],
-            *self._level_workers,
-            [self.sync, self.ledger],
-            [self.alive],  # its last word tells how much of the ledger is in files
-        ]
+        groups = self._groups
         for index, group in enumerate(groups):
             for worker in group:
                 worker.stop()
