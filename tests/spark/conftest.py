@@ -20,6 +20,7 @@ SMALL = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # a few rows: compiling well takes longer than it saves
     "spark.sql.codegen.wholeStage": "false",  # as above; commands/test_command.py leaves it on
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # as above, for what is not a stage
+    "spark.sql.adaptive.enabled": "false",  # as above: after each stage it plans the rest anew
 }
 CONF = [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
 """The same for a command."""

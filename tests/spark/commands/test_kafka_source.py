@@ -1,4 +1,4 @@
-"""The audit of a topic on a real Kafka, through Spark's own source, which Spark fetches as it does for users."""
+"""The audit of a topic on a real Kafka, through Spark's own source, which Spark fetches as it does for users: in the first test for the command alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from confluent_kafka.admin import AdminClient
 from kafka.admin import ConfigResource
 
 from delaybridge.core.durations import HOUR_MS
-from spark.conftest import CONF
-from spark.java import needs_java
+from spark.conftest import CONF, SMALL
+from spark.java import needs_java, serving
 from spark.ledgers import Bridge, write_ledger
 
 pytest.importorskip("pyspark")
@@ -109,9 +110,21 @@ class Topic:
             consumer.close()
 
 
-def _audit(*arguments: str) -> subprocess.CompletedProcess[str]:
+Audit = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def _audit(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("delaybridge")), "audit", *arguments, *CONF]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=env)
+
+
+@pytest.fixture(scope="module")
+def audit() -> Iterator[Audit]:
+    """The command, in a Java that all of them share."""
+    from delaybridge.spark_jobs.session import KAFKA_PACKAGE  # noqa: PLC0415 - needs pyspark
+
+    with serving(SMALL | {"spark.jars.packages": KAFKA_PACKAGE}) as environment:
+        yield partial(_audit, env=environment)
 
 
 def _instant(epoch_ms: int) -> str:
@@ -159,7 +172,9 @@ def test_what_a_topic_lacks_has_twice_or_should_not_have_is_named_and_nothing_el
 
 
 @needs_java
-def test_what_retention_removed_from_a_topic_is_not_lost_and_what_it_lacks_since_then_is(kafka: Broker, tmp_path: Path) -> None:
+def test_what_retention_removed_from_a_topic_is_not_lost_and_what_it_lacks_since_then_is(
+    kafka: Broker, audit: Audit, tmp_path: Path
+) -> None:
     """Of a partition of which nothing is left, it is known how long Kafka keeps records there."""
     topic = Topic(kafka.url, f"cut-{uuid.uuid4().hex[:8]}", partitions=2)
     bridge, since = Bridge(destination=topic.name), time.time_ns() // 1_000_000 // HOUR_MS * HOUR_MS - 4 * HOUR_MS
@@ -171,10 +186,10 @@ def test_what_retention_removed_from_a_topic_is_not_lost_and_what_it_lacks_since
     inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place, "--all-ended", "--json"]
     window = ["--since", _instant(since), "--until", _instant(since + 2 * HOUR_MS), "--out", str(tmp_path / "out")]
 
-    whole = json.loads(_audit("reconcile", *inputs, *window).stdout)
+    whole = json.loads(audit("reconcile", *inputs, *window).stdout)
     topic.keep(since + 50 * 60_000)
     topic.cut(since + 30 * 60_000)
-    cut = json.loads(_audit("reconcile", *inputs, *window).stdout)
+    cut = json.loads(audit("reconcile", *inputs, *window).stdout)
 
     assert [(told["totals"]["not_observed"], [row["complete"] for row in told["hours"]]) for told in (whole, cut)] == [
         (1, [True, True]),
@@ -186,7 +201,7 @@ def test_what_retention_removed_from_a_topic_is_not_lost_and_what_it_lacks_since
 
 
 @needs_java
-def test_the_watch_tells_what_a_topic_lacks_and_when_it_comes_and_publishes_both(kafka: Broker, tmp_path: Path) -> None:
+def test_the_watch_tells_what_a_topic_lacks_and_when_it_comes_and_publishes_both(kafka: Broker, audit: Audit, tmp_path: Path) -> None:
     topic, news = Topic(kafka.url, f"bills-{uuid.uuid4().hex[:8]}"), Topic(kafka.url, f"news-{uuid.uuid4().hex[:8]}")
     bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
     for number in range(20):
@@ -202,10 +217,10 @@ def test_the_watch_tells_what_a_topic_lacks_and_when_it_comes_and_publishes_both
     inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place, "--silent", "1h"]
     watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--alerts-to", news.place, "--once"]
 
-    first = _audit(*watch)
+    first = audit(*watch)
     topic.deliver("m-7", now - 60_000, now)
     topic.flush()
-    second = _audit(*watch)
+    second = audit(*watch)
 
     assert (first.stderr, second.stderr) == ("", "")
     assert _brief(first.stdout) == [("alert", "malformed", None), ("alert", "not_observed", "m-7")]
@@ -236,7 +251,7 @@ def _deliver(bridge: Bridge, topic: Topic, now: int, minutes: Iterable[int], *, 
 
 @needs_java
 def test_the_watch_tells_what_a_topic_lacks_and_nothing_that_retention_removed_before_it_was_read_and_refuses_one_that_was_made_anew(
-    kafka: Broker, tmp_path: Path
+    kafka: Broker, audit: Audit, tmp_path: Path
 ) -> None:
     topic = Topic(kafka.url, f"cut-{uuid.uuid4().hex[:8]}", partitions=1)
     bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
@@ -245,15 +260,15 @@ def test_the_watch_tells_what_a_topic_lacks_and_nothing_that_retention_removed_b
     inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place, "--silent", "1h"]
     watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--once"]
 
-    first = _audit(*watch)
+    first = audit(*watch)
     written = len(bridge.rows)
     _deliver(bridge, topic, now, range(20, 10, -1), lacking=11)
     topic.cut(now - 15 * 60_000)
     write_ledger(tmp_path / "ledger", "later", bridge.rows[written:])
-    second = _audit(*watch)
+    second = audit(*watch)
     topic.remake()
     _deliver(bridge, topic, now, range(60, 1, -1), lacking=0)  # it is longer by now than what was read of the other one
-    refused = _audit(*watch)
+    refused = audit(*watch)
 
     assert (first.stderr, second.stderr) == ("", "")
     assert _brief(first.stdout) == [("alert", "not_observed", "m-25")]
@@ -263,7 +278,9 @@ def test_the_watch_tells_what_a_topic_lacks_and_nothing_that_retention_removed_b
 
 
 @needs_java
-def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_called_lost(kafka: Broker, tmp_path: Path) -> None:
+def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_called_lost(
+    kafka: Broker, audit: Audit, tmp_path: Path
+) -> None:
     topic = Topic(kafka.url, f"held-{uuid.uuid4().hex[:8]}", partitions=1)
     hour = time.time_ns() // 1_000_000 // HOUR_MS * HOUR_MS
     bridge, now = Bridge(destination=topic.name), hour - 10 * 60_000  # all of it in one hour, which is judged as a whole
@@ -274,9 +291,9 @@ def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_ca
         inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place]
         window = ["--since", _instant(now - HOUR_MS), "--until", _instant(now - 5 * 60_000), "--out", str(tmp_path / "out")]
         watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--silent", "3h", "--once"]
-        told = json.loads(_audit("reconcile", *inputs, *window, "--all-ended", "--json").stdout)
-        first = _audit(*watch)
-    second = _audit(*watch)
+        told = json.loads(audit("reconcile", *inputs, *window, "--all-ended", "--json").stdout)
+        first = audit(*watch)
+    second = audit(*watch)
 
     assert (told["verdict"], told["totals"]["not_observed"]) == ("cannot_say", 0)
     assert told["cannot_say"][-1].startswith(f"topic {topic.name} of kafka is read up to {_instant(now - 20 * 60_000)[:19]}")
@@ -285,16 +302,16 @@ def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_ca
 
 
 @needs_java
-def test_a_topic_that_is_not_there_is_named_before_anything_is_read_told_or_kept(kafka: Broker, tmp_path: Path) -> None:
+def test_a_topic_that_is_not_there_is_named_before_anything_is_read_told_or_kept(kafka: Broker, audit: Audit, tmp_path: Path) -> None:
     topic, bridge, now = Topic(kafka.url, f"bills-{uuid.uuid4().hex[:8]}"), Bridge(), time.time_ns() // 1_000_000
     bridge.scheduled("overdue", now - 60_000)
     bridge.quiet(now)
     ledger = ["--ledger", bridge.write(tmp_path / "ledger")]
     watch = ["watch", *ledger, "--checkpoint", str(tmp_path / "checkpoint"), "--once"]
 
-    audited = _audit("reconcile", *ledger, "--observed", f"{topic.place}s", "--out", str(tmp_path / "out"))
-    watched = _audit(*watch, "--observed", f"{topic.place}s")
-    told = _audit(*watch, "--alerts-to", f"{topic.place}s")
+    audited = audit("reconcile", *ledger, "--observed", f"{topic.place}s", "--out", str(tmp_path / "out"))
+    watched = audit(*watch, "--observed", f"{topic.place}s")
+    told = audit(*watch, "--alerts-to", f"{topic.place}s")
 
     for done in (audited, watched, told):
         assert (done.returncode, done.stdout) == (2, "")
