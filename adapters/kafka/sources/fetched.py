@@ -96,7 +96,7 @@ class PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # kafka
         if self.isolation_level == IsolationLevel.READ_COMMITTED and batch.has_producer_id():
             self._consume_aborted_transactions_up_to(batch.last_offset)
             if batch.is_control_batch:
-                if self._contains_abort_marker(batch):
+                if batch.records_count and self._contains_abort_marker(batch):  # compaction leaves the header of a producer's last marker
                     self.aborted_producer_ids.discard(batch.producer_id)
             elif self._is_batch_aborted(batch):
                 return True

@@ -136,6 +136,13 @@ def test_what_was_aborted_is_passed_over_and_what_its_producer_commits_afterward
     assert (values(fetch(of_transaction(0, b"aborted", b"too"), **told)), fetch.partition.next_fetch_offset) == ([], 2)
 
 
+def test_a_marker_of_which_compaction_has_left_the_header_is_passed_over(fetch: Fetch) -> None:
+    raw = bytearray(marker(0, COMMIT)[:61])
+    struct.pack_into(">i", raw, 8, len(raw) - 12)
+    struct.pack_into(">i", raw, 57, 0)  # no record
+    assert values(fetch(bytes(signed(raw) + batch(1, b"a")), isolation_level=IsolationLevel.READ_COMMITTED)) == [b"a"]
+
+
 def test_who_reads_what_is_not_committed_gets_everything_but_the_markers(fetch: Fetch) -> None:
     raw = of_transaction(0, b"aborted") + marker(1, ABORT) + of_transaction(2, b"open")
     assert values(fetch(raw)) == [b"aborted", b"open"]
