@@ -13,6 +13,8 @@ from .security import Mechanism, OAuth, sasl
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_ANSWER = 128 << 20
+"""Bytes of the largest answer. A broker takes requests of 100 MiB, and whoever reads gets more with a record than it came with."""
 
 
 class Kafka(BaseModel):
@@ -79,6 +81,7 @@ class Kafka(BaseModel):
             "client_id": f"delaybridge-{purpose}",
             "security_protocol": ("SASL_" if self.sasl else "") + ("PLAINTEXT" if self.tls is None else "SSL"),
             "request_timeout_ms": self._milliseconds(self.delivery_timeout / 2),
+            "receive_message_max_bytes": _ANSWER,
             "reconnect_backoff_max_ms": 1000,
             "metadata_max_age_ms": 60_000,
             "api_version": tuple(map(int, self.api_version.split("."))) if self.api_version else None,

@@ -23,6 +23,7 @@ from kafka.producer.producer_batch import ProducerBatch
 from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
+from kafka.protocol.parser import KafkaProtocol
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 from unit.kafka.sender import sending
@@ -220,6 +221,15 @@ def test_no_client_of_ours_lets_a_broker_create_topics() -> None:
         client = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))
         client.cluster._topics.add("typo")
         assert client.cluster.metadata_request().allow_auto_topic_creation is False
+    finally:
+        caught.close()
+
+
+def test_a_client_of_ours_takes_an_answer_with_the_largest_record_or_tens_of_thousands_of_partitions() -> None:
+    caught = Caught()
+    try:
+        client = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))
+        KafkaProtocol(**client._manager.config).receive_bytes((101 << 20).to_bytes(4, "big"))  # the length of what follows
     finally:
         caught.close()
 
