@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..wire.batches import Prepared
 
 _PATIENCE = 5  # answers "unknown topic" for a topic that was there: its leader may be moving
+_PAUSE = 10.0  # ms until the sender looks again what it may send, where nothing was sent and nothing happens to a connection
 
 
 class Flight(ProducerBatch):  # type: ignore[misc]  # kafka-python has no types
@@ -154,6 +155,18 @@ class Delivery(Sender):  # type: ignore[misc]  # kafka-python has no types
     """The thread that sends. A batch that a broker refuses harms no other, and its numbers are used again."""
 
     _accumulator: Accumulator
+    _sent = False
+
+    def _send_producer_data(self, now: float | None = None) -> float:
+        """See Sender. kafka-python would look again at once, for ever, while a broker is being connected to or throttles this client."""
+        self._sent = False
+        delay = float(super()._send_producer_data(now))
+        return delay if self._sent else max(delay, _PAUSE)
+
+    def _create_produce_requests(self, collated: Any) -> Any:
+        requests = super()._create_produce_requests(collated)
+        self._sent = bool(requests)
+        return requests
 
     def _get_expired_inflight_batches(self, now: float | None = None) -> list[Flight]:
         """See Sender."""

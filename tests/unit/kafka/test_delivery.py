@@ -1,0 +1,46 @@
+"""How long the thread that sends waits until it looks again what it may send: each look keeps Python's global lock from others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.future import Future
+from kafka.producer.transaction_manager import ProducerIdAndEpoch
+from unit.kafka.sender import sending
+
+from delaybridge.adapters.kafka.sinks.sender import Delivery, Numbers
+
+PARTITION, LEADER = TopicPartition("orders", 0), 1
+
+
+def wait(monkeypatch: pytest.MonkeyPatch, *, ready: bool) -> tuple[float, list[Any]]:
+    """Milliseconds until the next look, where a message waits for a broker that takes requests or does not; and what was sent to it."""
+    numbers, sent = Numbers(api_version=(4, 0)), list[Any]()
+
+    def send(_: int, request: Any, **__: Any) -> Future:
+        sent.append(request)
+        return Future()
+
+    numbers.set_producer_id_and_epoch(ProducerIdAndEpoch(1, 0))
+    with sending(Delivery, numbers, PARTITION, timeout_ms=10_000) as one:
+        sender: Any = one._sender
+        cluster, client = sender._metadata, sender._client
+        monkeypatch.setattr(cluster, "leader_for_partition", lambda _: LEADER)
+        monkeypatch.setattr(cluster, "partitions_for_broker", lambda _: {PARTITION})
+        monkeypatch.setattr(client, "is_ready", lambda _: ready)
+        monkeypatch.setattr(client, "maybe_connect", lambda *_, **__: None)
+        monkeypatch.setattr(client, "send", send)
+        sender._accumulator.enqueue(PARTITION, [(b"tag", b"\x01\x01\0", 0)])
+        return sender._send_producer_data(), sent
+
+
+def test_while_a_broker_is_being_connected_to_or_throttles_the_sender_it_looks_some_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    delay, sent = wait(monkeypatch, ready=False)
+    assert (delay >= 10, sent) == (True, [])
+
+
+def test_after_something_was_sent_it_looks_for_more_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    delay, sent = wait(monkeypatch, ready=True)
+    assert (delay, len(sent)) == (0, 1)
