@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import methods
-from .divert import Current, keeps_partition, wrapped
+from .divert import Current, explain, keeps_partition, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,13 +33,27 @@ def restore(module: ModuleType) -> None:
 
 def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
     """A coroutine function, as `send` is: mocks and frameworks ask, and what is refused is refused where it is awaited."""
-    diverting = wrapped(send, 5, 3)
+    diverting = wrapped(_explaining(send), 5, 3)
 
     @functools.wraps(send)
     async def divert(producer: Any, *args: Any, **kwargs: Any) -> Any:
         return await diverting(producer, *args, **kwargs)
 
     return divert
+
+
+def _explaining(send: Callable[..., Any], place: int = 0) -> Callable[..., Any]:
+    """What it raises comes while it is awaited. `place`: where the topic stands among its arguments."""
+
+    @functools.wraps(send)
+    async def explained(producer: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await send(producer, *args, **kwargs)
+        except Exception as error:
+            explain(error, args[place] if args else kwargs.get("topic"))
+            raise
+
+    return explained
 
 
 def _builder(module: ModuleType) -> type:
@@ -65,10 +79,11 @@ def _counting(append: Callable[..., Any]) -> Callable[..., Any]:
 
 def _batch(send_batch: Callable[..., Any]) -> Callable[..., Any]:
     """Raises ValueError where only some of the records are delayed."""
+    sending = _explaining(send_batch, 1)
 
     @functools.wraps(send_batch)
     async def divert(producer: Any, batch: Any, topic: str, *, partition: int) -> Any:
-        return await send_batch(producer, batch, _ingress(batch, topic, partition) or topic, partition=partition)
+        return await sending(producer, batch, _ingress(batch, topic, partition) or topic, partition=partition)
 
     return divert
 

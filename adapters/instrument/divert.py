@@ -63,13 +63,13 @@ def wrapped(send: Callable[..., Any], place: int, partition_place: int) -> Calla
         try:
             return send(producer, *args, **kwargs)
         except Exception as error:
-            _explain(error, args[0] if args else kwargs.get("topic"))
+            explain(error, args[0] if args else kwargs.get("topic"))
             raise
 
     return divert
 
 
-def _explain(error: Exception, topic: Any) -> None:
+def explain(error: Exception, topic: Any) -> None:
     """Names the topic, which is nowhere in the application: of one that is missing kafka-python says after a minute that it has no metadata."""
     if isinstance(topic, Topic):
         error.add_note(f"delaybridge diverts this message, which carries a delay header, to {str(topic)!r}: `delaybridge apply` makes it")

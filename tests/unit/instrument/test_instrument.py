@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import functools
 import importlib.util
@@ -148,6 +149,28 @@ def test_an_error_of_a_diverted_message_names_the_topic_that_the_application_doe
         divert.wrapped(send, 3, 4)(Producer(), topic, b"v", headers=headers)
 
     assert getattr(error.value, "__notes__", []) == notes
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["send", "send_batch"])
+@pytest.mark.parametrize(("headers", "told"), [(LATE, True), ([], False)], ids=["diverted", "not"])
+def test_so_does_one_that_comes_while_aiokafka_is_awaited(batched: bool, headers: Any, told: bool) -> None:
+    async def run() -> None:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
+        producer.client._wait_on_metadata = missing
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=b"k", value=b"v", headers=headers)
+        try:
+            await (producer.send_batch(batch, "orders", partition=0) if batched else producer.send("orders", b"v", headers=headers))
+        finally:
+            await producer.stop()
+
+    async def missing(_: str) -> None:
+        raise TimeoutError("there is no such topic")
+
+    delaybridge.instrument()
+    with pytest.raises(TimeoutError) as error:
+        asyncio.run(run())
+    assert any("'orders.delayed'" in note for note in getattr(error.value, "__notes__", [])) is told
 
 
 def test_a_topic_that_is_an_ingress_topic_is_left_alone() -> None:
