@@ -46,6 +46,15 @@ class PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # kafka
         self._suspects = suspects
         super().__init__(*args, **kwargs)
 
+    def take(self, n: int | None = None) -> list[Received]:
+        """See Fetcher.PartitionRecords. After an error nothing is left: kafka-python asks for more as long as there is any, without end."""
+        try:
+            taken: list[Received] = super().take(n)
+        except Exception:
+            self.drain()
+            raise
+        return taken
+
     def _maybe_skip_record(self, record: Received) -> bool:
         return offset_of(record.token) < int(self.fetch_offset)
 

@@ -230,6 +230,16 @@ def test_a_batch_that_arrived_damaged_and_is_well_the_second_time_is_read(fetch:
     assert values(fetch(bytes(raw))) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("before", [b"", bytes(batch(0, b"a"))], ids=["the first", "one between others"])
+def test_of_a_damaged_batch_nothing_is_left_once_it_was_told(fetch: Fetch, before: bytes) -> None:
+    """A source that is closed in the middle of a rebalance polls once more: it would never end."""
+    raw = batch(1, b"b")
+    raw[-1] ^= 1
+    with pytest.raises(NotConnected):
+        fetch(before + bytes(raw))
+    assert not fetch.partition
+
+
 def test_many_damaged_batches_cost_one_connection_each(fetch: Fetch) -> None:
     raw = bytearray()
     for number in range(20):
