@@ -61,10 +61,16 @@ class Topics:
         return self._known[topic].partitions
 
     def identity(self, topic: str) -> str:
-        """The id of a topic, in hexadecimal; empty where there is none. Raises NotConnected."""
+        """The id of a topic, in hexadecimal; empty where the broker knows no topic ids. Raises NotConnected."""
         if topic not in self._known:
             self._look_up((topic,))
-        return self._known[topic].identity.hex() if topic in self._known else ""
+        return self._told(topic).identity.hex()
+
+    def _told(self, topic: str) -> _Topic:
+        """A topic that was looked up. A broker that has just started may not know it yet: without its id, what was committed would be another topic's."""
+        if topic not in self._known:
+            raise NotConnected(f"the cluster does not tell of topic {topic}")
+        return self._known[topic]
 
     def origin(self, partition: TopicPartition) -> Origin:
         """What a partition's records have in common. Raises NotConnected."""
@@ -74,9 +80,9 @@ class Topics:
         other = (address,) if address and address not in self._known and address not in self._untold else ()
         if own or other:
             self._look_up(own, other)
-        topic, leads_to = self._known.get(name), self._known.get(address)
-        same = topic is not None and leads_to is not None and topic.partitions == leads_to.partitions
-        return Origin(name, number, topic.identity if topic else b"", address, same)
+        topic, leads_to = self._told(name), self._known.get(address)
+        same = leads_to is not None and topic.partitions == leads_to.partitions
+        return Origin(name, number, topic.identity, address, same)
 
     def check(self) -> None:
         """Raises NotConnected where a topic was created again: offsets mean something else from then on; and where one that has to last is gone.

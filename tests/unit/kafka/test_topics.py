@@ -135,3 +135,13 @@ def test_a_topic_that_is_read_must_be_described(cluster: Cluster) -> None:
     ):
         with pytest.raises(NotConnected, match=r"may not describe topic orders\.delayed"):
             ask()
+
+
+def test_a_topic_of_which_a_broker_does_not_tell_is_not_taken_for_another_one(cluster: Cluster) -> None:
+    """A broker that has just started may not know it yet. What a group had committed in it would be read from its beginning."""
+    of = cluster.there.pop("orders.delayed")
+    for ask in (lambda: cluster.topics.origin(TopicPartition("orders.delayed", 2)), lambda: cluster.topics.identity("orders.delayed")):
+        with pytest.raises(NotConnected, match=r"does not tell of topic orders\.delayed"):
+            ask()
+    cluster.there["orders.delayed"] = of
+    assert cluster.topics.origin(TopicPartition("orders.delayed", 2)).keeps_partition
