@@ -71,7 +71,7 @@ class Poller(Connection):
         for each in come:
             self._of(each)  # on this thread; from here on it is known on any
         committed = self._committed_in(come)
-        again = {each for each, position in committed.items() if position.metadata.startswith(_OF) and position.metadata != self._of(each)}
+        again = {each for each, position in committed.items() if _of_others(position.metadata, self._of(each))}
         for each in again:
             with contextlib.suppress(ValueError):  # it has just gone to another bridge
                 self.consumer.seek_to_beginning(each)
@@ -106,3 +106,8 @@ class Poller(Connection):
         """Forget these partitions."""
         self._met -= lost
         super().drop(lost)
+
+
+def _of_others(committed: str, ours: str) -> bool:
+    """Whether these are of two topics. Before Kafka 2.8 topics have no ids: while a cluster is made a newer one, one of both may lack it."""
+    return committed.startswith(_OF) and committed != ours and _OF not in (committed, ours)
