@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import time
 import weakref
@@ -179,6 +180,19 @@ class Caught:
                 wait = _AFTER_REFUSAL * 1000
             return wait
 
+        least_loaded = manager.least_loaded_node
+
+        def there(node: Any) -> bool:
+            connection = manager._conns.get(node)  # noqa: SLF001 - as above
+            return connection.connected and not connection.paused if connection else node not in unreachable
+
+        def who_is_there() -> Any:
+            """Whom to ask what each can answer. kafka-python would rather ask one that has died, and wait for it, than one that it has asked something."""
+            node = least_loaded()
+            others = [] if there(node) else [each.node_id for each in manager.cluster.brokers() if there(each.node_id)]
+            return random.choice(others) if others else node  # noqa: S311 - it keeps no secret
+
+        manager.least_loaded_node = who_is_there
         manager.reset_backoff = settled
         manager.update_backoff = left_alone
         manager.get_connection = watched

@@ -1,15 +1,18 @@
-"""How long the thread that sends waits until it looks again what it may send: each look keeps Python's global lock from others."""
+"""What Kafka's client does while a broker cannot be reached: how often the thread that sends looks what it may send, and whom it asks of the cluster."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
+from kafka import TopicPartition, errors
 from kafka.future import Future
 from kafka.producer.transaction_manager import ProducerIdAndEpoch
 from unit.kafka.sender import sending
 
+from delaybridge.adapters.kafka import Kafka
+from delaybridge.adapters.kafka.link import Caught
 from delaybridge.adapters.kafka.sinks.sender import Delivery, Numbers
 
 PARTITION, LEADER = TopicPartition("orders", 0), 1
@@ -44,3 +47,26 @@ def test_while_a_broker_is_being_connected_to_or_throttles_the_sender_it_looks_s
 def test_after_something_was_sent_it_looks_for_more_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     delay, sent = wait(monkeypatch, ready=True)
     assert (delay, len(sent)) == (0, 1)
+
+
+def connection(*, connected: bool) -> Any:
+    """One over which something was asked."""
+    return SimpleNamespace(connected=connected, paused=set(), in_flight_requests=["fetch"] if connected else [], close=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "asked"),
+    [({"busy", "died"}, {"busy"}), ({"busy", "connecting"}, {"busy"}), ({"died", "connecting", "new"}, {"new"}), ({"died"}, {"died"})],
+    ids=["one that died before", "one that may have died", "one that was not tried", "nobody else"],
+)
+def test_what_any_broker_can_tell_is_not_asked_of_one_that_cannot_be_reached(brokers: set[str], asked: set[str]) -> None:
+    """The answer would come once the connection is given up, ten seconds and more later: a new destination, and a new leader, are not known until then."""
+    caught = Caught()
+    try:
+        client = caught(**Kafka(bootstrap_servers="127.0.0.1:1").client("test"))
+        client.cluster._brokers = {name: SimpleNamespace(node_id=name) for name in brokers}
+        client.unreachable["died"] = errors.KafkaConnectionError("away")
+        client._manager._conns |= {"busy": connection(connected=True), "connecting": connection(connected=False)}
+        assert {client._manager.least_loaded_node() for _ in range(50)} == asked
+    finally:
+        caught.close()
