@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import socket
 import time
@@ -44,6 +45,8 @@ _SAYS = {
 """What people are told of errors that kafka-python knows by their name only."""
 _AFTER_REFUSAL = 10.0
 """Seconds for which a broker that refused a login is left alone: kafka-python would try again each second, and a broker may lock the account."""
+_CONNECTING = 4.0
+"""Seconds in which an address takes a connection, with two more tries of the operating system. One of a node that has died takes none."""
 _READ = 1 << 18
 
 
@@ -74,10 +77,13 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no type
         """See KafkaNetSocket."""
         return _Wide(*kind)
 
-    async def sock_connect(self, net: Any, sock: Any, *where: Any, **limits: Any) -> Any:
-        """See KafkaNetSocket."""
+    async def sock_connect(self, net: Any, sock: Any, where: Any, timeout_at: float | None = None) -> Any:
+        """See KafkaNetSocket. kafka-python would wait for one address until all time is over, and try no other one."""
         try:
-            return await super().sock_connect(net, sock, *where, **limits)
+            return await super().sock_connect(net, sock, where, timeout_at=min(timeout_at or math.inf, time.monotonic() + _CONNECTING))
+        except errors.KafkaTimeoutError as error:
+            sock.close()
+            raise errors.KafkaConnectionError("Connection timed out") from error
         except Exception:
             sock.close()
             raise

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import TopicPartition, errors
 from kafka.future import Future
+from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.producer.transaction_manager import ProducerIdAndEpoch
 from unit.kafka.sender import sending
 
 from delaybridge.adapters.kafka import Kafka
-from delaybridge.adapters.kafka.link import Caught
+from delaybridge.adapters.kafka.link import TIDY, Caught
 from delaybridge.adapters.kafka.sinks.sender import Delivery, Numbers
 
 PARTITION, LEADER = TopicPartition("orders", 0), 1
@@ -70,3 +73,23 @@ def test_what_any_broker_can_tell_is_not_asked_of_one_that_cannot_be_reached(bro
         assert {client._manager.least_loaded_node() for _ in range(50)} == asked
     finally:
         caught.close()
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name may have several, and of several servers the first that is tried may have died."""
+    limits: list[float] = []
+
+    async def connects(_: Any, __: Any, sock: Any, where: str, timeout_at: float) -> Any:
+        limits.append(timeout_at - time.monotonic())
+        if where == "died":
+            raise errors.KafkaTimeoutError("Connection timed out")
+        return sock
+
+    monkeypatch.setattr(KafkaNetSocket, "sock_connect", connects)
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", where) for where in ("died", "there")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: addresses)
+    connecting = create_connection(None, "kafka", 9092, timeout_at=time.monotonic() + 10, **TIDY)
+    with pytest.raises(StopIteration) as made:
+        connecting.send(None)
+    made.value.value.close()
+    assert max(limits) < 5
