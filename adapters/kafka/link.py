@@ -6,14 +6,17 @@ import contextlib
 import math
 import random
 import socket
+import ssl
 import time
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import errors
+from kafka.net import manager as net_manager
 from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
+from kafka.net.transport import KafkaSSLTransport
 
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Rejected
@@ -47,6 +50,8 @@ _AFTER_REFUSAL = 10.0
 """Seconds for which a broker that refused a login is left alone: kafka-python would try again each second, and a broker may lock the account."""
 _CONNECTING = 4.0
 """Seconds in which an address takes a connection, with two more tries of the operating system. One of a node that has died takes none."""
+_SHAKING = 10.0
+"""Seconds for a TLS handshake: so long kafka-python waits for all that comes after it, too."""
 _READ = 1 << 18
 
 
@@ -87,6 +92,30 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no type
         except Exception:
             sock.close()
             raise
+
+
+class _Tls(KafkaSSLTransport):  # type: ignore[misc]  # as above
+    """Where a broker that hangs takes the connection and says nothing, kafka-python waits for the handshake without end, and with it whoever connects."""
+
+    async def handshake(self) -> None:
+        """See KafkaSSLTransport."""
+        until = time.monotonic() + _SHAKING
+        try:
+            while True:
+                try:
+                    self._sock.do_handshake()
+                except ssl.SSLWantReadError:
+                    await self._net.wait_read(self._sock, until)
+                except ssl.SSLWantWriteError:
+                    await self._net.wait_write(self._sock, until)
+                else:
+                    return
+        except Exception:
+            self._sock.close()
+            raise
+
+
+net_manager.KafkaSSLTransport = _Tls
 
 
 TIDY = {"proxy_url": f"{_Socket.SCHEMES[0]}://"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
 import time
 from types import SimpleNamespace
@@ -11,12 +12,14 @@ import pytest
 from kafka import TopicPartition, errors
 from kafka.future import Future
 from kafka.net.inet import KafkaNetSocket, create_connection
+from kafka.net.manager import KafkaConnectionManager
 from kafka.producer.transaction_manager import ProducerIdAndEpoch
 from unit.kafka.sender import sending
 
-from delaybridge.adapters.kafka import Kafka
+from delaybridge.adapters.kafka import Kafka, link
 from delaybridge.adapters.kafka.link import TIDY, Caught
 from delaybridge.adapters.kafka.sinks.sender import Delivery, Numbers
+from delaybridge.adapters.tls import Tls
 
 PARTITION, LEADER = TopicPartition("orders", 0), 1
 
@@ -93,3 +96,18 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_others(monkeypatch:
         connecting.send(None)
     made.value.value.close()
     assert max(limits) < 5
+
+
+def test_who_takes_a_connection_and_says_nothing_ends_a_tls_handshake_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that hangs does. Over TCP alone kafka-python's first request has a time-out."""
+    assert "await transport.handshake()" in inspect.getsource(KafkaConnectionManager._build_transport)
+    monkeypatch.setattr(link, "_SHAKING", 0.1)
+    caught = Caught()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        try:
+            options = Kafka(bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}", tls=Tls(verify=False))
+            manager = caught(**options.client("test"))._manager
+            with pytest.raises(errors.KafkaConnectionError, match="Handshake failed"):
+                manager._net.run(manager._build_transport, manager.cluster.bootstrap_brokers()[0])
+        finally:
+            caught.close()
