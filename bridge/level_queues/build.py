@@ -207,7 +207,11 @@ def assembled(
     wake: Callable[[str, int], None],
     failed: Callable[[str, BaseException], None],
 ) -> Assembled:
-    """Nothing is connected or started yet. Raises plugins.UnusableAdapter."""
+    """Nothing is connected or started yet. Raises plugins.UnusableAdapter, and StoreError."""
+    known = exact(config)
+    for route in config.routes:
+        if route.name not in known:  # else what a time index took in here before, a while ago, would go on hiding what looks like it
+            journal.forget(route.name)
     name, prefix, levels = str(config.store.broker), config.store.prefix, Levels(config.limits.levels)
     adapter, options = levelled(config, name)
     all_queues = queues(levels, prefix)
@@ -229,7 +233,7 @@ def assembled(
         )
     waiting, exits, rows = Waiting(), Exits(publisher, mover), LateRows(journal, clock)
     claims = Claims(id_log, waiting, exits, rows, wake, clock, config.store.memory)
-    doors = Doors(publisher, journal, exact(config))
+    doors = Doors(publisher, journal, known)
     store = LevelQueues(there, claims, waiting, doors, exits, journal, rows, moving=name if mover else None, pending=depths.pending)
     hops = Hops(there, claims, waiting, exits, journal, config.brokers, wake)
     register, seek = claims.register, publisher.seek_missing

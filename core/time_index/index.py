@@ -109,6 +109,15 @@ class TimeIndex:
         with self._access.reading() as state:
             return state.recent.came(source)
 
+    def forget(self, source: str) -> None:
+        """Remember no message of this source any more: from here on others come that are not told here, and may look like those."""
+        with self._access.writing() as state:
+            change = state.change()
+            state.recent.forget(change, source)
+            if change.meta:
+                state.commit(change)
+        self._access.sync()
+
     def wants_again(self, source: str, change: store.Change) -> bool:  # noqa: ARG002 - the contract's arguments
         """See `Store.wants_again`: what is stored here is nobody else's."""
         return False

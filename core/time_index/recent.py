@@ -69,6 +69,15 @@ class Recent:
             sizes.popleft()
         self._totals[source] = total
 
+    def forget(self, change: Change, source: str) -> None:
+        """Remember no token of this source any more."""
+        prefix = keys.tokens_prefix(source)
+        change.meta.update({prefix + keys.pack64(batch): None for batch, _ in self._stored(source)})
+        change.then.append(lambda: self._forgotten(source))
+
+    def _forgotten(self, source: str) -> None:
+        self._sizes.pop(source, None)
+
     def came(self, source: str) -> SourceProgress:
         """See `Store.came`."""
         prefix = keys.reached_prefix(source)

@@ -8,7 +8,7 @@ import pytest
 from contract.stores import HOUR, T0, bodies, delivered, give, record, take
 
 from delaybridge.core.ledger import BridgeNames
-from delaybridge.core.store import Held, Withdraw
+from delaybridge.core.store import Held, Put, SourceProgress, Withdraw
 from delaybridge.core.time_index import TimeIndex, database, delivery
 
 if TYPE_CHECKING:
@@ -154,3 +154,18 @@ def test_rows_begin_with_the_name_that_a_bridge_has_when_it_writes_the_first(tmp
         index = TimeIndex(tmp_path, bridge=bridge, min_free_disk=0, reserve_bytes=0)
         assert index.unfiled.named == BridgeNames(bridge)
         index.close()
+
+
+def test_what_is_remembered_of_a_source_can_be_forgotten_and_begins_anew(open_index: Callable[[], TimeIndex]) -> None:
+    index = open_index()
+    for source in ("a", "b"):
+        index.put([Put(record())], T0, SourceProgress(source, [b"before"]))
+    index.forget("a")
+    index.forget("never seen")
+    assert index.came("a") == SourceProgress("a", [])
+
+    index.put([Put(record())], T0, SourceProgress("a", [b"after"]))
+    assert (index.came("a").tokens, index.came("b").tokens) == ([b"after"], [b"before"])
+
+    index = open_index()
+    assert (index.came("a").tokens, index.came("b").tokens) == ([b"after"], [b"before"])
