@@ -109,11 +109,13 @@ def readable(line: Line) -> bool:
     try:
         line.key[HEAD:].decode()
         if line.value is not None:
-            _decode(line.value)
+            value = _decode(line.value)
+            if line.key[:1] == FATE and value.until not in range(len(DECIDED)):
+                return False
         elif line.note:
             _, at, claimed = line.note.decode().split(" ")
             int(at), int(claimed)
-    except ValueError:  # msgspec's and Python's own are
+    except (ValueError, RecursionError):  # msgspec's and Python's own are the former, but for arrays that are nested too deep
         return False
     return line.key[:1] in (CLAIM, DUE, FATE, CANCEL, TERM) and len(line.key) >= HEAD
 

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
         Line(b"x12345678a", None),
         Line(b"", None),
         Line(b"m12345678a", None, b"delivered yesterday"),
+        Line(b"f12345678a", b"\x92\x01\x07"),
+        Line(b"m12345678a", b"\x95\x01\x02\x03\x04" + b"\x91" * 100_000 + b"\x90"),
     ],
-    ids=repr,
+    ids=lambda line: repr(line)[:60],
 )
 def test_what_anybody_else_writes_into_the_log_cannot_be_read(line: Line) -> None:
     assert not readable(line)

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.memory import Memory, broker
+from delaybridge.bridge.level_queues.envelope import Envelope, pack
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.store import Held, Put, Query, Refuse, Settled, SourceProgress, StoreFull, Unsupported
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 SECOND = 1_000
+NESTED = b"\x96" + (pack(Envelope(record("a"), T0)).body or b"")[1:] + b"\x91" * 100_000 + b"\x90"
 
 
 def depth(store: Stepped, place: Path, level: str) -> int:
@@ -228,13 +230,14 @@ def test_what_is_delivered_leaves_nothing_behind_at_the_broker(store: Stepped, p
     )
 
 
-def test_a_message_that_no_bridge_put_into_a_level_goes_to_the_dead_letters(store: Stepped, place: Path) -> None:
+@pytest.mark.parametrize("body", [b"hello", NESTED], ids=["text", "an envelope with a nested array behind its last field"])
+def test_a_message_that_no_bridge_put_into_a_level_goes_to_the_dead_letters(store: Stepped, place: Path, body: bytes) -> None:
     options_queue = broker(str(place))
-    options_queue.put("levels.1s", Message(b"hello"), Memory())
+    options_queue.put("levels.1s", Message(body), Memory())
     give(store, record("a", T0 + SECOND))
 
     assert bodies(take(store, T0 + SECOND)) == ["a"]
-    assert [entry.message.body for entry in options_queue.queue("levels.dead-letters")] == [b"hello"]
+    assert [entry.message.body for entry in options_queue.queue("levels.dead-letters")] == [body]
 
 
 def test_a_message_for_a_broker_that_this_bridge_does_not_know_goes_round_until_one_does(store: Stepped, place: Path) -> None:
