@@ -260,6 +260,10 @@ class Store(Protocol):
         """
         ...
 
+    def forget(self, source: str) -> None:
+        """Remember no message of a source any more, durable on return: none of those comes again, but others may look like them."""
+        ...
+
     def wants_again(self, source: str, change: Change) -> bool:
         """Whether `put` is to be given this once more where its source gives it again: that it was stored may not be all that has become of it since.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ...adapters.base import Gathering
-from ...core.store import Change, Put, Refuse, SourceProgress, Store
+from ...core.store import Change, Put, Refuse, SourceProgress, Store, StoreFull
 from .redeliveries import Redeliveries
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Intake:
         self._wake = wake
         self._metrics = metrics
         self._batch = batch
+        self._exact = exact
         self._redeliveries = Redeliveries(exact=exact)
         self._gathering = source if isinstance(source, Gathering) else None
         self._hurried = clock()
@@ -64,6 +66,12 @@ class Intake:
         """Connect the source. From here on a redelivery of what is already stored is recognised. Raises NotConnected."""
         self._redeliveries.begin(self._store.came(self.name))
         self._source.connect()
+
+    def finish(self) -> None:
+        """The source was closed in order: all that it gave is acknowledged, and it gives none of that again. What looks like it is another message then."""
+        if not self._exact:
+            with contextlib.suppress(StoreFull):  # then it is compared after the next start, as after a kill
+                self._store.forget(self.name)
 
     def step(self, timeout: float) -> int:
         """Take in one batch; how many messages came. Raises NotConnected from the source, and what the store raises: then nothing is acknowledged."""

@@ -41,6 +41,7 @@ class IntakeWorker(ClientWorker):
         self._close = close
         self._room = room
         self._opened = opened
+        self._in_order = False
 
     def run(self) -> None:
         """Receive until stopped."""
@@ -49,8 +50,11 @@ class IntakeWorker(ClientWorker):
             if not self._awaits(self._opened):
                 return
         self._serve(self.intake.connect, self._receive, self._close)
+        if self._in_order:
+            self.intake.finish()
 
     def _receive(self) -> None:
+        self._in_order = False
         while not self.stopping.is_set():
             if self._room():
                 if 0 < self.intake.step(RECEIVE_TIMEOUT) < SMALL_BATCH:
@@ -58,6 +62,7 @@ class IntakeWorker(ClientWorker):
             else:
                 log.error("disk_low", worker=self.name, action="intake waits until there is room; delivery goes on")
                 self._wait_for_room()
+        self._in_order = True
 
     def _wait_for_room(self) -> None:
         while not self.stopping.wait(1.0):

@@ -28,6 +28,10 @@ class Journal(Rows, Protocol):
         """See `core.store.Store.came`."""
         ...
 
+    def forget(self, source: str) -> None:
+        """See `core.store.Store.forget`."""
+        ...
+
     def counts(self) -> Counts:
         """See `core.store.Store.counts`. Only `events` is asked for."""
         ...

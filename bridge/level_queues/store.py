@@ -216,6 +216,10 @@ class LevelQueues(Unindexed):
         """See `core.store.Store.came`: of what this bridge took in itself, where its tokens are exact."""
         return self.journal.came(source)
 
+    def forget(self, source: str) -> None:
+        """See `core.store.Store.forget`."""
+        self.journal.forget(source)
+
     def wants_again(self, source: str, change: Change) -> bool:
         """See `core.store.Store.wants_again`: what claims an id, unless nobody else can have been given it.
 

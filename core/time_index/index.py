@@ -110,7 +110,7 @@ class TimeIndex:
             return state.recent.came(source)
 
     def forget(self, source: str) -> None:
-        """Remember no message of this source any more: from here on others come that are not told here, and may look like those."""
+        """See `Store.forget`."""
         with self._access.writing() as state:
             change = state.change()
             state.recent.forget(change, source)

@@ -150,6 +150,9 @@ class OnBroker:
     def came(self, source: str) -> SourceProgress:
         return self._store.came(source)
 
+    def forget(self, source: str) -> None:
+        self._store.forget(source)
+
     def wants_again(self, source: str, change: Change) -> bool:
         return self._store.wants_again(source, change)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pika
+import pytest
 from integration.daemon import Daemon
 from integration.rabbit import Rabbit, config, rabbit
 
@@ -21,7 +22,8 @@ def touch(place: Rabbit, count: int) -> None:
     connection.close()
 
 
-def test_messages_that_look_like_earlier_ones_are_not_taken_for_their_redelivery(rabbitmq: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_messages_that_look_like_earlier_ones_are_not_taken_for_their_redelivery(rabbitmq: Any, tmp_path: Path, count: int) -> None:
     """The bridge would lose them: what it stored before was acknowledged, and these are new."""
     with rabbit(rabbitmq.url) as place:
         place.queue("out")
@@ -32,14 +34,14 @@ def test_messages_that_look_like_earlier_ones_are_not_taken_for_their_redelivery
         }
         with Daemon(tmp_path, config(rabbitmq.url, "", [route])) as daemon:
             daemon.start()
-            for _ in range(3):
+            for _ in range(count):
                 place.send("in", b"tick", x_delay=50)
-            place.receive("out", 3)
+            place.receive("out", count)
             assert daemon.terminate() == 0
-            for _ in range(3):
+            for _ in range(count):
                 place.send("in", b"tick", x_delay=50)
-            touch(place, 3)
+            touch(place, count)
             daemon.start()
-            assert len(place.receive("out", 3)) == 3
+            assert len(place.receive("out", count)) == count
             assert daemon.terminate() == 0
-        assert sum(row["event"] == "delivered" for row in daemon.ledger()) == 6
+        assert sum(row["event"] == "delivered" for row in daemon.ledger()) == 2 * count
