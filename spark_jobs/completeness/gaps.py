@@ -44,14 +44,17 @@ class Gap:
 
 
 def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
-    """One mark for each destination: observers of one destination follow each other, so that the latest counts; one that has ended reaches to the end."""
+    """One mark for each destination: observers of one destination follow each other, so the latest counts. If that one has ended, it reaches to the end."""
     by_place: dict[tuple[str, str], Seen] = {}
     for mark in marks:
-        over = mark.observer is not None and (mark.observer in question.ended or "*" in question.ended)
-        reached = replace(mark, at_ms=FOREVER) if over else mark
         place = mark.broker, mark.address
-        by_place[place] = max(reached, by_place.get(place, reached), key=lambda one: one.at_ms)
-    return [by_place[place] for place in sorted(by_place)]
+        by_place[place] = max(mark, by_place.get(place, mark), key=lambda one: one.at_ms)
+    return [_to_the_end(by_place[place], question) for place in sorted(by_place)]
+
+
+def _to_the_end(mark: Seen, question: Question) -> Seen:
+    over = mark.observer is not None and (mark.observer in question.ended or "*" in question.ended)
+    return replace(mark, at_ms=FOREVER) if over else mark
 
 
 def of(marks: Iterable[Seen], question: Question, cut: Iterable[Gap] = ()) -> list[Gap]:
@@ -66,11 +69,10 @@ def of(marks: Iterable[Seen], question: Question, cut: Iterable[Gap] = ()) -> li
     for (broker, address), those in sorted(runs.items()):
         reached, before = -1, None
         for run in sorted(those, key=lambda one: one.since_ms):
-            if run.since_ms > reached:
+            if run.since_ms > reached and before not in question.ended:
                 found.append(Gap(broker, address, run.observer, run.since_ms, before, reached))
-            end = FOREVER if run.observer in question.ended else run.at_ms
-            if end > reached:
-                reached, before = end, run.observer
+            if run.at_ms > reached:
+                reached, before = run.at_ms, run.observer
     return [gap for gap in found if gap.until_ms + question.skew > question.since]
 
 

@@ -175,12 +175,15 @@ def test_the_answer_is_no_more_complete_than_what_observers_have_seen() -> None:
     assert complete_until(found, replace(asked, as_of=T0), observing=True, observers=[SEEN]) == T0 - 61_000
 
 
-def test_of_observers_at_one_destination_the_latest_counts_and_one_that_has_ended_reaches_to_the_end() -> None:
+def test_of_observers_at_one_destination_the_latest_counts_and_if_that_has_ended_it_reaches_to_the_end() -> None:
     later, other = replace(SEEN, observer="b2", at_ms=T0 + 950_000), replace(SEEN, observer="c3", address="bills", at_ms=T0)
 
-    assert furthest([SEEN, other, later], QUESTION) == [other, later]
-    [ended] = furthest([later, SEEN], replace(QUESTION, ended=frozenset({"a1"})))
-    assert ended.at_ms == FOREVER
+    def ended(*names: str) -> list[Seen]:
+        return furthest([SEEN, other, later], replace(QUESTION, ended=frozenset(names)))
+
+    assert ended() == ended("a1") == [other, later], "the later one may be behind"
+    assert ended("b2") == [other, replace(later, at_ms=FOREVER)]
+    assert [one.at_ms for one in ended("*")] == [FOREVER, FOREVER]
 
 
 HOUR = T0 // HOUR_MS * HOUR_MS
@@ -196,6 +199,7 @@ def test_hours_in_which_nobody_listened_for_some_of_the_time_are_incomplete() ->
     first = replace(SEEN, since_ms=HOUR - 1_000, at_ms=HOUR + 90 * 60_000)
     second = replace(SEEN, observer="b2", since_ms=HOUR + 150 * 60_000, at_ms=HOUR + 5 * HOUR_MS)
     overlapping = replace(SEEN, observer="c3", since_ms=HOUR + 80 * 60_000, at_ms=HOUR + 151 * 60_000)
+    brief, third = replace(second, at_ms=second.since_ms), replace(second, observer="d4", since_ms=HOUR + 190 * 60_000)
 
     assert _hours(first, second) == _hours(second, first) == [1, 2]
     assert _hours(first, second, overlapping) == []
@@ -203,6 +207,7 @@ def test_hours_in_which_nobody_listened_for_some_of_the_time_are_incomplete() ->
     assert _hours(first, replace(second, address="bills")) == [0, 1, 2]
     assert _hours(first, second, ended=frozenset({"*"})) == [1, 2]
     assert _hours(first, second, ended=frozenset({"a1"})) == []
+    assert _hours(first, brief, third, ended=frozenset({"a1"})) == [2, 3], "nothing is said of what came after the second one"
     assert _hours(first, replace(second, since_ms=-1)) == []
     assert _hours(replace(first, at_ms=second.at_ms), replace(overlapping, at_ms=HOUR + 85 * 60_000), second) == [], "one may come and go"
 
