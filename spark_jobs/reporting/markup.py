@@ -17,9 +17,13 @@ Cell = tuple[str, str]
 
 def text(given: object) -> str:
     """As HTML: nothing in it is markup, hides, or turns the text beside it around."""
-    told = printable(str(given)[:LONGEST])
     more = f" … ({len(str(given)):,} characters)" if len(str(given)) > LONGEST else ""
-    return f"<bdi>{escape(told)}</bdi>{more}"
+    return f"<bdi>{escape(title(str(given)))}</bdi>{more}"
+
+
+def title(given: str) -> str:
+    """The same where no markup can stand, as in a tooltip; it is yet to be escaped."""
+    return printable(given[:LONGEST])
 
 
 def printable(given: str) -> str:

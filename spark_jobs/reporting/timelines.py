@@ -11,7 +11,7 @@ from ...core.ledger import CLOSING
 from ..question import FOREVER
 from ..reconciling.findings import FINDINGS
 from .charts import Column, Part, legend, timeline
-from .markup import number, text, words
+from .markup import number, text, title, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ def _place(row: Row, hours: list[Row], axis: Axis) -> str:
     facts = ", ".join(f"{number(row[name])} {name}" for name in ("scheduled", "delivered", "observed", "pending") if row[name] is not None)
     found = ", ".join(f"{number(row[name])} {words(name)}" for name in FINDINGS if row[name])
     told = f'<span class="bad">{found}</span>' if found else "nothing wrong"
-    chart = timeline(axis.columns(hours), axis.ticks(), f"{row['destination_broker']} {row['destination']} by due time")
+    chart = timeline(axis.columns(hours), axis.ticks(), f"{title(row['destination_broker'])} {title(row['destination'])} by due time")
     return f"<div class=place><h3>{text(row['destination_broker'])} {text(row['destination'])}</h3><p>{facts}; {told}</p>{chart}</div>"
 
 

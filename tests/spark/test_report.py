@@ -19,7 +19,7 @@ from delaybridge.spark_jobs.reading import inputs
 from delaybridge.spark_jobs.reconciling import tallies, verdict
 from delaybridge.spark_jobs.reconciling.audit import audit
 from delaybridge.spark_jobs.reconciling.findings import FINDINGS
-from delaybridge.spark_jobs.reporting import charts, markup, report, terminal
+from delaybridge.spark_jobs.reporting import charts, markup, report, terminal, timelines
 from delaybridge.spark_jobs.reporting.timelines import COLUMNS, TICKS, Axis
 from spark.ledgers import QUESTION, T0, Bridge
 
@@ -88,6 +88,19 @@ def test_the_labels_of_a_timeline_have_the_year_where_a_day_would_stand_there_tw
 def test_what_hides_or_turns_the_text_around_is_written_out_and_what_is_very_long_says_how_long() -> None:
     assert markup.text("a\x00\u202eb<i>") == r"<bdi>a\x00\u202eb&lt;i&gt;</bdi>"
     assert markup.text("x" * 500).endswith("xxx</bdi> … (500 characters)")
+
+
+def test_what_turns_the_text_around_is_written_out_in_the_tooltip_of_a_chart_too() -> None:
+    row = {"destination_broker": "kafka", "destination": "\u202e<b>" + "x" * 500, **dict.fromkeys(tallies.NUMBERS, 0)}
+    window = {"since": "2026-11-20T00:00:00Z", "until": "2026-11-20T01:00:00Z"}
+    hour = {**row, "due_hour": window["since"], "complete": True}
+
+    told = timelines.section(
+        {"destinations": [row], "hours": [hour], "window": window, "complete_until": "the end", "counted": {"destinations": 1}}
+    )
+
+    assert told.count(r"\u202e&lt;b&gt;") == 3
+    assert [hostile in told for hostile in ("\u202e", "<b>", "x" * markup.LONGEST)] == [False] * 3
 
 
 def test_on_a_terminal_too_what_moves_the_cursor_or_turns_the_text_around_is_written_out() -> None:
