@@ -7,6 +7,7 @@ and in a topic the watch and the number give it away.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -52,7 +53,7 @@ class Teller:
     def _check(self, spark: SparkSession) -> None:
         """Where alerts go is seen at the start, and not when there is the first one. Raises UnusableInput, or OSError, where that cannot be."""
         if self._file is not None:
-            self._file.open("ab").close()
+            self._file.open("ab+").close()  # as it will be: a pipe cannot be read back
         if self._topic is not None:
             kafka_client.require_writable(spark, self._topic, self._options)
 
@@ -110,7 +111,16 @@ def _append(file: Path, watch: str, lines: Iterable[tuple[int, str]]) -> None:
         last = _last_of(watch, output)
         output.writelines(f"{line}\n".encode() for number, line in lines if number > last)
         output.flush()
-        os.fsync(output.fileno())
+        _sync(output.fileno())
+
+
+def _sync(descriptor: int) -> None:
+    """Durable on return. What is no file, as /dev/null where a topic gets the alerts, has nothing to be durable on."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
 
 
 def _last_of(watch: str, content: BinaryIO) -> int:

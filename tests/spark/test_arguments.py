@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,8 @@ from delaybridge.core.durations import HOUR_MS, LATEST_INSTANT
 from delaybridge.spark_jobs import arguments, forecast
 from delaybridge.spark_jobs.reconciling.verdict import allowance, instant
 from delaybridge.spark_jobs.watching import arguments as watching
+from delaybridge.spark_jobs.watching import telling
 from delaybridge.spark_jobs.watching.telling import Teller
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = 1_750_000_000_000
 
@@ -122,6 +122,13 @@ def test_a_watch_that_could_tell_nobody_ends_at_the_start_and_not_with_the_first
     nothing: Any = None
     with pytest.raises(OSError, match="No such file or directory"):
         Teller(nothing, nothing, tmp_path / "nowhere" / "alerts.jsonl", None, {})
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not seekable"):
+        Teller(nothing, nothing, tmp_path / "pipe", None, {})
+
+
+def test_a_watch_whose_alerts_go_to_a_topic_alone_may_write_them_to_dev_null() -> None:
+    telling._append(Path("/dev/null"), "mine", [(1, "an alert")])
 
 
 @pytest.mark.parametrize("option", ["--observed", "--alerts-to"])
