@@ -132,9 +132,10 @@ def _at_terminal() -> bool:
 def _through_daemon(
     config: Path | None, url: str | None, token_file: Path | None, broker: str, address: str, count: int | None
 ) -> Iterator[Look]:
-    """Looks of one line each. The daemon does not say whether more waits."""
+    """Looks of one line each, and empty ones where none comes. The daemon does not say whether more waits."""
     import json
 
+    from ..clock import wall_clock
     from ..config.file import find
     from ..ledger.observed import Look
     from .client import ApiError
@@ -142,14 +143,45 @@ def _through_daemon(
     try:
         with connect(config, url, token_file).observe(broker, address) as lines:
             _announce(broker, address)
-            for line in islice(lines, count):
-                delivery = json.loads(line)
-                yield Look(delivery["at"], delivery["at"], [delivery], full=True)
+            for line in _with_pauses(islice(lines, count)):
+                deliveries = [json.loads(line)] if line else []
+                at = deliveries[0]["at"] if deliveries else wall_clock()
+                yield Look(at, at, deliveries, full=True)
     except ApiError as error:
         if error.code != "unknown" or find(config) is not None:
             raise
         there = "observe reads from the daemon's own configuration what they are, and there is none here"
         raise typer.BadParameter(f"{error}. {there}: name that one", param_hint="--config") from error
+
+
+def _with_pauses(lines: Iterator[str]) -> Iterator[str]:
+    """The lines, and an empty one whenever none comes for `QUIET_MS`: then what came before may have to be written."""
+    import queue
+    import threading
+
+    from ..ledger.observed import QUIET_MS
+
+    came: queue.Queue[str | Exception | None] = queue.Queue(_AT_ONCE)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                came.put(line)
+            came.put(None)
+        except Exception as error:  # noqa: BLE001 - it is raised where the lines are asked for
+            came.put(error)
+
+    threading.Thread(target=read, name="lines", daemon=True).start()
+    while True:
+        try:
+            line = came.get(timeout=QUIET_MS / 1000)
+        except queue.Empty:
+            line = ""
+        if line is None:
+            return
+        if isinstance(line, Exception):
+            raise line
+        yield line
 
 
 def _others() -> list[signal.Signals]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import contextmanager
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,7 @@ from delaybridge.bridge.ledger.parquet import mark_of
 from delaybridge.core.durations import LATEST_INSTANT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 T0 = 1_750_000_000_000
@@ -102,6 +105,32 @@ def test_what_was_observed_is_written_within_a_minute_whatever_the_clock_does(tm
     files.flush_if_due(T0)
 
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+def test_what_the_daemon_tells_of_is_written_within_a_minute_also_where_nothing_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an audit that is made meanwhile would miss it. Looks without anything let it be written."""
+    ended = Event()
+
+    class Client:
+        @contextmanager
+        def observe(self, *_: str) -> Iterator[Iterator[str]]:
+            yield self.lines()
+
+        def lines(self) -> Iterator[str]:
+            yield json.dumps({"at": T0, "address": "out"})
+            ended.wait(10)
+            yield json.dumps({"at": T0 + HOUR, "address": "out"})
+
+    monkeypatch.setattr(observe, "connect", lambda *_: Client())
+    monkeypatch.setattr(observed_files, "QUIET_MS", 1)
+    looks = observe._through_daemon(None, None, None, "memory", "out", None)
+
+    first, second = next(look for look in looks if look.deliveries), next(looks)
+    ended.set()
+    third, *others = (look for look in looks if look.deliveries)
+
+    assert [look.deliveries and look.deliveries[0]["at"] for look in (first, second, third)] == [T0, [], T0 + HOUR]
+    assert (second.full, others) == (True, []), "that nothing comes does not tell that nothing waits"
 
 
 def observed(folder: Path) -> int:
