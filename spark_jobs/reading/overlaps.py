@@ -74,20 +74,22 @@ def _together(listeners: Iterable[Listener], grace: int) -> list[tuple[int, int]
 
 def seen_once(arrivals: DataFrame, found: Sequence[Overlap]) -> DataFrame:
     """The arrivals (with their `place`), each once, however many observers saw it: the earliest row is kept. What has no id is left alone."""
-    together = _during(found) & F.col("id").isNotNull()
-    apart = arrivals.where(~F.coalesce(together, F.lit(False)))
+    told = arrivals.withColumn("overlap", F.when(F.col("id").isNotNull(), _during(found)))
+    apart = told.where("overlap is null").select(*arrivals.columns)
     # Spread by less than the two windows ask for, so that they need no other spreading.
-    shared = arrivals.where(together).repartition(*OCCURRENCE_AT).withColumn("observer", F.regexp_extract("place", _FILE, 1))
-    of_observer = Window.partitionBy(*OCCURRENCE_AT, "observer").orderBy("event_time", "place")
-    of_all = Window.partitionBy(*OCCURRENCE_AT, "nth").orderBy("event_time", "place")
+    shared = told.where("overlap is not null").repartition(*OCCURRENCE_AT).withColumn("observer", F.regexp_extract("place", _FILE, 1))
+    of_observer = Window.partitionBy(*OCCURRENCE_AT, "overlap", "observer").orderBy("event_time", "place")
+    of_all = Window.partitionBy(*OCCURRENCE_AT, "overlap", "nth").orderBy("event_time", "place")
     counted = shared.withColumn("nth", F.row_number().over(of_observer)).withColumn("again", F.row_number().over(of_all))
     return apart.unionByName(counted.where("again = 1").select(*arrivals.columns))
 
 
 def _during(found: Iterable[Overlap]) -> Column:
-    together = F.lit(False)
-    for one in found:
-        here = (F.col("destination_broker") == one.broker) & (F.col("destination") == one.address)
-        since, until = (F.timestamp_millis(F.lit(instant)) for instant in (one.since_ms, one.until_ms))
-        together |= here & F.col("event_time").between(since, until)
-    return together
+    """When the overlap began in which a row was seen; null where it was in none."""
+    return F.coalesce(*(_begin(one) for one in found))
+
+
+def _begin(one: Overlap) -> Column:
+    here = (F.col("destination_broker") == one.broker) & (F.col("destination") == one.address)
+    since, until = (F.timestamp_millis(F.lit(instant)) for instant in (one.since_ms, one.until_ms))
+    return F.when(here & F.col("event_time").between(since, until), F.lit(one.since_ms))

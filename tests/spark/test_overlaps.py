@@ -130,6 +130,14 @@ def test_what_came_again_long_after_they_overlapped_arrived_twice(spark: SparkSe
     assert arrivals.seen(spark) == {**ONCE, "m2": 2}
 
 
+def test_what_two_observers_saw_and_two_later_ones_saw_again_arrived_twice(spark: SparkSession, arrivals: Arrivals) -> None:
+    for name, since in (("a1", 0), ("b2", 0), ("c3", HOUR_MS), ("d4", HOUR_MS)):
+        saw = {"m2": 70 * MINUTE} if since else _all(*range(10))
+        arrivals.observer(name, since, since + HOUR_MS // 2, saw)
+
+    assert arrivals.seen(spark) == {**ONCE, "m2": 2}
+
+
 def test_an_observer_whose_mark_lags_overlaps_as_long_as_it_saw_something(spark: SparkSession, arrivals: Arrivals) -> None:
     """Where traffic never pauses it knows late, or never, that it has seen everything."""
     arrivals.observer("a1", -HOUR_MS, 4 * HOUR_MS, _all(*range(10)), marked=-HOUR_MS // 2)
