@@ -15,12 +15,14 @@ from .overlaps import Listener
 from .places import is_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
 FOLDER = "_reach"
 _SUFFIX = ".json"
+_TAKEN, _LINES = "_taken", ".ndjson"
+"""Where an observer keeps what it took from a queue until that is in a Parquet file."""
 _DATES = "/date="
 """How folders of files begin, beside that of the marks."""
 
@@ -51,6 +53,22 @@ def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, 
             address, copies = renamed(broker, str(told["address"]), aliases), told.get("copies") is not False
             marks.append(Listener(str(told["observer"]), broker, address, _instant(told["at_ms"]), since_ms, latest_ms, copies))
     return marks
+
+
+def require_written(spark: SparkSession, places: Iterable[str], ended: Collection[str]) -> None:
+    """Raises UnusableInput for an observer that is said to have `ended`, and whose last messages from a queue are in no file that is read.
+
+    It was killed, or runs on. Whoever observes with that folder next writes them.
+    """
+    for place in places:
+        left = [] if is_topic(place) else Folder(spark, f"{place.rstrip('/')}/{_TAKEN}").names()
+        for name in (one for one in left if one.endswith(_LINES) and not one.startswith(".")):
+            observer = name.removeprefix("observed-").rpartition("-")[0]
+            if observer in ended or "*" in ended:
+                raise UnusableInput(
+                    f"observer {observer!r} was killed, or still runs: what it took last is in {place.rstrip('/')}/{_TAKEN}, and in no Parquet file."
+                    f" The next `delaybridge observe` with --to {place} writes it there"
+                )
 
 
 def renamed(broker: str, address: str, aliases: Mapping[str, str]) -> str:

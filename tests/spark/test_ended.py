@@ -8,11 +8,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from delaybridge.bridge.ledger.observed import ObservedFiles
 from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs import arguments, reconcile
+from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness.ended import tell_of_nobody
 from delaybridge.spark_jobs.completeness.gaps import Seen
 from delaybridge.spark_jobs.completeness.reach import Mark, Reach
+from delaybridge.spark_jobs.reading import marks
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.rounds import Rounds
 from spark.ledgers import QUIET, T0, Bridge
@@ -59,6 +62,26 @@ def test_an_audit_tells_it_and_goes_on(spark: SparkSession, tmp_path: Path, caps
 
     assert told["verdict"] == "clean"
     assert capsys.readouterr().err.endswith("; the names are b\n")
+
+
+def test_an_observer_that_was_killed_has_not_ended_while_what_it_took_last_is_in_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    """All of that would be called not observed."""
+    seen = ObservedFiles(tmp_path / "seen", "kafka", "orders", "a1", copies=False)
+    seen.seen(T0 - HOUR_MS, T0)
+    seen.flush()
+    seen.add({"at": T0 + 5, "address": "orders", "id": "m", "occurrence": 1, "due": T0})
+    inputs = ["--ledger", _ledger(tmp_path / "l"), "--observed", f"{tmp_path}/seen", "--out", f"{tmp_path}/out"]
+
+    def verdict(*said: str) -> str:
+        asked = arguments.parse([*inputs, "--since", "2025-06-15T15:00", "--until", "2025-06-15T16:00", *said], QUIET)
+        return str(reconcile.reconcile(spark, asked, lambda _: None)["verdict"])
+
+    for said in (("--ended", "a1"), ("--all-ended",)):
+        with pytest.raises(UnusableInput, match=r"^observer 'a1' was killed, or still runs: what it took last is in .*/seen/_taken, and"):
+            verdict(*said)
+    marks.require_written(spark, [f"{tmp_path}/seen/", "kafka://here:9092/orders"], {"b2"})
+    seen.flush()
+    assert verdict("--ended", "a1") == "clean"
 
 
 def test_a_watch_tells_it_once(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
