@@ -68,7 +68,8 @@ def parts_of(url: str, schemes: Container[str]) -> SplitResult:
     except ValueError:
         pass  # its text shows what it could not read
     raise ValueError(
-        "cannot be read: it is scheme://user:password@host:port, the password percent-encoded, or given as `username` and `password_file`"
+        "cannot be read: it is scheme://user:password@host:port, the password percent-encoded, or given as `username` and `password_file`,"
+        " and a port from 1 to 65535"
     )
 
 

@@ -71,5 +71,5 @@ def parse_levels(text: str) -> tuple[int, ...]:
     """A table of delay levels, such as DEFAULT_LEVELS: durations apart by blanks, each longer than the one before."""
     levels = tuple(parse_duration(word) for word in text.split())
     if not levels or levels[0] <= 0 or any(later <= earlier for earlier, later in itertools.pairwise(levels)):
-        raise ValueError(f"{text!r:.200}: levels are durations in rising order, such as {DEFAULT_LEVELS[:15]!r}")
+        raise ValueError(f"{text!r:.200}: levels are durations in rising order, such as {DEFAULT_LEVELS[:13]!r}")
     return levels

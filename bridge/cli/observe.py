@@ -85,7 +85,7 @@ def observe(
         from ..ledger.observed import ObservedFiles
 
         files = ObservedFiles(to, name, address, secrets.token_hex(4), copies=copies)
-        typer.echo(f"{_write(arrivals, files)} messages written below {to}", err=True)
+        typer.echo(f"{_messages(_write(arrivals, files))} written below {to}", err=True)
 
 
 def _the_broker(config: Config, name: str | None) -> str:
@@ -361,9 +361,13 @@ def export(
     except CutOffError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(FAILED) from error
-    typer.echo(f"{rows} messages written to {to}")
+    typer.echo(f"{_messages(rows)} written to {to}")
 
 
 def _progress(rows: int) -> None:
     if sys.stderr.isatty():
-        typer.echo(f"\r{rows} messages", err=True, nl=False)
+        typer.echo(f"\r{_messages(rows)}", err=True, nl=False)
+
+
+def _messages(number: int) -> str:
+    return f"{number} message{'' if number == 1 else 's'}"

@@ -30,7 +30,7 @@ _TEXTS = {
     "enum": "must be {expected}",
     "string_type": "must be text: put it in quotes",
     "string_pattern_mismatch": "may hold letters, digits, `.`, `_` and `-` only",
-    "string_too_short": "must have at least {min_length} characters",
+    "string_too_short": "must not be empty",  # no text has another least length
     "string_too_long": "must have at most {max_length} characters",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",

@@ -12,7 +12,10 @@ from delaybridge.bridge.config.file import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECRET = "cannot be read: it is scheme://user:password@host:port, the password percent-encoded, or given as `username` and `password_file`"
+SECRET = (
+    "cannot be read: it is scheme://user:password@host:port, the password percent-encoded, or given as `username` and `password_file`,"
+    " and a port from 1 to 65535"
+)
 NO_FILE = "there is no such file, or this user may not see it"
 
 HINT = ": give it an `address` (any one, if only cancellations come), or let producers choose with `allow_to`"
@@ -22,6 +25,12 @@ def on(broker: str, route: str = "") -> str:
     place = "topic" if "kafka" in broker else "queue"
     route = route or f"{{name: r, from: {{broker: b, {place}: in}}, to: {{broker: b, address: out}}}}"
     return f"brokers: {{b: {{{broker}}}}}\nroutes: [{route}]"
+
+
+def test_a_queue_without_a_name_is_told(file: Path) -> None:
+    assert problems(file, on("type: memory", "{name: r, from: {broker: b, queue: ''}, to: {broker: b, address: out}}")) == [
+        "2: routes[0].from.queue: must not be empty"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,8 @@ def test_the_default_levels_are_rocketmqs_eighteen() -> None:
 def test_levels_that_do_not_rise_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_levels(text)
+
+
+def test_what_is_told_as_an_example_of_levels_is_one() -> None:
+    with pytest.raises(ValueError, match=r"such as '1s 5s 10s 30s'$"):
+        parse_levels("5s 1s")
