@@ -21,7 +21,7 @@ class Question:
     sla             a delivery that is later than this is late
     skew            by how much the clocks of bridges and observers may differ
     grace           what happened may reach the files so much later
-    ended           bridges that have written their last row; "*" for all
+    ended           bridges and observers that have written their last row; "*" for all
     watched         destinations (broker, address) that the observed input covers even if nothing of them is in it
     aliases         observed address, or `BROKER:ADDRESS` -> the ledger's address for it
     """
@@ -36,3 +36,7 @@ class Question:
     watched: frozenset[tuple[str, str]] = frozenset()
     aliases: dict[str, str] = field(default_factory=dict)
     now: int = FOREVER
+
+    def has_ended(self, name: str) -> bool:
+        """Whether this bridge or observer is said to have ended, by its name or with all others."""
+        return not self.ended.isdisjoint({name, "*"})

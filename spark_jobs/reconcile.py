@@ -51,7 +51,7 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
     question = replace(asked, watched=asked.watched | topics)
     said = marks.read(spark, arguments.ledgers)  # before the files that marks tell of
     observers = marks.observers(spark, arguments.observed, question.aliases)  # as above
-    marks.require_written(spark, arguments.observed, question.ended)
+    marks.require_written(spark, arguments.observed, question)
     destinations_once(topics, observers)
     ledger = inputs.ledger(spark, arguments.ledgers)
     observed = (

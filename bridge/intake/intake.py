@@ -52,7 +52,6 @@ class Intake:
         self._wake = wake
         self._metrics = metrics
         self._batch = batch
-        self._exact = exact
         self._redeliveries = Redeliveries(exact=exact)
         self._gathering = source if isinstance(source, Gathering) else None
         self._hurried = clock()
@@ -69,7 +68,7 @@ class Intake:
 
     def finish(self) -> None:
         """The source was closed in order: all that it gave is acknowledged, and it gives none of that again. What looks like it is another message then."""
-        if not self._exact:
+        if not self._redeliveries.exact:
             with contextlib.suppress(StoreFull):  # then it is compared after the next start, as after a kill
                 self._store.forget(self.name)
 

@@ -25,7 +25,7 @@ class Redeliveries:
     """
 
     def __init__(self, *, exact: bool) -> None:
-        self._exact = exact
+        self.exact = exact
         self._known: set[bytes] = set()
         self._reached: dict[bytes, bytes] = {}
         self._left = 0  # of SEARCH
@@ -38,7 +38,7 @@ class Redeliveries:
         """
         taken = Counter(came.tokens)
         known = {token for token, times in taken.items() if times == 1}
-        self._known = known if self._exact or len(known) == len(taken) else set()
+        self._known = known if self.exact or len(known) == len(taken) else set()
         self._reached = dict(came.reached)
         self._left = SEARCH
 
@@ -90,7 +90,7 @@ class Redeliveries:
             if received.redelivered and received.token in self._known:
                 self._known.remove(received.token)
             else:
-                if received.redelivered and not self._exact:
+                if received.redelivered and not self.exact:
                     self._known.clear()
                 fresh.append(received)
         return fresh

@@ -114,8 +114,9 @@ class TimeIndex:
         with self._access.writing() as state:
             change = state.change()
             state.recent.forget(change, source)
-            if change.meta:
-                state.commit(change)
+            if not change.meta:  # as at most starts of a bridge, for each of its routes
+                return
+            state.commit(change)
         self._access.sync()
 
     def wants_again(self, source: str, change: store.Change) -> bool:  # noqa: ARG002 - the contract's arguments

@@ -53,8 +53,7 @@ def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
 
 
 def _to_the_end(mark: Seen, question: Question) -> Seen:
-    over = mark.observer is not None and (mark.observer in question.ended or "*" in question.ended)
-    return replace(mark, at_ms=FOREVER) if over else mark
+    return mark if mark.observer is None or not question.has_ended(mark.observer) else replace(mark, at_ms=FOREVER)
 
 
 def of(marks: Iterable[Seen], question: Question, cut: Iterable[Gap] = ()) -> list[Gap]:

@@ -148,7 +148,7 @@ def _reach(bridge: str, found: list[Block], mark: Mark | None, question: Questio
     latest, hole = _unbroken(found)
     if hole is None and mark is not None and mark.sequence > last:
         hole = last + 1
-    if hole is None and (bridge in question.ended or "*" in question.ended):
+    if hole is None and question.has_ended(bridge):
         latest = FOREVER
     elif hole is None and mark is not None and mark.at_ms <= question.now + question.grace:
         latest = mark.at_ms if mark.sequence == last else max(latest, mark.at_ms)

@@ -15,9 +15,11 @@ from .overlaps import Listener
 from .places import is_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
+
+    from ..question import Question
 
 FOLDER = "_reach"
 _SUFFIX = ".json"
@@ -55,8 +57,8 @@ def observers(spark: SparkSession, places: Iterable[str], aliases: Mapping[str, 
     return marks
 
 
-def require_written(spark: SparkSession, places: Iterable[str], ended: Collection[str]) -> None:
-    """Raises UnusableInput for an observer that is said to have `ended`, and whose last messages from a queue are in no file that is read.
+def require_written(spark: SparkSession, places: Iterable[str], question: Question) -> None:
+    """Raises UnusableInput for an observer that is said to have ended, and whose last messages from a queue are in no file that is read.
 
     It was killed, or runs on. Whoever observes with that folder next writes them.
     """
@@ -64,7 +66,7 @@ def require_written(spark: SparkSession, places: Iterable[str], ended: Collectio
         left = [] if is_topic(place) else Folder(spark, f"{place.rstrip('/')}/{_TAKEN}").names()
         for name in (one for one in left if one.endswith(_LINES) and not one.startswith(".")):
             observer = name.removeprefix("observed-").rpartition("-")[0]
-            if observer in ended or "*" in ended:
+            if question.has_ended(observer):
                 raise UnusableInput(
                     f"observer {observer!r} was killed, or still runs: what it took last is in {place.rstrip('/')}/{_TAKEN}, and in no Parquet file."
                     f" The next `delaybridge observe` with --to {place} writes it there"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,7 @@ from delaybridge.spark_jobs.completeness.reach import Mark, Reach
 from delaybridge.spark_jobs.reading import marks
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.rounds import Rounds
-from spark.ledgers import QUIET, T0, Bridge
+from spark.ledgers import QUESTION, QUIET, T0, Bridge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ def test_an_observer_that_was_killed_has_not_ended_while_what_it_took_last_is_in
     for said in (("--ended", "a1"), ("--all-ended",)):
         with pytest.raises(UnusableInput, match=r"^observer 'a1' was killed, or still runs: what it took last is in .*/seen/_taken, and"):
             verdict(*said)
-    marks.require_written(spark, [f"{tmp_path}/seen/", "kafka://here:9092/orders"], {"b2"})
+    marks.require_written(spark, [f"{tmp_path}/seen/", "kafka://here:9092/orders"], replace(QUESTION, ended=frozenset({"b2"})))
     seen.flush()
     assert verdict("--ended", "a1") == "clean"
 
