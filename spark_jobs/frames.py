@@ -1,17 +1,31 @@
-"""What frames have in common, whatever they hold: kept, empty, or sent to every executor."""
+"""What frames have in common, whatever they hold: made of plain values, kept, empty, or sent to every executor."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from .columns import ddl
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
 
 FEW = 200_000
 """So many rows with an id are sent to every executor: some ten megabytes."""
+
+
+def of_rows(spark: SparkSession, rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> DataFrame:
+    """A small frame from plain values; what a row does not have is null.
+
+    By way of Arrow, so that it is a part of the plan: of Python's own values Spark makes a job, for which it starts Python on the executors.
+    """
+    told = list(rows)
+    return spark.createDataFrame(pa.table({name: pa.array([row.get(name) for row in told]) for name in columns}), ddl(columns))
 
 
 def keep(frame: DataFrame) -> DataFrame:

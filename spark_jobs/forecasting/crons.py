@@ -13,19 +13,20 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ...core.cron import matches
 from ..columns import UnusableInput
+from ..frames import of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SCHEMA = "cron string, zone string, matches array<bigint>"
+MATCHES = {"cron": "string", "zone": "string", "matches": "array<bigint>"}
 
 
 def with_matches(crons: DataFrame) -> DataFrame:
     """Adds `matches` (epoch ms, rising): all those after `from_ms` of a row and before its `to_ms`, and perhaps others."""
     asked = crons.groupBy("cron", "zone").agg(F.min("from_ms"), F.max("to_ms")).collect()
-    told = [(cron, zone, between(cron, zone, first, end)) for cron, zone, first, end in asked]
+    told = [{"cron": cron, "zone": zone, "matches": between(cron, zone, first, end)} for cron, zone, first, end in asked]
     # One row for each expression and zone, by the groupBy above.
-    return crons.join(F.broadcast(crons.sparkSession.createDataFrame(told, SCHEMA)), on=["cron", "zone"], how="inner")
+    return crons.join(F.broadcast(of_rows(crons.sparkSession, told, MATCHES)), on=["cron", "zone"], how="inner")
 
 
 def between(cron: str, zone: str, after: int, until: int) -> list[int]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ..columns import UnusableInput, ddl
-from ..frames import none_of
+from ..frames import none_of, of_rows
 from ..hadoop import Folder, by_name
 from .alerts import ALERTS, LINES
 from .bridges import Beginnings, Islands
@@ -120,7 +120,7 @@ class State:
 
     def frame(self, rows: list[dict[str, Any]], columns: Mapping[str, str]) -> DataFrame:
         """A small table from plain values; what a row does not have is null."""
-        return self._spark.createDataFrame(rows, ddl(columns))
+        return of_rows(self._spark, rows, columns)
 
     def write(self, tables: Mapping[str, DataFrame]) -> dict[str, str]:
         """Write tables of the next step, which hold nothing yet; returns their folders. Another watch that is at this step must not write over them."""

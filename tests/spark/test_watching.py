@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from delaybridge.spark_jobs.columns import UnusableInput
 from delaybridge.spark_jobs.completeness.beginnings import Beginning
 from delaybridge.spark_jobs.completeness.reach import Mark, Reach
+from delaybridge.spark_jobs.frames import of_rows
 from delaybridge.spark_jobs.question import FOREVER
 from delaybridge.spark_jobs.watching import alerts, bridges, occurrences, steps
 from delaybridge.spark_jobs.watching.arguments import Arguments, parse
@@ -30,13 +31,12 @@ if TYPE_CHECKING:
 
 ORDERS = {"destination_broker": "kafka", "destination": "orders"}
 WATCHED = {("kafka", "orders")}
-STREAM = "input string, event string, event_ms bigint, id string, occurrence bigint, due_ms bigint, lateness_ms bigint, destination_broker string, "
-STREAM += "destination string, bridge string, sequence bigint"
+STREAM = dict.fromkeys(("input", "event", "id", "destination_broker", "destination", "bridge"), "string")
+STREAM |= dict.fromkeys(("event_ms", "occurrence", "due_ms", "lateness_ms", "sequence"), "bigint")
 
 
 def _table(spark: SparkSession, columns: dict[str, str], *rows: dict[str, Any]) -> DataFrame:
-    told = [{"bridge": "b", **ORDERS, "occurrence": 1, "due_ms": T0, **row} for row in rows]
-    return spark.createDataFrame(told, ", ".join(f"{name} {kind}" for name, kind in columns.items()))
+    return of_rows(spark, ({"bridge": "b", **ORDERS, "occurrence": 1, "due_ms": T0, **row} for row in rows), columns)
 
 
 def _open(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
@@ -58,7 +58,7 @@ def _stream(spark: SparkSession, *rows: tuple[str, str]) -> DataFrame:
          **ORDERS, "bridge": None if event == "observed" else "b", "sequence": number}
         for number, (event, id_) in enumerate(rows, 1)
     ]  # fmt: skip
-    return spark.createDataFrame(told, STREAM)
+    return of_rows(spark, told, STREAM)
 
 
 def _ids(rows: DataFrame) -> set[str]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from delaybridge.core.durations import HOUR_MS
 from delaybridge.spark_jobs.columns import UnusableInput
+from delaybridge.spark_jobs.frames import of_rows
 from delaybridge.spark_jobs.reading import retention
 from delaybridge.spark_jobs.watching import alerts, steps, topics
 from delaybridge.spark_jobs.watching.arguments import Arguments
@@ -35,7 +36,7 @@ def _arguments(folder: Path) -> Arguments:
 
 def _table(spark: SparkSession, columns: dict[str, str], *rows: dict[str, Any]) -> DataFrame:
     common = {"bridge": "b", "destination_broker": "kafka", "destination": "orders", "occurrence": 1, "due_ms": T0}
-    return spark.createDataFrame([{**common, **row} for row in rows], ", ".join(f"{name} {kind}" for name, kind in columns.items()))
+    return of_rows(spark, ({**common, **row} for row in rows), columns)
 
 
 def _delivered(spark: SparkSession, **at: int) -> DataFrame:
