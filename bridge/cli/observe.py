@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...adapters.base import Batch, Source
     from ..clock import Clock
     from ..config import Config
-    from ..ledger.observed import Look, ObservedFiles
+    from ..ledger.observed import Look, ObservedFiles, Reach
 
 commands = typer.Typer()
 
@@ -82,10 +82,11 @@ def observe(
     else:
         import secrets
 
-        from ..ledger.observed import ObservedFiles
+        from ..ledger.observed import ObservedFiles, Reach
 
         files = ObservedFiles(to, name, address, secrets.token_hex(4), copies=copies)
-        typer.echo(f"{_messages(_write(arrivals, files))} written below {to}", err=True)
+        written = _write(arrivals, files, None if known.embedded else Reach(copies=copies))
+        typer.echo(f"{_messages(written)} written below {to}", err=True)
 
 
 def _the_broker(config: Config, name: str | None) -> str:
@@ -313,18 +314,17 @@ def _print(deliveries: Iterable[dict[str, Any]], output: Output) -> None:
         typer.echo("  ".join(printable(part) for part in (instant(each["at"]), lateness, identity, body[:80])))
 
 
-def _write(arrivals: Iterable[Look], files: ObservedFiles) -> int:
-    """Until there are no more, or interrupted; returns how many."""
+def _write(arrivals: Iterable[Look], files: ObservedFiles, reach: Reach | None) -> int:
+    """Until there are no more, or interrupted; returns how many. Without a `reach` nobody can say how far it has seen, and its files count as whole."""
     from ..clock import wall_clock
-    from ..ledger.observed import Reach
 
-    written, reach, failing = 0, Reach(), False
+    written, failing = 0, False
     try:
         for look in _until_interrupted(arrivals):
             files.add(*look.deliveries)
             written += len(look.deliveries)
-            reach.looked(look)
-            if reach.since is not None and reach.until is not None:
+            if reach is not None:
+                reach.looked(look)
                 files.seen(reach.since, reach.until)
             files.flush_if_due(wall_clock())
             if files.error and not failing:

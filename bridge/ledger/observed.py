@@ -58,15 +58,17 @@ class Look(NamedTuple):
 
 
 class Reach:
-    """From when to when an observer has seen everything that arrived: `since`, and `until`, None while that is not known. It must be given every look.
+    """From when to when an observer has seen everything that arrived: `since` and `until`. It must be given every look.
+
+    While nothing else is known, that is the moment when it began. At a queue, where it gets no `copies`, not even that: older ones may wait for it.
 
     An empty look tells that everything has been seen that arrived before it. If traffic never pauses for that long, it is known only after `QUIET_MS` without
     a full look, and only up to the due time of a message that a bridge delivered: that arrived no earlier, and behind everything that had arrived before.
     """
 
-    def __init__(self) -> None:
-        self.since: int | None = None
-        self.until: int | None = None
+    def __init__(self, *, copies: bool) -> None:
+        self.since = self.until = -1
+        self._copies = copies
         self._with_room: int | None = None
         self._latest_due = -1
         self._now = 0
@@ -75,8 +77,8 @@ class Reach:
         """Account for the next look."""
         self._keep_time(look.began)
         self._keep_time(look.ended)
-        if self.since is None:
-            self.since = look.began
+        if self.since < 0:
+            self.since, self.until = look.began, look.began if self._copies else 0
         self._latest_due = max(self._latest_due, *map(_due_by_then, look.deliveries), -1)
         if look.full or look.ended < look.began:
             self._with_room = None
@@ -84,19 +86,16 @@ class Reach:
         if self._with_room is None:
             self._with_room = look.began
         if not look.deliveries:
-            self._know(look.began)
+            self.until = max(self.until, look.began)
         elif look.ended - self._with_room >= QUIET_MS and self._latest_due >= 0:
-            self._know(min(look.ended - QUIET_MS, self._latest_due))
+            self.until = max(self.until, min(look.ended - QUIET_MS, self._latest_due))
 
     def _keep_time(self, now: int) -> None:
         """If the clock was set back, what was seen by then is told by the clock as it is now: the old one's time to come was not seen."""
         if now < self._now:
-            self.until = None if self.until is None else max(0, self.until - self._now + now)
+            self.until = max(0, self.until - self._now + now)
             self._with_room, self._latest_due = None, -1
         self._now = now
-
-    def _know(self, until: int) -> None:
-        self.until = max(until, until if self.until is None else self.until)
 
 
 def _due_by_then(delivery: dict[str, Any]) -> int:

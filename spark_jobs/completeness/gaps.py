@@ -44,16 +44,30 @@ class Gap:
 
 
 def furthest(marks: Iterable[Seen], question: Question) -> list[Seen]:
-    """One mark for each destination: observers of one destination follow each other, so the latest counts. If that one has ended, it reaches to the end."""
-    by_place: dict[tuple[str, str], Seen] = {}
+    """One mark for each destination: observers of one destination follow each other, so the latest counts.
+
+    If that one has ended, it reaches to the end, unless one that began after it goes on, and is still behind it.
+    """
+    return [_furthest(those, question) for _, those in sorted(_by_place(marks).items())]
+
+
+def _furthest(marks: list[Seen], question: Question) -> Seen:
+    latest = max(marks, key=lambda one: one.at_ms)
+    if not _has_ended(latest, question):
+        return latest
+    behind = [one for one in marks if one.since_ms > latest.since_ms and not _has_ended(one, question)]
+    return replace(max(behind, key=lambda one: one.since_ms), at_ms=latest.at_ms) if behind else replace(latest, at_ms=FOREVER)
+
+
+def _has_ended(mark: Seen, question: Question) -> bool:
+    return mark.observer is not None and question.has_ended(mark.observer)
+
+
+def _by_place(marks: Iterable[Seen]) -> dict[tuple[str, str], list[Seen]]:
+    found: dict[tuple[str, str], list[Seen]] = {}
     for mark in marks:
-        place = mark.broker, mark.address
-        by_place[place] = max(mark, by_place.get(place, mark), key=lambda one: one.at_ms)
-    return [_to_the_end(by_place[place], question) for place in sorted(by_place)]
-
-
-def _to_the_end(mark: Seen, question: Question) -> Seen:
-    return mark if mark.observer is None or not question.has_ended(mark.observer) else replace(mark, at_ms=FOREVER)
+        found.setdefault((mark.broker, mark.address), []).append(mark)
+    return found
 
 
 def of(marks: Iterable[Seen], question: Question, cut: Iterable[Gap] = ()) -> list[Gap]:
@@ -61,11 +75,8 @@ def of(marks: Iterable[Seen], question: Question, cut: Iterable[Gap] = ()) -> li
 
     After an observer that is named as `ended` nothing arrived until the next one.
     """
-    runs: dict[tuple[str, str], list[Seen]] = {}
-    for mark in marks:
-        runs.setdefault((mark.broker, mark.address), []).append(mark)
     found = list(cut)
-    for (broker, address), those in sorted(runs.items()):
+    for (broker, address), those in sorted(_by_place(marks).items()):
         reached, before = -1, None
         for run in sorted(those, key=lambda one: one.since_ms):
             if run.since_ms > reached and before not in question.ended:

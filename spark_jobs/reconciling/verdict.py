@@ -204,8 +204,9 @@ def _behind(one: Seen) -> str:
             f"topic {one.address} of {one.broker} is read up to {instant(one.at_ms)} only, a transaction is open there:"
             " what arrived since can be judged when that has ended"
         )
+    far = f"has seen what arrived up to {instant(one.at_ms)}" if one.at_ms > 0 else "has been behind since it began"
     return (
-        f"observer {one.observer!r} of {one.broker} {one.address} has seen what arrived up to {instant(one.at_ms)}:"
+        f"observer {one.observer!r} of {one.broker} {one.address} {far}:"
         f" is it running, and not behind? If it has ended: --ended {one.observer}"
     )
 

@@ -186,6 +186,18 @@ def test_of_observers_at_one_destination_the_latest_counts_and_if_that_has_ended
     assert [one.at_ms for one in ended("*")] == [FOREVER, FOREVER]
 
 
+def test_an_observer_that_is_named_as_ended_does_not_hide_that_the_one_after_it_is_further_behind() -> None:
+    """It took over a queue with a backlog, of which the oldest arrived before the first one ended."""
+    first, second = replace(SEEN, since_ms=T0), replace(SEEN, observer="b2", since_ms=T0 + 920_000, at_ms=0)
+
+    def ended(*names: str) -> list[Seen]:
+        return furthest([second, first], replace(QUESTION, ended=frozenset(names)))
+
+    assert ended() == ended("b2") == [first]
+    assert ended("a1") == [replace(second, at_ms=first.at_ms)]
+    assert ended("a1", "b2") == ended("*") == [replace(first, at_ms=FOREVER)]
+
+
 HOUR = T0 // HOUR_MS * HOUR_MS
 
 

@@ -339,8 +339,10 @@ def test_what_an_observer_has_not_seen_yet_is_incomplete_and_not_lost(spark: Spa
         observed = inputs.observed(spark, [str(tmp_path / "seen")], T0, aliases, {})
         return verdict.report(audit(ledger, observed, {}, QUESTION, observers=observers), {})
 
-    behind, done = told(T0 + HOUR_MS + 70_000), told(QUESTION.until + 70_000)
+    from_its_beginning, behind, done = told(0), told(T0 + HOUR_MS + 70_000), told(QUESTION.until + 70_000)
 
+    assert (from_its_beginning["verdict"], from_its_beginning["totals"]["not_observed"]) == ("cannot_say", 0)
+    assert "observer 'a1' of kafka orders has been behind since it began: is it running" in from_its_beginning["cannot_say"][-1]
     assert (behind["verdict"], behind["totals"]["not_observed"]) == ("cannot_say", 0)
     assert [row["complete"] for row in behind["hours"]] == [True, False]
     assert "observer 'a1' of kafka orders has seen what arrived up to" in behind["cannot_say"][-1]

@@ -1,4 +1,4 @@
-"""What an observer says of itself: from when to when it has seen everything, and when it saw the last."""
+"""What an observer says of itself: from when to when it has seen everything, and when it saw the last; and the files that it writes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import os
 from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from pyarrow import parquet
+from pyarrow.dataset import dataset
 
+from delaybridge.bridge import durable
 from delaybridge.bridge.cli import observe
 from delaybridge.bridge.ledger import observed as observed_files
 from delaybridge.bridge.ledger.observed import AGAIN_MS, INTERVAL_MS, QUIET_MS, Look, ObservedFiles, Reach
@@ -34,7 +37,7 @@ class FullDisk:
 
 
 def test_what_was_known_to_be_seen_stays_so_where_late_messages_come_next() -> None:
-    reach = Reach()
+    reach = Reach(copies=True)
     reach.looked(Look(T0, T0 + QUIET_MS, (), full=False))
     assert (reach.since, reach.until) == (T0, T0)
 
@@ -46,27 +49,27 @@ def test_what_was_known_to_be_seen_stays_so_where_late_messages_come_next() -> N
 
 def test_where_traffic_never_pauses_it_is_seen_up_to_the_latest_due_time_that_is_a_second_old() -> None:
     """A delivery arrived no earlier than it was due, and behind all that had arrived before."""
-    reach, until = Reach(), []
+    reach, until = Reach(copies=True), []
     for began, ended, due in ((0, 500, 100), (500, 999, 600), (999, 1_000, 700), (1_000, 2_500, 1_050), (2_500, 2_600, 900)):
         reach.looked(Look(T0 + began, T0 + ended, [{"at": T0 + ended, "due": T0 + due}], full=False))
-        until.append(reach.until and reach.until - T0)
-    assert until == [None, None, 0, 1_050, 1_050]
+        until.append(reach.until - T0)
+    assert until == [0, 0, 0, 1_050, 1_050]
 
 
 def test_where_more_may_have_arrived_than_came_nothing_more_counts_as_seen_for_a_second() -> None:
-    reach, until = Reach(), []
+    reach, until = Reach(copies=True), []
     for began, ended, full in ((0, 1_000, False), (1_000, 9_000, True), (9_000, 9_999, False), (9_999, 10_000, False)):
         reach.looked(Look(T0 + began, T0 + ended, [{"at": T0 + ended, "due": T0 + began}], full=full))
-        until.append(reach.until and reach.until - T0)
+        until.append(reach.until - T0)
     assert until == [0, 0, 0, 9_000]
 
 
 @pytest.mark.parametrize("due", [{}, {"due": T0 + 5_001}])
 def test_traffic_that_no_bridge_delivered_tells_nothing_of_what_was_seen(due: dict[str, int]) -> None:
     """Nor does one that claims to be due after it arrived."""
-    reach = Reach()
+    reach = Reach(copies=True)
     reach.looked(Look(T0, T0 + 5_000, [{"at": T0 + 5_000, **due}], full=False))
-    assert (reach.since, reach.until) == (T0, None)
+    assert (reach.since, reach.until) == (T0, T0)
 
 
 HOUR = 3_600_000
@@ -74,7 +77,7 @@ HOUR = 3_600_000
 
 def test_nothing_counts_as_seen_that_arrives_after_the_clock_was_set_back_from_there() -> None:
     """Else what arrives in that hour and was not recorded would be taken for lost."""
-    reach = Reach()
+    reach = Reach(copies=True)
     reach.looked(Look(T0, T0 + QUIET_MS, (), full=False))
     reach.looked(Look(T0 + HOUR, T0 + HOUR + QUIET_MS, (), full=False))
     assert reach.until == T0 + HOUR
@@ -85,10 +88,9 @@ def test_nothing_counts_as_seen_that_arrives_after_the_clock_was_set_back_from_t
 
 
 def test_of_a_look_in_which_the_clock_was_set_back_no_time_to_come_was_seen() -> None:
-    reach = Reach()
+    reach = Reach(copies=True)
     reach.looked(Look(T0, T0 + QUIET_MS, (), full=False))
     reach.looked(Look(T0 + HOUR, T0 + 2 * QUIET_MS, (), full=False))
-    assert reach.until is not None
     assert reach.until <= T0 + QUIET_MS
 
     reach.looked(Look(T0 + 2 * QUIET_MS, T0 + 3 * QUIET_MS, (), full=False))
@@ -209,7 +211,7 @@ def test_where_the_disk_is_still_full_at_the_end_it_is_told_how_much_is_lost(tmp
     looks = [Look(T0, T0, ({"at": T0, "address": "orders"},) * 3, full=False)]
 
     with pytest.raises(OSError, match=r"^\S+: 3 of 3 messages are in no file: .*No space left"):
-        observe._write(looks, files)
+        observe._write(looks, files, None)
 
 
 def test_no_more_is_kept_for_a_full_disk_than_goes_into_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,3 +234,30 @@ def test_the_latest_is_the_latest_in_whatever_order_they_are_told(tmp_path: Path
     files.flush()
 
     assert json.loads(mark_of(tmp_path, "observed-one").read_text())["latest_ms"] == T0 + 5
+
+
+def test_what_anybody_may_write_into_a_header_does_not_make_a_file_that_no_reader_takes(tmp_path: Path) -> None:
+    files = ObservedFiles(tmp_path, "rabbit", "out", "a1")
+    for occurrence, due in ((1, 5), (0, -1), (10**30, 10**17), (None, None)):
+        files.add({"at": 7, "address": "out", "id": "m", "occurrence": occurrence, "due": due, "body": ""})
+    files.flush()
+    [file] = tmp_path.glob("date=*/hour=*/*.parquet")
+
+    rows = parquet.read_table(file, columns=["occurrence", "due_time"]).to_pylist()
+
+    assert [(row["occurrence"], row["due_time"] and row["due_time"].microsecond) for row in rows] == [(1, 5_000), *[(None, None)] * 3]
+
+
+def test_rows_of_which_nobody_knows_whether_they_are_in_a_file_are_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has its name, but its directory could not be synced: the observer keeps the rows, and writes them again."""
+    files = ObservedFiles(tmp_path, "rabbit", "out", "a1")
+    files.add({"at": T0, "address": "out", "body": "a"})
+    with monkeypatch.context() as failing:
+        failing.setattr(durable, "sync_directory", Mock(side_effect=OSError("the disk failed")))
+        with pytest.raises(OSError, match="the disk failed"):
+            files.flush()
+
+    files.add({"at": T0 + 1, "address": "out", "body": "b"})
+    files.flush()
+
+    assert sorted(dataset(tmp_path, format="parquet").to_table()["event_time"].cast("int64").to_pylist()) == [T0, T0 + 1]

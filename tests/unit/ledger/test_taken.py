@@ -52,7 +52,7 @@ def observing(root: Path, *, copies: bool = False) -> ObservedFiles:
 
 
 def write(files: ObservedFiles, happened: list[str], count: int) -> None:
-    observe._write(observe._looks(Tap(count, happened), "out", 1, lambda: T0, lambda: 0.0, count), files)
+    observe._write(observe._looks(Tap(count, happened), "out", 1, lambda: T0, lambda: 0.0, count), files, None)
 
 
 def delivery(id_: str, at: int = T0) -> dict[str, object]:
