@@ -13,6 +13,7 @@ from .question import MARKED_MS, Question
 from .reading.places import address_of, is_topic
 from .reconciling.findings import FINDINGS
 from .reconciling.verdict import Allowance, allowance
+from .reconciling.verdict import instant as written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,8 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     until = _judged(as_of, given.sla + given.grace) if given.until is None else given.until
     since = max(0, until - 24 * HOUR_MS) if given.since is None else given.since
     if since >= until:
-        parser.error("the window is empty: --since must be before --until")
+        why = "; without --until only full hours are judged that every input may reach" if given.until is None else ""
+        parser.error(f"the window is empty: --since {written(since)} must be before --until {written(until)}{why}")
     if given.watched and not given.observed:
         parser.error("--watched names a destination of what was observed: give --observed, too")
     question = Question(

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,8 +112,7 @@ def session(*, kafka: bool, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
                 raise KeyboardInterrupt from error
             raise
         finally:
-            if _ended(0) is None:
-                spark.stop()
+            _stop(spark)
 
 
 def _interruptible() -> None:
@@ -126,6 +126,13 @@ def _interrupted(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
+
+
+def _stop(spark: SparkSession) -> None:
+    """End the session, unless its Java is ending by itself: all that was asked of it has been answered."""
+    with suppress(Py4JError, OSError), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        if _ended(0) is None:
+            spark.stop()
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
@@ -153,7 +160,6 @@ def _living(printed: Path) -> Iterator[None]:
     except (Py4JError, OSError):
         _check(printed, _DYING)
         raise
-    _check(printed, 0)
 
 
 def _check(printed: Path, patience: float) -> None:

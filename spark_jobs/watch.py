@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run with these arguments; returns the exit code. SIGTERM and SIGINT let a round end; a killed one is taken up at the next start."""
+    """Run with these arguments; returns the exit code. SIGTERM and SIGINT let a round end; a killed one is taken up at the next start.
+
+    If they end Java, too, which only SIGTERM does, the round is as good as killed.
+    """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what is raised in a batch; we tell it in a sentence
     arguments = parse(argv, _now())
 
@@ -57,9 +60,14 @@ def _watch(rounds: Rounds, arguments: Arguments, say: Say) -> int:
         signal.signal(number, lambda *_: stopping.set())
     while not stopping.is_set():
         begun = time.monotonic()
-        say("Looking")
-        rounds.run()
-        say(f"{len(rounds.reaches)} bridges, {rounds.open_alerts()} open alerts")
+        try:
+            say("Looking")
+            rounds.run()
+            say(f"{len(rounds.reaches)} bridges, {rounds.open_alerts()} open alerts")
+        except Exception:
+            if not stopping.is_set():
+                raise
+            break  # who stops us has stopped Java with us, as systemd does
         stopping.wait(max(0.0, arguments.every / 1000 - (time.monotonic() - begun)))
     return EXIT_CODES["clean"]
 

@@ -37,6 +37,16 @@ def test_an_instant_at_which_nothing_can_be_due_is_refused(told: str, capsys: py
     assert f"'{told}' is before 1970, or after 9999" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("until", "why"), [(["--until", "2025-06-15T15:00"], "\n"), ([], "; without --until only full hours are judged")])
+def test_an_empty_window_is_told_with_its_ends(until: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """At 15:06."""
+    with pytest.raises(SystemExit, match="2"):
+        arguments.parse(["--ledger", "ledger", "--since", "2025-06-15T15:00", *until], NOW)
+
+    told = "the window is empty: --since 2025-06-15T15:00:00Z must be before --until 2025-06-15T15:00:00Z"
+    assert f"{told}{why}" in capsys.readouterr().err
+
+
 def test_a_duration_that_no_date_can_bear_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert arguments.duration("36525d") == arguments.LONGEST
     with pytest.raises(SystemExit, match="2"):

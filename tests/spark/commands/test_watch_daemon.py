@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,12 @@ def _watching(daemon: Daemon, folder: Path) -> Iterator[subprocess.Popen[str]]:
         str(folder / "alerts"),
         *CONF,
     ]
-    process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
         yield process
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
@@ -85,7 +87,7 @@ def test_what_a_held_and_then_killed_bridge_owes_is_alerted_and_resolved_once_al
         second = watches.enter_context(_watching(daemon, tmp_path))
         _wait_for(tmp_path, second, "resolved", "not_delivered", "held")
         _wait_for(tmp_path, second, "resolved", "bridge_silent", "test")
-        second.send_signal(signal.SIGTERM)
+        os.killpg(second.pid, signal.SIGTERM)  # Java with it, as systemd does
         output, _ = second.communicate(timeout=PATIENCE)
 
     assert (second.returncode, output) == (0, "")
