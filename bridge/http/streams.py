@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import threading
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from .convert import delivery
 from .errors import problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from starlette.types import Receive, Scope, Send
 
@@ -99,8 +100,6 @@ class Pumped(Response):
         if scope["method"] == "HEAD":  # the body that nobody gets may be what a queue held
             await super().__call__(scope, receive, send)
             return
-        if not self._streams.limiter.available_tokens:
-            raise problem(429, "busy", f"{STREAMS} streams are open already; close one.")
         request = Request(scope, receive)
         started = False
 
@@ -118,7 +117,8 @@ class Pumped(Response):
             from_thread.run(take, piece, True)
 
         try:
-            await to_thread.run_sync(self._pump, emit, limiter=self._streams.limiter)
+            with self._streams.one_more():
+                await to_thread.run_sync(self._pump, emit, limiter=self._streams.limiter)
         except Exception as error:  # noqa: BLE001 - see `_breaks_off`
             if self._breaks_off(error, started=started):
                 return
@@ -142,6 +142,18 @@ class Streams:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         self.limiter = CapacityLimiter(STREAMS)
+        self._open = 0
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """A place among them, from the first moment on: until it has its thread, the limiter knows nothing of it. Raises Problem where none is left."""
+        if self._open == STREAMS:
+            raise problem(429, "busy", f"{STREAMS} streams are open already; close one.")
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
 
 
 def deliveries(control: ControlPort, asked: ObserveQuery, clock: Clock, emit: Emit) -> None:
