@@ -17,8 +17,8 @@ def printable(text: str, kept: Container[str] = ()) -> str:
 
 
 def fits_a_header(text: str) -> bool:
-    """Whether HTTP can send it as the value of a header: one line of printable ASCII."""
-    return text.isascii() and text.isprintable()
+    """Whether HTTP can send it as the value of a header: one line of printable ASCII. Blanks at its ends are taken off on the way."""
+    return text.isascii() and text.isprintable() and text == text.strip()
 
 
 def instant(ms: int | None) -> str:

@@ -234,7 +234,7 @@ class Http(Section):
     @model_validator(mode="after")
     def _in_a_header(self) -> Self:
         if self.token and not fits_a_header(self.token.get_secret_value()):
-            refuse(("token",), "is one line of printable ASCII: a client sends it in a header")
+            refuse(("token",), "is one line of printable ASCII with no blank at either end: a client sends it in a header")
         return self
 
     @model_validator(mode="after")

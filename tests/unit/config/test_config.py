@@ -164,7 +164,7 @@ logs: {level: loud}
         ("http: {token_file: nowhere}", "1: http.token_file: cannot read the secret: [Errno 2] No such file or directory: 'nowhere'"),
         (
             'http: {token: "sixteen characters \\n and more"}',
-            "1: http.token: is one line of printable ASCII: a client sends it in a header",
+            "1: http.token: is one line of printable ASCII with no blank at either end: a client sends it in a header",
         ),
         ("http: {token: short}", "1: http.token: is too short: at least 16 are needed"),
         ("http: {token: a-token-of-length, token_file: x}", "1: http.token_file: token is given as well: keep one of the two"),

@@ -116,6 +116,16 @@ def test_a_secret_that_no_file_holds_is_told_and_not_taken_for_none(file: Path, 
     assert problems(file, f"http: {{token_file: {written}}}") == [f"1: http.token_file: {told}"]
 
 
+@pytest.mark.parametrize("token", ["sixteen-and-more ", " sixteen-and-more"])
+def test_a_token_that_a_header_would_lose_a_blank_of_is_refused_for_no_client_could_send_it(file: Path, tmp_path: Path, token: str) -> None:
+    """Else each client was answered 401, and the commands showed the token in an error of the HTTP client's."""
+    (tmp_path / "token").write_text(f"{token}\n")
+
+    (told,) = problems(file, f"http: {{token_file: {tmp_path}/token}}")
+
+    assert told == "1: http.token: is one line of printable ASCII with no blank at either end: a client sends it in a header"
+
+
 def test_the_passwords_of_all_nodes_of_a_broker_are_known_to_the_logs_and_nothing_else_is_one(file: Path, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("third")
     first, second = "amqp://u:first@a", "amqp://u:second@b"
