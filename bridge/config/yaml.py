@@ -130,6 +130,9 @@ class _Reader:
             self._flat.add(node)
         found: dict[str, Any] = {}
         for name_node, value_node in node.value:
+            if _bare(name_node, value_node):
+                self._problem(name_node, key, "holds a key without a colon: inside of { } a value that holds a comma must be in quotes")
+                continue
             name = str(name_node.value)
             self._document.lines[(*key, name)] = name_node.start_mark.line + 1
             found[name] = self.value(value_node, (*key, name))
@@ -171,6 +174,12 @@ class _Reader:
     def _problem(self, node: yaml.Node, key: Key, text: str) -> str:
         self._document.problems.append(Problem(node.start_mark.line + 1, key, text))
         return ""
+
+
+def _bare(name: yaml.Node, value: yaml.Node) -> bool:
+    """Whether it is a key without a colon, such as `def` in `{password: abc,def}`: no key is meant so, and it may be a part of a secret."""
+    between = slice(name.end_mark.pointer, value.start_mark.pointer)
+    return value.start_mark.index == value.end_mark.index and ":" not in (value.start_mark.buffer or "")[between]
 
 
 def _unfilled(name: str | None) -> str:

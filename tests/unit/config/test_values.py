@@ -126,6 +126,20 @@ def test_a_token_that_a_header_would_lose_a_blank_of_is_refused_for_no_client_co
     assert told == "1: http.token: is one line of printable ASCII with no blank at either end: a client sends it in a header"
 
 
+def test_what_a_comma_cuts_off_a_secret_without_quotes_is_told_and_not_shown(file: Path) -> None:
+    """It was called an unknown key, by its name."""
+    told = problems(file, "http: {token: sixteen-and-more,rest-of-it, port: 1}")
+
+    assert told == ["1: http: holds a key without a colon: inside of { } a value that holds a comma must be in quotes"]
+
+
+@pytest.mark.parametrize("text", ["http: {token: , port: 1}", "http: {port: 1, token: }", "http:\n  token:\n  port: 1"])
+def test_a_key_with_a_colon_and_without_a_value_has_none(file: Path, text: str) -> None:
+    file.write_text(text)
+
+    assert (load(file).http.token, load(file).http.port) == (None, 1)
+
+
 def test_the_passwords_of_all_nodes_of_a_broker_are_known_to_the_logs_and_nothing_else_is_one(file: Path, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("third")
     first, second = "amqp://u:first@a", "amqp://u:second@b"
