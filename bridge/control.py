@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..adapters.base import Observable, Producing, Received, Source
+from ..adapters.base import Directing, Observable, Producing, Received, Source
 from ..core.recurrence import upcoming
 from ..core.store import Pending, Query, Refuse
 from . import plugins
@@ -169,10 +169,17 @@ class Control:
             raise NotPossibleError(
                 f"the in-process broker intercepts nothing: what is sent to {address!r} never comes to the bridge; name it in x-delay-to instead"
             )
-        came_to = address or source if plugins.traits(kind).addressed or address not in ("", source) else ""
+        came_to = address or source if address not in ("", source) or self._names_destinations(route) else ""
         change = self._intakes[route.name].intake.planner.plan(Received(message, came_to, b"send"), self._clock())
         if isinstance(change, Refuse):
             raise WouldBeRefusedError(change.reason, change.detail)
+
+    def _names_destinations(self, route: Route) -> bool:
+        """Whether where a route reads says where what comes in there goes: the topic `orders.delayed` does, and `reminders` does not."""
+        broker = self._config.brokers[route.source.broker]
+        adapter = plugins.adapter(broker.type)
+        nowhere = isinstance(adapter, Directing) and adapter.undirected(broker.options, route.source.endpoint) is not None
+        return adapter.traits.addressed and not nowhere
 
     def _route(self, name: str | None) -> Route:
         if name is None:

@@ -127,23 +127,26 @@ def test_a_message_is_not_sent_to_where_the_bridge_would_never_see_it(engine: En
 
 
 @pytest.mark.parametrize(
-    ("kind", "address", "refused"),
+    ("kind", "place", "address", "refused"),
     [
-        ("rabbitmq", "", "no_destination"),
-        ("rabbitmq", "/exchanges/orders/eu", None),
-        ("activemq", "", "no_destination"),
-        ("kafka", "", None),
-        ("kafka", "orders.delayed", None),
+        ("rabbitmq", "orders.delayed", "", "no_destination"),
+        ("rabbitmq", "orders.delayed", "/exchanges/orders/eu", None),
+        ("activemq", "orders.delayed", "", "no_destination"),
+        ("kafka", "orders.delayed", "", None),
+        ("kafka", "orders.delayed", "orders.delayed", None),
+        ("kafka", "reminders", "", "no_destination"),
+        ("kafka", "reminders", "reminders", "no_destination"),
+        ("kafka", "reminders", "orders", None),
     ],
 )
 def test_what_names_no_destination_is_refused_where_its_broker_would_name_none(
-    tmp_path: Path, kind: str, address: str, refused: str | None
+    tmp_path: Path, kind: str, place: str, address: str, refused: str | None
 ) -> None:
     options = {"url": "amqp://x" if kind == "rabbitmq" else "stomp://x:1"} if kind != "kafka" else {"bootstrap_servers": "x:1"}
-    source: dict[str, object] = {"broker": "b", "topic" if kind == "kafka" else "queue": "orders.delayed"}
+    source: dict[str, object] = {"broker": "b", "topic" if kind == "kafka" else "queue": place}
     if kind == "activemq":
         source["gate"] = ["/queue/orders"]
-    brokers, routes = {"b": {"type": kind, **options}}, [{"name": "r", "from": source, "to": {"broker": "b"}}]
+    brokers, routes = {"b": {"type": kind, **options}}, [{"name": "r", "from": source, "to": {"broker": "b"}, "allow_to": ["elsewhere"]}]
     config = Config.model_validate({"store": {"path": tmp_path}, "brokers": brokers, "routes": routes})
     engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
     with pytest.raises(WouldBeRefusedError, match=refused) if refused else nullcontext():
