@@ -58,7 +58,7 @@ class Endpoint:
 
     asks        the query of a GET, the JSON body of anything else
     answers     the shape of a successful answer; of one line of it where `media` is ndjson; None where it is no JSON
-    errors      the statuses that it may answer with beside those of every endpoint (400, 401, 403, 503)
+    errors      the statuses that it may answer with beside those of every endpoint (400, 401, 403, 500, 503), or of every one with a body (408, 413)
     probe       no token is needed without a query, and 503 bears the same shape as 200
     reserved    it has threads of its own, and is answered while all others wait for a broker or for what is in flight; as each probe has
     """
@@ -243,17 +243,17 @@ ENDPOINTS = (
     Endpoint(method="GET", path=_M, handler=list_messages, asks=shapes.MessagesQuery, answers=shapes.MessagePage, errors=(404, 501)),
     Endpoint(
         method="POST", path=_M, handler=send_message, asks=shapes.SendRequest, answers=shapes.Done, status=202,
-        errors=(404, 409, 413, 422), body_limit=MESSAGE_LIMIT * 4 // 3 + SMALL,
+        errors=(404, 409, 422), body_limit=MESSAGE_LIMIT * 4 // 3 + SMALL,
     ),
     Endpoint(method="GET", path=_ID, handler=show_message, answers=shapes.MessageDetail, errors=(404, 501)),
     Endpoint(method="POST", path=f"{_ID}/cancel", handler=cancel_message, answers=shapes.Done, errors=(404, 409, 501)),
     Endpoint(
-        method="POST", path="/api/v1/cancellations", handler=cancel_messages, asks=shapes.CancelRequest, answers=shapes.CancelAnswers, errors=(413,),
+        method="POST", path="/api/v1/cancellations", handler=cancel_messages, asks=shapes.CancelRequest, answers=shapes.CancelAnswers,
         body_limit=16 * SMALL,
     ),
     Endpoint(
         method="POST", path=f"{_ID}/reschedule", handler=reschedule_message, asks=shapes.RescheduleRequest, answers=shapes.Done,
-        errors=(404, 409, 413, 501),
+        errors=(404, 409, 501),
     ),
     Endpoint(method="POST", path=f"{_ID}/release", handler=release_message, answers=shapes.Done, errors=(404, 409, 501)),
     Endpoint(method="GET", path=_LETTERS, handler=list_dead_letters, asks=shapes.DeadLettersQuery, answers=shapes.DeadLetterPage, errors=(501,)),
@@ -262,7 +262,7 @@ ENDPOINTS = (
     Endpoint(method="POST", path="/api/v1/routes/{name:path}/pause", handler=pause_route, answers=shapes.Done, errors=(404,)),
     Endpoint(method="POST", path="/api/v1/routes/{name:path}/resume", handler=resume_route, answers=shapes.Done, errors=(404,)),
     Endpoint(
-        method="GET", path="/api/v1/observe", handler=observe, asks=shapes.ObserveQuery, answers=shapes.Delivery, errors=(404, 409, 429), media=NDJSON,
+        method="GET", path="/api/v1/observe", handler=observe, asks=shapes.ObserveQuery, answers=shapes.Delivery, errors=(404, 409, 422, 429), media=NDJSON,
     ),
     Endpoint(method="GET", path="/api/v1/export", handler=export, errors=(429, 501), media=ARROW),
 )  # fmt: skip

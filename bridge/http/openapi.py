@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .endpoints import Endpoint
 
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
-_COMMON_ERRORS = (400, 401, 403, 503)
+_COMMON_ERRORS = (400, 401, 403, 500, 503)
+_BODY_ERRORS = (408, 413)
 _DESCRIPTION = """The running delaybridge: what waits, what became of it, and what can still be done about it. Times are epoch milliseconds, UTC.
 An id may hold slashes; write them as they are or as `%2F`."""
 
@@ -51,7 +52,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
                 "description": HTTPStatus(endpoint.status).phrase,
                 "content": {endpoint.media: _content(endpoint.answers)},
             },
-            **{str(status): _failure(endpoint, status) for status in sorted({*_COMMON_ERRORS, *endpoint.errors})},
+            **{str(status): _failure(endpoint, status) for status in sorted({*_COMMON_ERRORS, *endpoint.errors, *_of_body(endpoint)})},
         },
     }
     parameters = [_path_parameter(*found) for found in _PARAMETER.findall(endpoint.path)]
@@ -60,6 +61,11 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     elif endpoint.asks is not None:
         operation["requestBody"] = {"required": True, "content": {"application/json": _content(endpoint.asks)}}
     return operation | ({"parameters": parameters} if parameters else {})
+
+
+def _of_body(endpoint: Endpoint) -> tuple[int, ...]:
+    """The statuses for a body that comes too slowly, or is too large."""
+    return _BODY_ERRORS if endpoint.asks is not None and endpoint.method != "GET" else ()
 
 
 def _path_parameter(name: str, convertor: str) -> dict[str, Any]:
