@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,11 @@ def printable(text: str, kept: Container[str] = ()) -> str:
 def fits_a_header(text: str) -> bool:
     """Whether HTTP can send it as the value of a header: one line of printable ASCII. Blanks at its ends are taken off on the way."""
     return text.isascii() and text.isprintable() and text == text.strip()
+
+
+def without_login(url: str) -> str:
+    """A URL as errors show it: without the user and the password that may stand in it."""
+    return re.sub(r"^(\w+://)?.*@", r"\1", url)
 
 
 def instant(ms: int | None) -> str:

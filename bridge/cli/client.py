@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import httpx
 
+from ..text import without_login
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -39,7 +41,7 @@ class Client:
     """One daemon. Every method may raise UnreachableError and ApiError; what they return is the API's JSON."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        self._url = url
+        self._url = without_login(url)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # No proxy and no .netrc: the daemon is beside us, and the token is for nobody else.
         with self._reachable():

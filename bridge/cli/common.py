@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ..text import fits_a_header
+from ..text import fits_a_header, without_login
 
 if TYPE_CHECKING:
     from .client import Client
@@ -89,7 +89,7 @@ def _address(url: str) -> str:
         usable = False
     if not usable:
         raise typer.BadParameter(
-            f"{url!r} is not a daemon's address; write it as http://localhost:8470 or http://[::1]:8470", param_hint="--url"
+            f"{without_login(url)!r} is not a daemon's address; write it as http://localhost:8470 or http://[::1]:8470", param_hint="--url"
         )
     return whole
 

@@ -138,6 +138,21 @@ def test_what_is_no_address_is_told_as_wrong_usage_with_the_form_of_one(url: str
     assert f"{url!r} is not a daemon's address; write it as http://localhost:8470" in told.stderr
 
 
+@pytest.mark.parametrize(
+    ("url", "code", "shown"),
+    [
+        ("http://me:secret@127.0.0.1:1/bridge", 69, "no daemon answers at http://127.0.0.1:1/bridge ("),
+        ("http://me:secret@127.0.0.1:99999", 2, "'http://127.0.0.1:99999' is not a daemon's address"),
+        ("me:se/cret@127.0.0.1:99999", 2, "'127.0.0.1:99999' is not a daemon's address"),
+    ],
+)
+def test_a_password_in_an_address_as_a_proxy_may_ask_for_one_is_not_shown(url: str, code: int, shown: str) -> None:
+    """Cron sends what stands on standard error by mail."""
+    told = call("status", "--url", url)
+
+    assert (told.exit_code, shown in told.stderr, "cret" in told.stderr) == (code, True, False)
+
+
 @pytest.mark.parametrize("url", ["bridge", "[::1]:8470", "https://bridge/behind/a/proxy", "http://bücher.example"])
 def test_an_address_may_be_any_that_can_be_asked(daemon: Daemon, url: str) -> None:
     path = "/behind/a/proxy" if "proxy" in url else ""
