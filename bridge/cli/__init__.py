@@ -72,7 +72,9 @@ def main() -> None:
     """The console script, less what holds back signals while this is imported: see command.py."""
     # httpx imports its own command line wherever rich is installed: a fifth of a second of each of our commands. It does without, as where rich is not.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # Python's way to say that a module cannot be imported
-    if sys.stdout is None:  # it was closed: what is printed must fail, and no other file become standard output
+    if sys.stdin is None:  # it was closed: what is read must fail, and no other file become standard input
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
+    if sys.stdout is None:  # likewise
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     try:
         _to_the_last_byte()

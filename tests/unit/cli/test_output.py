@@ -1,4 +1,4 @@
-"""Standard output that takes nothing: told in a sentence, with an exit code that says so."""
+"""Standard output that takes nothing, and standard input that is closed: told in a sentence, with an exit code that says so."""
 
 from __future__ import annotations
 
@@ -37,6 +37,24 @@ def test_a_command_that_prints_nothing_minds_no_closed_output(tmp_path: Path) ->
     (tmp_path / "delaybridge.yaml").write_text("http: {port: x}")
 
     assert shell("status >&-") == (78, ["delaybridge.yaml:1: http.port: must be a whole number"])
+
+
+@pytest.mark.parametrize("words", ["cancel -", "send -"])
+def test_what_cannot_be_read_is_told_without_a_traceback(words: str) -> None:
+    code, told = shell(f"{words} <&-")
+
+    assert (code, told) == (1, ["[Errno 9] Bad file descriptor"])
+
+
+def test_whoever_cannot_answer_because_standard_input_is_closed_is_asked_nothing(tmp_path: Path) -> None:
+    (tmp_path / "delaybridge.yaml").write_text("""
+brokers: {rabbit: {type: rabbitmq, url: "amqp://127.0.0.1:1"}}
+routes: [{name: a, from: {broker: rabbit, queue: in}, to: {broker: rabbit}}]
+""")
+
+    code, told = shell("observe /queues/orders <&-")
+
+    assert (code, "Say --take if that is meant" in " ".join(told)) == (2, True)
 
 
 @pytest.mark.parametrize("words", ["list", "dead-letter list", "cancel a b"])
