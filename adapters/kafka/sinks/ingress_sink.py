@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ....core import fields
 from ...instrument.headers import delayed
+from ...texts import text_of
 from .sink import KafkaSink
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class ProducerSink(KafkaSink):
         super().publish([self._diverted(each) for each in messages])
 
     def _diverted(self, outgoing: Outgoing) -> Outgoing:
-        if self._taken_in(outgoing.address) or not delayed(fields.plain(outgoing.message.headers)):
+        written = [(field.name, text_of(field)) for field in fields.fields(outgoing.message.headers)]
+        if self._taken_in(outgoing.address) or not delayed(written):
             return outgoing
         return replace(outgoing, address=outgoing.address + self._suffix)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         ("orders.late", "orders", {"x-delay": "5s"}, "orders.late"),
         ("orders.late", "orders", {"x-delay-cancel": "order-1"}, "orders.late"),
         ("orders.late", "orders", {"x-delay-id": "order-1"}, "orders"),
+        ("orders.late", "orders", {"x-delay": -5000}, "orders"),
+        ("orders.late", "orders", {"x-delay": "-5000"}, "orders"),
         ("orders.late", "orders.late", {"x-delay": "5s"}, "orders.late"),
         ("inbox", "inbox", {"x-delay": "5s"}, "inbox"),
         ("^in.*", "inbox", {"x-delay": "5s"}, "inbox"),
