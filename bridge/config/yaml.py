@@ -167,7 +167,7 @@ class _Reader:
 
     def _variable(self, name: str) -> str | None:
         file = self._environment.get(f"{name}_FILE")
-        if name in self._environment or file is None:
+        if name in self._environment or not file:
             return self._environment.get(name)
         return Path(file).read_text().rstrip("\r\n")
 

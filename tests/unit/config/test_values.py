@@ -67,6 +67,17 @@ def test_a_variable_whose_file_holds_no_text_is_told(file: Path, tmp_path: Path,
     assert told.startswith("1: http.token: TOKEN_FILE cannot be read: ")
 
 
+def test_a_variable_for_a_file_that_is_set_to_nothing_names_none(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compose passes on so what is not set. It named the current directory, which cannot be read."""
+    monkeypatch.setenv("TOKEN_FILE", "")
+    file.write_text('http: {token: "${TOKEN:a-token-of-length}"}')
+    config = load(file)
+
+    assert (config.http.token and config.http.token.get_secret_value()) == "a-token-of-length"
+    (told,) = problems(file, 'http: {token: "${TOKEN}"}')
+    assert told.startswith("1: http.token: ${TOKEN} is not set: ")
+
+
 def test_what_an_anchor_names_may_stand_in_several_places_and_be_changed_in_some(file: Path) -> None:
     file.write_text("""
 brokers: {here: {type: memory}}
