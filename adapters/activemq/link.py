@@ -125,7 +125,7 @@ class Link(ConnectionListener):  # type: ignore[misc]
             self._transport.write(data)
         except FOREIGN as error:
             reason = not_connected(error)
-            self.drop(reason)
+            self._transport.cut(reason)
             raise self._transport.reason or reason from error
 
     @property

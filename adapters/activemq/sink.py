@@ -13,6 +13,7 @@ So a destination's first message goes alone, through its `Door`, and asks for a 
     no receipt for one                  it stays in flight, as ActiveMQ will not forget it; others BackOff(refused_by_broker) after the blocked time-out
     no answer to a transaction          the connection is dropped after `STALL`: NotConnected for all; what was on board has to earn trust again
     connection closed                   NotConnected for all: they may have been delivered
+      over the size of a message        Rejected(too_large) for the largest; ActiveMQ does not say which it was, but a larger one it does not take either
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ _WIDTH = 100  # of a door, for messages that a transaction has failed with
 _TICK = 0.25
 _ROLLED_BACK = "rollback only"
 _USELESS = ("InvalidDestination", "MessageFormat", "Illegal destination", "Unsupported message type")
+_LIMITS: dict[str, Callable[[Prepared], int]] = {
+    "The maximum frame size was exceeded": lambda message: message.size,
+    "The maximum data length was exceeded": lambda message: len(message.body),
+}
+"""What ActiveMQ says before it closes a connection over a message that is larger than its connector allows, and what it has measured."""
 
 
 class _Publisher:
@@ -195,8 +201,8 @@ class _Publisher:
             return
         try:
             self.link.write(data)
-        except NotConnected as reason:
-            self._end(reason)
+        except NotConnected:
+            self._quiet.set()  # `lost` is on its way: it knows what ActiveMQ said before it closed the connection
 
     def _hear(self, frames: list[Frame]) -> None:
         for each in frames:
@@ -271,8 +277,13 @@ class _Publisher:
         for each in self._open:
             self._standing.distrust(each.destinations)
             under_way += each.messages
-        under_way += self._doors.under_way()
-        self._outcomes.extend((each.tag, reason) for each in (*under_way, *self._waiting))
+        under_way += (*self._doors.under_way(), *self._waiting)
+        culprit = _too_large(reason, under_way)
+        if culprit is not None:
+            under_way.remove(culprit)
+            detail = f"{reason}: this message has {culprit.size} bytes with its headers; see `max_body_bytes`"
+            self._outcomes.append((culprit.tag, Rejected(Reason.TOO_LARGE, detail)))
+        self._outcomes.extend((each.tag, reason) for each in under_way)
         self._outcomes.extend((outgoing.tag, reason) for outgoing in (*self._taken, *self._take()))
 
 
@@ -292,6 +303,12 @@ class Settings:
         if self._ingress is None:
             return harmless
         return asking if destination == self._ingress else selectable
+
+
+def _too_large(reason: NotConnected, under_way: Sequence[Prepared]) -> Prepared | None:
+    """The message that ActiveMQ can never take, if it closed the connection over the size of one of these. It does not say which: so the largest."""
+    size = next((size for words, size in _LIMITS.items() if words in str(reason)), None)
+    return None if size is None else max(under_way, key=size, default=None)
 
 
 def _refusal(text: str, body: bytes) -> AdapterError:

@@ -231,8 +231,12 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
 
     def drop(self, reason: NotConnected) -> None:
         """End the connection without a farewell. The reading thread closes the socket. Any thread; never blocks."""
-        self.reason = self.reason or reason
         self.running = False
+        self.cut(reason)
+
+    def cut(self, reason: NotConnected) -> None:
+        """The same, once what ActiveMQ has said is read: where it takes nothing more, that tells why."""
+        self.reason = self.reason or reason
         with contextlib.suppress(OSError, AttributeError):
             self.socket.shutdown(socket.SHUT_RDWR)
 

@@ -80,7 +80,7 @@ def test_an_answer_that_has_come_counts_though_the_sink_had_no_time_for_it(stage
     assert stage.link.dropped is None
 
 
-def test_an_answer_behind_one_that_ended_the_connection_gives_no_second_outcome(stage: Stage) -> None:
+def test_an_answer_that_has_come_counts_though_the_connection_takes_nothing_more(stage: Stage) -> None:
     stage.trust()
     stage.publish("a", "b")
     stage.sent(b"COMMIT")
@@ -90,8 +90,32 @@ def test_an_answer_behind_one_that_ended_the_connection_gives_no_second_outcome(
     stage.sent(b"transaction:4\n")
     stage.link.broken = True
     stage.answer(2, 3)  # the commit of 4 cannot be written any more
+    assert stage.outcomes(3) == Counter(["a", "b", "alone"])
+    stage.link.drop(NotConnected("the broker is gone"))
     assert stage.outcomes(5) == Counter(["a", "b", "c", "d", "alone"])
-    assert [tag for tag, error in stage.heard if error is None] == [b"a", b"b"]
+    assert [tag for tag, error in stage.heard if error is None] == [b"a", b"b", b"alone"]
+
+
+@pytest.mark.parametrize(
+    ("said", "largest"), [("The maximum frame size was exceeded", b"headers"), ("The maximum data length was exceeded", b"body")]
+)
+def test_of_what_was_under_way_when_activemq_closed_the_connection_over_a_size_the_largest_is_too_large(
+    stage: Stage, said: str, largest: bytes
+) -> None:
+    stage.trust()
+    stage.publish("a", "b")
+    stage.sent(b"COMMIT")
+    stage.sink.publish(
+        [
+            Outgoing(b"headers", "other", message(b"", {"much": "x" * 900})),
+            Outgoing(b"body", "other", message(b"x" * 500)),
+        ]
+    )  # the second waits for the receipt of the first
+    stage.sent(b"receipt:3\n")
+    stage.link.drop(NotConnected(f"ActiveMQ: {said}"))
+    assert stage.outcomes(4) == Counter(["a", "b", "headers", "body"])
+    assert [(tag, error.reason) for tag, error in stage.heard if isinstance(error, Rejected)] == [(largest, "too_large")]
+    assert sum(isinstance(error, NotConnected) for _, error in stage.heard) == 3
 
 
 @pytest.mark.parametrize(("place", "breaks"), [(module, "headers_of"), (doors, "alone")])
