@@ -66,7 +66,9 @@ class ActiveAdapter:
         """See scheduler_requests.Manageable."""
         from .scheduler import DESTINATIONS, Scheduler  # noqa: PLC0415 - imports the other way round for the types
 
-        return [Scheduler(options.targets, each, options.times) for each in DESTINATIONS] if options.management else []
+        if not options.management:
+            return []
+        return [Scheduler(options.targets, each, options.times, options.max_body_bytes) for each in DESTINATIONS]
 
     timed = True
 

@@ -101,6 +101,12 @@ def headers_of(message: Message, now: int, *, persistent: bool, named: Callable[
     return b"".join(lines), body
 
 
+def check_size(body: bytes, largest: int) -> None:
+    """Raises Rejected where the body is larger than the operator says that ActiveMQ takes."""
+    if len(body) > largest:
+        raise Rejected(Reason.TOO_LARGE, f"the body has {len(body)} bytes, `max_body_bytes` is {largest}")
+
+
 def is_destination(name: bytes) -> bool:
     """Whether ActiveMQ can make this the destination of a reply, of several names too.
 

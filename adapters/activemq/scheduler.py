@@ -28,7 +28,7 @@ from ..scheduler_requests import Asked, Browse, Remove, RemoveAll, Unclear
 from .frames import ERROR, RECEIPT, escaped
 from .incoming import Rules
 from .link import Link
-from .outgoing import header_line, headers_of, is_destination
+from .outgoing import check_size, header_line, headers_of, is_destination
 from .source import ActiveSource
 
 if TYPE_CHECKING:
@@ -87,11 +87,12 @@ def _epoch(name: bytes, value: str) -> int:
     return int(value)
 
 
-def answered(record: Record, to: str, now: int) -> bytes:
+def answered(record: Record, to: str, now: int, largest: int) -> bytes:
     """The SEND frame that shows a record. Where ActiveMQ cannot carry the message, its schedule is shown alone, without body and headers."""
     message = record.message
     try:
         lines, body = headers_of(replace(message, properties=replace(message.properties, **_SHOWN)), now, persistent=False)
+        check_size(body, largest)
     except Rejected:
         lines, body = headers_of(Message(b"", b"", Properties(**_SHOWN)), now, persistent=False)
     own = b"".join(_told(_scheduling(record)))
@@ -126,9 +127,10 @@ def _sent(record: Record) -> int:
 class Scheduler:
     """See scheduler_requests.SchedulerRequests: one destination of management messages."""
 
-    def __init__(self, targets: Callable[[], Sequence[Target]], destination: str, times: Times) -> None:
+    def __init__(self, targets: Callable[[], Sequence[Target]], destination: str, times: Times, largest: int) -> None:
         self._targets = targets
         self._times = times
+        self._largest = largest
         self._source = ActiveSource(targets, destination, prefetch=_PREFETCH, times=times, rules=Rules((), carry_empty=True))
 
     def connect(self) -> None:
@@ -146,7 +148,7 @@ class Scheduler:
 
     def answer(self, to: str, pages: Iterable[Sequence[Record]]) -> None:
         """See scheduler_requests.SchedulerRequests. Answers over a connection of its own: a queue that takes nothing stands in nobody else's way."""
-        answers = _Answers(self._targets(), self._times)
+        answers = _Answers(self._targets(), self._times, self._largest)
         answers.link.start()
         try:
             for page in pages:
@@ -162,8 +164,9 @@ class Scheduler:
 class _Answers:
     """The session of a connection that sends answers. Each asks for a receipt, and the receipts of a page are waited for."""
 
-    def __init__(self, targets: Sequence[Target], times: Times) -> None:
+    def __init__(self, targets: Sequence[Target], times: Times, largest: int) -> None:
         self.link = Link(targets, self, times, "activemq scheduler")
+        self._largest = largest
         self._patience = times.blocked
         self._open = 0
         self._refused = ""
@@ -171,14 +174,15 @@ class _Answers:
         self._changed = threading.Condition()
 
     def send(self, page: Sequence[Record], to: str) -> None:
-        """Send one page. Raises NotConnected and Rejected."""
+        """Send one page. Raises NotConnected, and Rejected also where ActiveMQ closes the connection to refuse: it would do so again."""
         now = int(time.time() * 1000)
         self._open = len(page)
-        for record in page:
-            self.link.write(answered(record, to, now))
+        with contextlib.suppress(NotConnected):  # then `lost` is on its way, behind what ActiveMQ has said
+            for record in page:
+                self.link.write(answered(record, to, now, self._largest))
         with self._changed:
             told = self._changed.wait_for(lambda: not self._open or self._refused or self._lost, self._patience)
-        if self._lost is not None:
+        if self._lost is not None and not self._refused:
             raise self._lost
         if self._refused or not told:
             raise Rejected(Reason.REJECTED_BY_BROKER, self._refused or f"{to} took no answer for {self._patience:g} s")

@@ -36,7 +36,7 @@ from .doors import Doors
 from .flights import Prepared, Transaction
 from .frames import ERROR, RECEIPT
 from .link import Link
-from .outgoing import asking, harmless, headers_of, selectable
+from .outgoing import asking, check_size, harmless, headers_of, selectable
 from .standing import Standing
 
 if TYPE_CHECKING:
@@ -158,8 +158,7 @@ class _Publisher:
                 name = destination(outgoing.address)
                 settings = self._settings
                 lines, body = headers_of(outgoing.message, now, persistent=settings.persistent, named=settings.named(name))
-                if len(body) > settings.largest:
-                    raise Rejected(Reason.TOO_LARGE, f"the body has {len(body)} bytes, `max_body_bytes` is {settings.largest}")  # noqa: TRY301
+                check_size(body, settings.largest)
             except Rejected as reason:
                 self._outcomes.append((outgoing.tag, reason))
             else:

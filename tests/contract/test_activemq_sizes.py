@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from brokers.common import free_port
 
-from contract.activemq_stage import Stage, native, out
+from contract.activemq_stage import Stage, named, native, out
 from contract.outcomes import words
-from delaybridge.adapters.base import NotConnected
+from contract.stores import record
+from delaybridge.adapters.activemq import adapter
+from delaybridge.adapters.base import NotConnected, Rejected
 from delaybridge.core.message import Properties
 
 if TYPE_CHECKING:
@@ -61,3 +63,27 @@ def test_a_message_that_is_too_large_for_the_connector_is_rejected_and_all_other
             break
     stage.close()
     assert found == dict.fromkeys(("first", "other", "all but"), "confirmed") | dict.fromkeys(("large", "text"), "too_large")
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("largest", [LIMIT, 100 << 20], ids=["declared", "unknown"])
+def test_a_scheduled_message_that_is_too_large_for_the_connector_lets_no_request_of_management_come_again_and_again(
+    broker: Native, ports: dict[tuple[str, str], int], limit: str, largest: int
+) -> None:
+    stage = Stage(broker)
+    to = f"/queue/{named('open')}"
+    user = stage.user()
+    user.subscribe(to)
+    management, _ = adapter.management(stage.options(url=f"stomp://127.0.0.1:{ports['stomp', limit]}", max_body_bytes=largest))
+    jobs = [record("small"), record("large" * 2_000_000), record("last")]
+    if largest == LIMIT:
+        management.answer(to, [jobs])
+        assert [body(user.frame()) for _ in jobs] == [jobs[0].message.body, b"", jobs[2].message.body]
+    else:
+        with pytest.raises(Rejected, match="was exceeded"):
+            management.answer(to, [jobs])
+    stage.close()
+
+
+def body(frame: bytes) -> bytes:
+    return frame.partition(b"\n\n")[2]

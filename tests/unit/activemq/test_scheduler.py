@@ -16,6 +16,7 @@ from delaybridge.core.message import Message, Properties, message
 from delaybridge.core.schedule import Recurrence, Schedule
 
 WINDOW = {"ACTION_START_TIME": "1000", "ACTION_END_TIME": "2000"}
+LARGEST = 1000
 REPLY = Properties(reply_to=b"/remote-temp-queue/ID:a-1:1")
 
 
@@ -87,7 +88,7 @@ def test_a_scheduled_message_is_shown_as_activemq_shows_it() -> None:
         record(due=T0 + 60_000, address="/queue/q1", chosen_id="job:1"),
         message=message(b"one", {"foo": "bar"}, Properties(type=b"T", reply_to=b"/queue/back", priority=7, delivery_mode=2, text=True)),
     )
-    shown = answered(kept, "/remote-temp-queue/ID:1", T0)
+    shown = answered(kept, "/remote-temp-queue/ID:1", T0, LARGEST)
     assert shown.endswith(b"\n\none\0")
     assert lines(shown) == {
         "destination": "/remote-temp-queue/ID:1", "receipt": "answer", "scheduledJobId": "job:1", "original-destination": "/queue/q1",
@@ -104,13 +105,13 @@ def test_a_scheduled_message_is_shown_as_activemq_shows_it() -> None:
     ],
 )
 def test_a_repeat_or_a_cron_is_shown_with_the_headers_that_made_it(recurrence: Recurrence, expected: dict[str, str]) -> None:
-    shown = lines(answered(replace(record(), schedule=Schedule(due=T0 + 9, recurrence=recurrence)), "/queue/r", T0))
+    shown = lines(answered(replace(record(), schedule=Schedule(due=T0 + 9, recurrence=recurrence)), "/queue/r", T0, LARGEST))
     assert {name.removeprefix("AMQ_SCHEDULED_"): value for name, value in shown.items() if name.startswith("AMQ_")} == expected
 
 
 def test_a_message_that_activemq_cannot_carry_is_still_listed() -> None:
     kept = replace(record(chosen_id="j"), message=Message(b"body", fields.table([("long", "x" * 20_000)])))
-    shown = lines(answered(kept, "/queue/r", T0))
+    shown = lines(answered(kept, "/queue/r", T0, LARGEST))
     assert (shown["scheduledJobId"], shown["type"], "long" in shown) == ("j", "Advisory", False)
 
 
@@ -120,17 +121,17 @@ def test_an_answer_has_no_more_headers_than_activemq_takes(count: int) -> None:
     kept = replace(
         kept, schedule=Schedule(due=T0 + 9, recurrence=Recurrence(start=T0, delay=5000, period=1000, repeat=3, cron="0 * * * *"))
     )
-    assert answered(kept, "/queue/r", T0).partition(b"\n\n")[0].count(b"\n") <= MOST_HEADERS
+    assert answered(kept, "/queue/r", T0, LARGEST).partition(b"\n\n")[0].count(b"\n") <= MOST_HEADERS
 
 
 @pytest.mark.parametrize("address", ["x" * 20_000, "a\0b"])
 def test_an_address_that_no_header_holds_does_not_damage_the_answer(address: str) -> None:
-    shown = answered(record("body", chosen_id="j", address=address), "/queue/r", T0)
+    shown = answered(record("body", chosen_id="j", address=address), "/queue/r", T0, LARGEST)
     assert max(map(len, shown.splitlines())) < LONGEST_HEADER
     assert (shown.index(b"\0"), lines(shown)["scheduledJobId"]) == (len(shown) - 1, "j")
 
 
 def test_a_producer_cannot_put_its_own_words_in_the_place_of_the_bridges() -> None:
     kept = replace(record(chosen_id="real"), message=message(b"", {"scheduledJobId": "forged", "original-destination": "/queue/x"}))
-    shown = lines(answered(kept, "/queue/r", T0))
+    shown = lines(answered(kept, "/queue/r", T0, LARGEST))
     assert (shown["scheduledJobId"], shown["original-destination"]) == ("real", "orders")
