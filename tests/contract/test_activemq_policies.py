@@ -1,13 +1,16 @@
-"""What ActiveMQ keeps for a subscriber of a topic that is slower than what comes, with the policy of its own activemq.xml, and what keeps all."""
+"""What ActiveMQ does to slow consumers by its policies: what is lost, or stands still, without a word, and what helps."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from contract.activemq_stage import Stage, named, native, out
+from contract.taking import taken
 from delaybridge.adapters.activemq import adapter
+from delaybridge.adapters.base import NotConnected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,10 +20,17 @@ if TYPE_CHECKING:
 KEPT = 1000
 """As in the activemq.xml that ActiveMQ brings."""
 
+SLOW = """
+      <policyEntry queue="{}.&gt;"><slowConsumerStrategy>
+        <abortSlowAckConsumerStrategy maxTimeSinceLastAck="1000" maxSlowDuration="500" checkPeriod="250" abortConnection="{}"/>
+      </slowConsumerStrategy></policyEntry>"""
+
 POLICY = f"""
     <destinationPolicy><policyMap><policyEntries>
       <policyEntry topic="&gt;"><pendingMessageLimitStrategy><constantPendingMessageLimitStrategy limit="{KEPT}"/></pendingMessageLimitStrategy></policyEntry>
       <policyEntry topic="unlimited.&gt;"/>
+      {SLOW.format("silently", "false")}
+      {SLOW.format("openly", "true")}
     </policyEntries></policyMap></destinationPolicy>"""
 
 
@@ -69,3 +79,29 @@ def test_requests_of_management_that_the_bridge_has_no_time_for_are_dropped_in_a
         found.append(count)
     stage.close()
     assert found == [KEPT + 10, 1500]
+
+
+@pytest.mark.parametrize("how", ["silently", "openly"])
+def test_a_bridge_that_did_not_acknowledge_for_too_long_is_told_that_it_gets_nothing_more_only_where_that_ends_its_connection(
+    broker: Native, how: str
+) -> None:
+    stage = Stage(broker)
+    stage.queue = named(how)
+    source = stage.source()
+    source.connect()
+    sink = stage.sink()
+    sink.publish([out("first", stage.queue)])
+    batch = source.receive(10, 10)
+    assert batch is not None
+    time.sleep(4)
+    batch.ack()
+    sink.publish([out("second", stage.queue)])
+    stage.words(2)
+    if how == "silently":
+        assert source.receive(10, 2) is None
+    else:
+        with pytest.raises(NotConnected):
+            source.receive(10, 2)
+    source.connect()
+    assert len(taken(source, lambda found: len(found) >= 2)) == 2
+    stage.close()
