@@ -16,7 +16,7 @@ from ..preparing import Finding, Step
 from . import amqp
 from .address import real_of
 from .gate.gate import Change, Gate
-from .gate.refusals import GUIDE, PLUGIN, refusal_of
+from .gate.refusals import GUIDE, PLUGIN, refusal_of, uncopied
 from .gate.surroundings import unnamed
 from .ingress import CLASSIC, losses
 from .level_queues import UNLIMITED
@@ -126,7 +126,7 @@ class RabbitInterception:
 
     def _round(self, api: Management) -> None:
         broker = api.broker()
-        _refuse(self._gates(broker))
+        _refuse([refusal_of(gate.at) for gate in self._gates(broker)])
         self._do(api, self._ingress(api, broker))
         self._complete(api, lambda gate: gate.build(api.calls))
         for gate in self._gates(api.broker()):
@@ -139,7 +139,8 @@ class RabbitInterception:
             return []
         with self._api() as api:
             gates = self._gates(api.broker())
-            _refuse(gates)
+            _refuse([refusal_of(gate.at) for gate in gates])
+            _refuse([each for gate in gates for each in uncopied(gate.at, gate.at.consumers(), gate.name)])
             taken = [change for gate in gates for change in gate.move_back(api.calls)]
             self._complete(api, lambda gate: gate.build_back())
             for gate in self._gates(api.broker()):
@@ -291,10 +292,10 @@ def _step(api: Management, change: Change) -> Step:
     return Step(change.what, api.command(call), change.done, (READS,))
 
 
-def _refuse(gates: Sequence[Gate]) -> None:
-    refusals = [refusal for gate in gates if (refusal := refusal_of(gate.at))]
-    if refusals:
-        raise AdapterError("; ".join(f"{what}: {fix}" for what, fix in refusals))
+def _refuse(refusals: Sequence[tuple[str, str] | None]) -> None:
+    told = [f"{refusal[0]}: {refusal[1]}" for refusal in refusals if refusal]
+    if told:
+        raise AdapterError("; ".join(told))
 
 
 def _check_gate(api: Management, gate: Gate) -> Iterator[Finding]:

@@ -56,6 +56,25 @@ def test_exchanges_of_the_names_that_a_gate_needs_are_not_taken_over(stage: Stag
     assert "is of type fanout, not topic" in refused(stage)
 
 
+def test_a_binding_by_an_array_is_left_to_its_user_there_and_back_so_that_no_message_is_lost(stage: Stage) -> None:
+    arguments = {"x-match": "all", "v": ["a", 1]}
+    stage.declare("headers")
+    stage.queue("1", stage.exchange, [("", arguments)])
+    assert "an array or a table (`v`)" in refused(stage)
+    assert stage.publish(stage.exchange, "", {"v": ["a", 1]})
+    stage.declare("headers", f"{stage.exchange}.real")
+    stage.bind(f"{stage.exchange}.real", stage.name("1"), "", arguments)
+    gate = stage.gate()
+    assert all(step.done for step in gate.apply())
+    assert stage.publish(stage.exchange, "", {"v": ["a", 1]})
+    with pytest.raises(AdapterError, match="an array or a table"):
+        gate.undo()
+    stage.bind(stage.exchange, stage.name("1"), "", arguments)
+    assert all(step.done for step in gate.undo())
+    assert stage.publish(stage.exchange, "", {"v": ["a", 1]})
+    stage.wait_for("1", 3)
+
+
 # --- what docs/interception.md says can go past it ---
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from ..management import VOID
 from .surroundings import ALTERNATE, MATCH_ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from ..management import Binding
     from .surroundings import Surroundings
 
 GUIDE = "docs/migrating/rabbitmq-delayed-message-exchange.md"
@@ -65,7 +69,32 @@ def _unfit(at: Surroundings) -> Iterator[tuple[str, str]]:
             f"`{name}` was declared with an alternate exchange, which wins over a policy",
             "set that alternate exchange by policy instead",
         )
+    yield from uncopied(at, at.movable(), at.real)
     yield from _taken(at)
+
+
+def uncopied(at: Surroundings, bindings: Sequence[Binding], target: str) -> Iterator[tuple[str, str]]:
+    """Of these, what nobody could lead to `target` as well so that it matches what it matches now.
+
+    RabbitMQ compares arrays and tables by the types of what is in them, and tables by their order as well: see `_is_whole`.
+    """
+    for binding in bindings if at.exchange.type == "headers" else ():
+        nested = sorted(name for name, value in binding.arguments.items() if isinstance(value, list | dict) and not _is_whole(value))
+        if nested and not at.has(msgspec.structs.replace(binding, source=target)):
+            to = f"the binding of {binding.destination_type} `{binding.destination}` to `{binding.source}`"
+            yield (
+                f"{to} has an array or a table (`{nested[0]}`) that cannot be copied: the management API does not tell what RabbitMQ compares",
+                f"bind it to `{target}` yourself, with the client that made it (declare `{target}` as a durable headers exchange if it is not there)",
+            )
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether the management API tells all of it. Of a number it tells no type, of a table no order, and what has no value looks like text."""
+    if isinstance(value, dict):
+        return len(value) < 2 and all(map(_is_whole, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_whole, value))
+    return isinstance(value, bool) or (isinstance(value, str) and value != VOID)
 
 
 def _taken(at: Surroundings) -> Iterator[tuple[str, str]]:

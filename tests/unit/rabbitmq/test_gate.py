@@ -73,6 +73,25 @@ def test_an_exchange_that_another_cluster_federates_is_refused() -> None:
     assert "federated" in refusal[0]
 
 
+@pytest.mark.parametrize("value", [["a", 1], [0.5], {"a": "b", "c": "d"}, ["undefined"], [[{"a": 1}]]])
+@pytest.mark.parametrize(
+    ("kind", "destination", "copied", "refused"),
+    [("headers", "q1", False, True), ("headers", "q1", True, False), ("headers", "mine", False, False), ("topic", "q1", False, False)],
+    ids=["not copied", "copied by its user", "not to be copied", "not looked at by RabbitMQ"],
+)
+def test_a_binding_that_cannot_be_copied_is_refused_until_its_user_has_copied_it(
+    value: object, kind: str, destination: str, copied: bool, refused: bool
+) -> None:
+    bindings = [Binding(source, destination, "queue", "", {"v": value}) for source in (["orders", "orders.real"] if copied else ["orders"])]
+    refusal = refusal_of(gate(Exchange("orders", kind), bindings=bindings).at)
+    assert (refusal is not None and "an array or a table (`v`)" in refusal[0]) == refused
+
+
+@pytest.mark.parametrize("value", [["a", "b"], [True], {"a": "b"}, [["a"]], [], {}])
+def test_arrays_and_tables_of_which_the_management_api_tells_all_are_copied(value: object) -> None:
+    assert refusal_of(gate(Exchange("orders", "headers"), bindings=[Binding("orders", "q1", "queue", "", {"v": value})]).at) is None
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_an_ordinary_exchange_can_be_gated(kind: str) -> None:
     assert refusal_of(gate(Exchange("orders", kind)).at) is None
