@@ -36,7 +36,7 @@ class RabbitAdapter:
 
     def sink(self, options: RabbitMQ) -> RabbitSink:
         """See base.Adapter."""
-        return RabbitSink(lambda: options.parameters("sink"), timeout=options.connection_timeout, user=options.publisher)
+        return RabbitSink(lambda: options.parameters("sink"), timeout=options.connection_timeout, impersonates=options.impersonate)
 
     def check_address(self, address: str) -> None:
         """See base.Addressing."""

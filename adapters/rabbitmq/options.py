@@ -102,15 +102,6 @@ class RabbitMQ(BaseModel):
         password = password_of(self)
         return pika.PlainCredentials(self.username or given.username, given.password if password is None else password)
 
-    @property
-    def publisher(self) -> bytes | None:
-        """The only user that a message's `user_id` may name; None where any may be."""
-        if self.impersonate or self.external:
-            return None
-        credentials = _url_parameters(texts_of(self.url)[0]).credentials
-        assert isinstance(credentials, pika.PlainCredentials)
-        return (self.username or credentials.username or "").encode()
-
 
 def _url_parameters(url: str) -> pika.URLParameters:
     """Raises ValueError. A user without a password has the empty one, which pika does not read."""

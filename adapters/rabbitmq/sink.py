@@ -24,6 +24,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import structlog
+from pika import PlainCredentials
 
 from ...core.reasons import Reason
 from ..base import NotConnected, Rejected
@@ -53,9 +54,10 @@ _PATIENCE = 5.0  # seconds for which others wait for the answer to a suspect: Ra
 class _Publisher:
     """The session of one connection: an outlet for each exchange, and the outcomes that are ready."""
 
-    def __init__(self, confirm: Confirm, user: bytes | None, suspects: Suspects) -> None:
+    def __init__(self, confirm: Confirm, suspects: Suspects, *, impersonates: bool) -> None:
         self._confirm = confirm
-        self._user = user
+        self._impersonates = impersonates
+        self._user: bytes | None = None  # the only one that a message may name; None where any may be
         self._suspects = suspects
         self._sent = 0.0  # when the latest suspect was
         self._outlets: dict[bytes, Outlet] = {}
@@ -73,6 +75,9 @@ class _Publisher:
         """See Session."""
         self._link = link
         self.wire = wire
+        credentials = wire.params.credentials  # each URL may have its own; only RabbitMQ knows the name that a certificate stands for
+        if isinstance(credentials, PlainCredentials) and not self._impersonates:
+            self._user = (credentials.username or "").encode()
         wire.add_on_connection_blocked_callback(self._is_blocked)
         wire.add_on_connection_unblocked_callback(self._is_unblocked)
         link.ready()
@@ -218,12 +223,12 @@ class _Publisher:
 
 
 class RabbitSink:
-    """Publishes to any exchange and queue of one broker, over one connection."""
+    """Publishes to any exchange and queue of one broker, over one connection. `impersonates`: a message's `user_id` is RabbitMQ's to judge."""
 
-    def __init__(self, parameters: Callable[[], Sequence[Parameters]], *, timeout: float, user: bytes | None) -> None:
+    def __init__(self, parameters: Callable[[], Sequence[Parameters]], *, timeout: float, impersonates: bool) -> None:
         self._parameters = parameters
         self._timeout = timeout
-        self._user = user
+        self._impersonates = impersonates
         self._suspects = Suspects()
         self._link: Link | None = None
         self._session: _Publisher | None = None
@@ -231,7 +236,7 @@ class RabbitSink:
     def connect(self, confirm: Confirm) -> None:
         """See base.Sink."""
         self.close()
-        session = _Publisher(confirm, self._user, self._suspects)
+        session = _Publisher(confirm, self._suspects, impersonates=self._impersonates)
         link = Link(self._parameters(), session, self._timeout, "rabbitmq sink")
         link.start()
         self._link, self._session = link, session

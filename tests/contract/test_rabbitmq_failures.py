@@ -172,6 +172,13 @@ def test_a_foreign_user_id_is_rejected_without_asking_the_broker(stage: Stage) -
     assert stage.words(2) == {"1": "rejected_by_broker", "2": "confirmed"}
 
 
+def test_the_user_of_the_url_that_answered_is_the_own_one(stage: Stage) -> None:
+    stage.channel.queue_declare(stage.queue)
+    sink = stage.sink(url=[f"amqp://alice@127.0.0.1:{free_port()}", stage.broker.url])
+    sink.publish([out("1", stage.queue, properties=Properties(user_id=stage.broker.url.split("//")[1].split(":")[0].encode()))])
+    assert stage.words(1) == {"1": "confirmed"}
+
+
 def test_an_impersonator_who_is_none_is_told_so_by_the_broker(stage: Stage) -> None:
     stage.channel.queue_declare(stage.queue)
     stage.sink(impersonate=True).publish([out("1", stage.queue, properties=Properties(user_id=b"alice")), out("2", stage.queue)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from pika import ConnectionParameters, PlainCredentials
 from pika.exceptions import AMQPError, NoFreeChannels
 
 from delaybridge.adapters.base import AdapterError, BackOff, Outcome, Outgoing, Rejected
@@ -48,6 +49,7 @@ class FakeWire:
 
     is_open = True
     payload_limit = LIMIT
+    params = ConnectionParameters(credentials=PlainCredentials("guest", "secret"))
     channels_left = 2047
 
     def __init__(self) -> None:
@@ -87,10 +89,10 @@ call_later: list[Callable[[], None]] = []
 
 
 class Stage:
-    def __init__(self, user: bytes | None = b"guest", suspects: Suspects | None = None) -> None:
+    def __init__(self, suspects: Suspects | None = None, *, impersonates: bool = False) -> None:
         self.heard: list[Outcome] = []
         self.wire = FakeWire()
-        self.session = _Publisher(self.heard.extend, user, suspects or Suspects())
+        self.session = _Publisher(self.heard.extend, suspects or Suspects(), impersonates=impersonates)
         self.session.opened(cast("Any", FakeLink()), cast("Any", self.wire))
 
     def publish(self, *tags: str, address: str = "/exchanges/x/k", properties: Properties = NO_PROPERTIES, **headers: fields.Value) -> None:

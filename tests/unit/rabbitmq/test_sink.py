@@ -274,7 +274,7 @@ def test_a_foreign_user_id_is_rejected_and_the_own_one_is_not(stage: Stage, user
 
 
 def test_an_impersonator_may_publish_any_user_id() -> None:
-    stage = Stage(user=None)
+    stage = Stage(impersonates=True)
     stage.publish("alien", properties=Properties(user_id=b"alice"))
     stage.ack(1)
     assert stage.outcomes == {"alien": "confirmed"}
