@@ -67,8 +67,11 @@ class Intake:
         self._source.connect()
 
     def finish(self) -> None:
-        """The source was closed in order: all that it gave is acknowledged, and it gives none of that again. What looks like it is another message then."""
-        if not self._redeliveries.exact:
+        """The source was closed in order: all that it gave is acknowledged, and it gives none of that again. What looks like it is another message then.
+
+        Unless it was closed before it gave again what was stored and not acknowledged when it connected, as after a kill: that is still to come.
+        """
+        if self._redeliveries.over and not self._redeliveries.exact:
             with contextlib.suppress(StoreFull):  # then it is compared after the next start, as after a kill
                 self._store.forget(self.name)
 
@@ -76,6 +79,7 @@ class Intake:
         """Take in one batch; how many messages came. Raises NotConnected from the source, and what the store raises: then nothing is acknowledged."""
         batch = self._source.receive(self._batch, timeout)
         if batch is None:
+            self._redeliveries.over = True
             return 0
         self._take(batch)
         return len(batch.messages)

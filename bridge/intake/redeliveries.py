@@ -21,11 +21,13 @@ Messages marked as redelivered do not count.
 class Redeliveries:
     """What the store remembers of one source's latest messages, compared with what the source gives. One thread uses it.
 
-    `exact`: see `base.Traits`.
+    exact   see `base.Traits`
+    over    since it connected, the source gave something that is not stored, or had nothing to give: what is stored comes again no more
     """
 
     def __init__(self, *, exact: bool) -> None:
         self.exact = exact
+        self.over = False
         self._known: set[bytes] = set()
         self._reached: dict[bytes, bytes] = {}
         self._left = 0  # of SEARCH
@@ -36,6 +38,7 @@ class Redeliveries:
         A token that stands twice among the latest is not relied on. If tokens are not exact, none is then: producers send messages here that cannot be told
         apart, and it is better to deliver one of those twice than to lose one.
         """
+        self.over = False
         taken = Counter(came.tokens)
         known = {token for token, times in taken.items() if times == 1}
         self._known = known if self.exact or len(known) == len(taken) else set()
@@ -61,6 +64,7 @@ class Redeliveries:
         fresh = self._ahead(messages)
         if self._known:
             fresh = self._not_known(fresh)
+        self.over |= bool(fresh)
         return fresh
 
     def _ahead(self, messages: Sequence[Received]) -> Sequence[Received]:

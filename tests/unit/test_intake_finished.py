@@ -29,6 +29,7 @@ class Queue:
         self.messages = list(messages)
         self.away = False
         self.acked = threading.Event()
+        self.emptied = threading.Event()
 
     def connect(self) -> None:
         self._look()
@@ -36,7 +37,10 @@ class Queue:
     def receive(self, limit: int, timeout: float) -> Batch | None:  # noqa: ARG002 - the contract's arguments
         self._look()
         batch, self.messages = self.messages, []
-        return Batch(batch, self.acked.set) if batch else None
+        if not batch:
+            self.emptied.set()
+            return None
+        return Batch(batch, self.acked.set)
 
     def _look(self) -> None:
         if self.away:
@@ -51,14 +55,18 @@ def daily(*, redelivered: bool = False) -> Received:
     return Received(message(b"daily", {"x-delay": 5000}), "/queues/a", b"its content", redelivered)
 
 
-def takes_in(queue: Queue, index: TimeIndex, *, lost: bool = False, exact: bool = False) -> None:
-    """From start to stop; the connection may be `lost` before that."""
+def takes_in(queue: Queue, index: TimeIndex, *, lost: bool = False, exact: bool = False, room: bool = True) -> None:
+    """From start to stop; the connection may be `lost` before that. Without `room` nothing is read."""
     planner = Planner(Route(name="orders", source_broker="rabbit", source="in", lane="rabbit"), Limits())
     intake = Intake(planner, queue, index, lambda: T0, lambda *_: None, Metrics("test"), exact=exact)
     failures: list[BaseException] = []
-    worker = IntakeWorker(intake, queue.close, lambda: True, Metrics("test"), lambda _, error: failures.append(error))
+    worker = IntakeWorker(intake, queue.close, lambda: room, Metrics("test"), lambda _, error: failures.append(error))
+    awaited = queue.acked if queue.messages else queue.emptied
     worker.start()
-    assert queue.acked.wait(10)
+    if not room:
+        wait_until(lambda: worker.connected, "the source to be connected")
+    else:
+        assert awaited.wait(10)
     if lost:
         queue.away = True
         wait_until(lambda: not worker.connected, "the loss to be noticed")
@@ -80,6 +88,29 @@ def test_what_is_stored_and_may_come_again_is_recognised_after_the_next_start(in
     takes_in(Queue(daily(redelivered=True)), index, **how)
 
     assert index.counts().pending == 1
+
+
+def test_what_a_kill_left_unacknowledged_is_recognised_also_where_the_bridge_is_stopped_in_order_before_it_comes_again(
+    index: TimeIndex,
+) -> None:
+    takes_in(Queue(daily()), index, lost=True)
+    takes_in(Queue(daily(redelivered=True)), index, room=False)
+    takes_in(Queue(daily(redelivered=True)), index)
+
+    assert index.counts().pending == 1
+
+
+@pytest.mark.parametrize(
+    "since", [(), (Received(message(b"other", {"x-delay": 5000}), "/queues/a", b"other content"),)], ids=["nothing", "other"]
+)
+def test_once_the_queue_was_empty_or_gave_another_message_what_a_kill_left_has_come_and_what_looks_like_it_is_taken_in(
+    index: TimeIndex, since: tuple[Received, ...]
+) -> None:
+    takes_in(Queue(daily()), index, lost=True)
+    takes_in(Queue(*since), index)
+    takes_in(Queue(daily(redelivered=True)), index)
+
+    assert index.counts().pending == 2 + len(since)
 
 
 def test_a_stop_in_order_is_none_the_worse_for_a_full_disk(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
