@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from brokers.common import wait_until
@@ -10,12 +11,13 @@ from contract.stores import HOUR, MINUTE, T0, bodies, delivered, give, record, t
 from msgspec.structs import replace
 from unit.level_queues.sharing import Sharing
 
+from delaybridge.adapters.base import NotConnected
 from delaybridge.bridge.level_queues.ids import endings
 from delaybridge.bridge.level_queues.ids import replica as module
 from delaybridge.bridge.level_queues.ids.lines import Claim
 from delaybridge.bridge.level_queues.ids.register import Claiming
 from delaybridge.core.ledger import CLOSING
-from delaybridge.core.store import Answer, Held, Put, Settled, StoreFull, Unsupported, Withdraw
+from delaybridge.core.store import Answer, Held, Put, Settled, SourceProgress, StoreFull, Unsupported, Withdraw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,6 +222,48 @@ def test_what_was_held_back_and_could_not_be_looked_up_waits_for_its_turn_anew(s
     wait_until(lambda: store.next_due("rabbit") == T0, "it to be there again")
     assert store.held("rabbit") == {}
     assert bodies(take(store)) == ["a"]
+
+
+def test_what_leaves_with_its_connection_just_as_it_is_found_cancelled_is_told_of_by_whoever_gets_it_then(
+    store: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.holds(record("a", T0 + 500, chosen_id="a"))
+    store.read()
+    (due,) = take(store, T0 + 500)
+    store.register.cancel("a", T0, 0.0)
+    store.read()
+    store.put_back([due.key])
+    take_out = store._waiting.take
+
+    def too_late(key: bytes) -> None:
+        assert take_out(key) is not None
+
+    monkeypatch.setattr(store._waiting, "take", too_late)
+    assert take(store, T0 + 500) == []
+    assert store.events == {"scheduled": 1}
+
+
+def test_what_comes_again_because_its_batch_was_not_taken_in_claims_its_id_only_once_the_log_was_looked_at(
+    store: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another bridge may have had it in between, and ended it."""
+    batch = [Put(record("a", T0 + MINUTE, chosen_id="a"))], T0, SourceProgress("exact", [b"token"])
+    store.reader.stop()
+    store.replica.connect()
+    store.replica.look(lambda: True)
+    monkeypatch.setattr(module, "FRESH", HOUR)
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    with monkeypatch.context() as away:
+        away.setattr(store.doors, "enter", Mock(side_effect=NotConnected("the broker is away")))
+        with pytest.raises(NotConnected, match="is away"):
+            store.put(*batch)
+    store.replica._read(10.0)
+
+    with pytest.raises(NotConnected, match="has not read the log of ids"):
+        store.put(*batch)
+    store.replica.look(lambda: True)
+    store.put(*batch)
+    assert store.events == {"scheduled": 1}
 
 
 def test_a_cancel_stops_a_series_under_the_id_that_the_bridge_made(store: Sharing) -> None:
