@@ -69,6 +69,16 @@ def test_a_cancel_that_waits_ends_the_next_to_bear_the_id(bridges: tuple[Bridge,
     assert other.register.fate("a", second) is None
 
 
+def test_a_cancel_that_waits_is_kept_and_one_that_does_not_is_forgotten(bridges: tuple[Bridge, Bridge]) -> None:
+    one, other = bridges
+    one.register.enter([Cancelling("a", T0 + HOUR)], T0)
+    assert one.cancel("b") == Answer("unknown")
+    wait_until(lambda: one.replica.size == other.replica.size == 1, "the second to be forgotten")
+    claim = other.claim("a")
+    other.knows(claim)
+    assert other.register.fate("a", claim) == ("cancelled", T0)
+
+
 def test_claims_and_cancels_of_one_batch_are_taken_in_order(bridges: tuple[Bridge, Bridge]) -> None:
     one, _ = bridges
     (first, second), answers = one.register.enter([Claiming("a", T0 + HOUR), Cancelling("a", 0), Claiming("a", T0 + HOUR)], T0)
