@@ -240,3 +240,16 @@ def test_whatever_way_records_come_and_go_they_are_counted_and_dead_letters_on_t
     assert waiting.count() == (3, 3)
     waiting.forget(origin, handed_out=True)
     assert waiting.count() == (0, 0)
+
+
+def test_an_address_behind_which_nothing_waits_any_more_takes_no_memory(waiting: Waiting) -> None:
+    """There may be any number of addresses."""
+    _add(waiting, "1", "2")
+    waiting.hold([Held(due.key, 1, "refused") for due in _take(waiting)])
+    first, second = _take(waiting, held="orders")
+    lane = waiting._lanes["rabbit"]
+    assert waiting.take(first.key) is not None
+    assert lane.behind == {"orders": 1}
+    assert waiting.take(second.key) is not None
+    assert not lane.behind
+    assert not lane.held
