@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka.errors import UnsupportedCodecError
+from msgspec.structs import replace
 
 from ....core.message import Message, Properties
 from ....core.reasons import Reason
@@ -35,6 +36,8 @@ _PARTITION = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">I")
 _LONGEST = 255  # a property of AMQP, and a header's name
+_PERSISTENT = 2
+"""The delivery mode of what has no time: nothing else shows that it comes from a broker that keeps everything on disk."""
 _prefixes: dict[bytes, bytes] = {}
 
 
@@ -151,7 +154,7 @@ def _record(data: bytes, at: int, end: int, batch: Any, origin: Origin, log: byt
         raise Damaged(f"a record ends {end - at} bytes early")
     sent = timestamp if timestamp >= 0 else None
     partition = origin.partition if origin.keeps_partition else None
-    properties = Properties(timestamp_ms=sent, partition=partition) if found is None else _properties(found, sent, partition)
+    properties = _bare(sent, partition) if found is None else _properties(found, sent, partition)
     message = Message(value, b"".join(pieces), properties, key)
     offset = header[0] + number
     token = epoch + _OFFSET.pack(offset) if log else origin.token(offset, timestamp)
@@ -173,6 +176,10 @@ def _prefix(name: bytes) -> bytes:
     return prefix
 
 
+def _bare(sent: int | None, partition: int | None) -> Properties:
+    return Properties(delivery_mode=_PERSISTENT if sent is None else None, timestamp_ms=sent, partition=partition)
+
+
 def _properties(found: dict[bytes, bytes | None], sent: int | None, partition: int | None) -> Properties:
     """The properties that headers stand for, where they can be read as such."""
     values: dict[str, Any] = {}
@@ -184,7 +191,7 @@ def _properties(found: dict[bytes, bytes | None], sent: int | None, partition: i
                 values["priority"] = int(value)
         elif name != b"expiration" or value.isdigit():
             values[PROPERTIES[name]] = value
-    return Properties(**values, timestamp_ms=sent, partition=partition)
+    return replace(_bare(sent, partition), **values)
 
 
 def legacy(batch: LegacyRecordBatch, origin: Origin) -> Iterator[Received]:
@@ -196,10 +203,8 @@ def legacy(batch: LegacyRecordBatch, origin: Origin) -> Iterator[Received]:
                 raise Damaged(f"the checksum of offset {record.offset} is wrong")  # noqa: TRY301 - as all that is damaged
             time = -1 if record.timestamp is None else record.timestamp
             sent = time if time >= 0 else None
-            properties = Properties(timestamp_ms=sent, partition=partition)
-            yield Received(
-                Message(record.value, b"", properties, record.key), origin.address, origin.token(record.offset, time), True, sent
-            )
+            message = Message(record.value, b"", _bare(sent, partition), record.key)
+            yield Received(message, origin.address, origin.token(record.offset, time), True, sent)
     except (Damaged, UnsupportedCodecError):
         raise
     except Exception as error:  # kafka-python's, and those of three libraries
@@ -210,4 +215,4 @@ def unreadable(raw: bytes, origin: Origin, offsets: tuple[int, int], why: str) -
     """A whole batch that nobody can read, as one message with the last of its offsets: its body is the raw batch."""
     first, last = offsets
     defect = Rejected(Reason.HEADER_DAMAGED, f"{origin.topic}-{origin.partition}, offsets {first} to {last}: {why}")
-    return Received(Message(raw), origin.address, origin.token(last, -1), True, defect=defect)
+    return Received(Message(raw, properties=_bare(None, None)), origin.address, origin.token(last, -1), True, defect=defect)

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
 from msgspec.structs import replace
 
 from delaybridge.adapters.base import NotConnected, Rejected
 from delaybridge.adapters.kafka.sources.fetched import Suspects
 from delaybridge.adapters.kafka.wire.batches import Records
 from delaybridge.adapters.kafka.wire.headers import tail
-from delaybridge.adapters.kafka.wire.records import Damaged, Origin, offset_of, records, unreadable
+from delaybridge.adapters.kafka.wire.records import Damaged, Origin, legacy, offset_of, records, unreadable
 from delaybridge.adapters.kafka.wire.varints import read_varint, varint
 from delaybridge.adapters.texts import text_of
 from delaybridge.core import fields
@@ -79,6 +80,20 @@ def test_where_the_broker_has_stamped_the_records_its_time_counts() -> None:
     raw[22] |= 1 << 3  # the time of the append
     raw[35:43] = (5000).to_bytes(8, "big")
     assert [(one.sent, one.message.properties.timestamp_ms) for one in read(bytes(raw))] == [(5000, 5000)] * 2
+
+
+@pytest.mark.parametrize("headers", [[], [("type", b"t")]])
+def test_what_has_no_time_says_that_it_is_persistent_because_rabbitmq_would_forget_it_else(headers: list[tuple[str, bytes]]) -> None:
+    (timeless,) = read(written(Message(b"a", fields.table(headers)), stamp=-1))
+    (old,) = legacy(LegacyRecordBatch(old_format(), 0), ORIGIN)
+    batch = unreadable(b"raw", ORIGIN, (0, 0), "bad checksum")
+    assert [(one.sent, one.message.properties.delivery_mode) for one in (timeless, old, batch)] == [(None, 2)] * 3
+
+
+def old_format() -> bytes:
+    builder = LegacyRecordBatchBuilder(magic=0, compression_type=0, batch_size=1 << 20)
+    builder.append(0, timestamp=None, key=None, value=b"a")
+    return bytes(builder.build())
 
 
 def test_a_record_that_is_cut_off_is_damaged_and_not_a_shorter_one() -> None:
