@@ -175,6 +175,8 @@ def _table(message: Message, named: Callable[[bytes, bytes], bytes]) -> dict[byt
             value = field.payload if field.tag in "Sx" else text_of(field) or b""
             if name in _REPEATED and getattr(properties, _REPEATED[name]) is not None:
                 continue
+            if name == KEY and message.key is not None:
+                continue  # `_added` says it, maybe under another name
             name, value = _sayable(name, value)
             out[named(name, value)] = value
     except MalformedTableError as error:

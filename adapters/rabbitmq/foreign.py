@@ -1,7 +1,7 @@
 """Messages that came from other brokers, in the terms of AMQP 0-9-1; see docs/across-brokers.md.
 
-A key travels in the header `x-delay-key`, as text where it is UTF-8. A tombstone is an empty body with the header `x-delay-tombstone`. What came from a
-broker that keeps everything on disk is persistent here.
+A key travels in the header `x-delay-key`, as text where it is UTF-8. Another one in that header, which an earlier broker's message had, gives way to it.
+A tombstone is an empty body with the header `x-delay-tombstone`. What came from a broker that keeps everything on disk is persistent here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ...core.fields import entry, fields
+from ...core.fields import entry, fields, named, without
 from ...core.message import Message
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def is_foreign(message: Message) -> bool:
 def native(message: Message) -> Message:
     """The same as RabbitMQ can carry it."""
     table = message.headers
-    if message.key is not None and not _has(table, KEY):
-        table += entry(KEY, _text(message.key))
+    if message.key is not None and message.key != key_of(table):
+        table = without(table, named(table, {KEY})) + entry(KEY, _text(message.key))
     if message.body is None:
         table += entry(TOMBSTONE, value=True)
     return Message(message.body or b"", table, _properties(message.properties), message.key)
@@ -60,10 +60,6 @@ def key_of(table: bytes) -> bytes | None:
     if KEY not in table:
         return None
     return next((field.payload for field in fields(table) if field.name == KEY and field.tag in "Sx"), None)
-
-
-def _has(table: bytes, name: bytes) -> bool:
-    return name in table and any(field.name == name for field in fields(table))
 
 
 def _text(raw: bytes) -> str | bytes:

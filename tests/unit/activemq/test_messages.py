@@ -314,6 +314,14 @@ def test_a_key_that_is_text_makes_a_group() -> None:
     assert goes(Message(b"", b"", NO_PROPERTIES, b"key"))["JMSXGroupID"] == "key"
 
 
+@pytest.mark.parametrize(
+    ("key", "said"), [(b"new", {"x-delay-key": "new", "JMSXGroupID": "new"}), (b"\xff", {"x-delay-key_base64": "/w=="})]
+)
+def test_a_key_takes_the_place_of_one_that_an_earlier_broker_had_said(key: bytes, said: dict[str, str]) -> None:
+    got = goes(Message(b"", fields.table([("x-delay-key", b"old")]), NO_PROPERTIES, key))
+    assert got == {"persistent": "true", "content-length": "0"} | said
+
+
 def test_what_activemq_has_no_place_for_is_a_header() -> None:
     got = goes(message(b"", {}, Properties(b"text/plain", user_id=b"alice", app_id=b"shop", cluster_id=b"c", content_encoding=b"gzip")))
     assert (got["user-id"], got["app-id"], got["cluster-id"]) == ("alice", "shop", "c")

@@ -47,6 +47,12 @@ def test_a_key_travels_as_a_header_and_is_a_key_again(key: bytes, tag: str) -> N
         assert native(sent).headers == sent.headers
 
 
+@pytest.mark.parametrize("said", [[b"old"], ["old"], [7], ["old", b"older"]])
+def test_a_key_takes_the_place_of_one_that_an_earlier_broker_had_said(said: list[str | bytes | int]) -> None:
+    sent = native(Message(b"", fields.table([*(("x-delay-key", one) for one in said), ("a", 1)]), NEW, b"new"))
+    assert sent.headers == fields.table([("a", 1), ("x-delay-key", "new")])
+
+
 def test_a_message_without_that_header_has_no_key() -> None:
     assert key_of(fields.table([("note", "x-delay-key"), ("x-delay-key", 7)])) is None
 
