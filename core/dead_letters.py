@@ -15,7 +15,8 @@ from .schedule import Schedule
 if TYPE_CHECKING:
     from .store import Record
 
-_ENCLOSING = Properties(content_type=b"application/vnd.delaybridge.message+msgpack", delivery_mode=2)
+_PERSISTENT = 2
+_ENCLOSING = Properties(content_type=b"application/vnd.delaybridge.message+msgpack", delivery_mode=_PERSISTENT)
 
 
 def carrier(record: Record, address: str, now: int, reason: str, detail: str) -> Record:
@@ -30,11 +31,12 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
     # No broker takes a damaged table; and the reason of an earlier dead-lettering is replaced.
     damaged = reason == Reason.HEADER_DAMAGED
     kept = b"" if damaged else fields.without(message.headers, fields.named(message.headers, told))
+    properties = replace(message.properties, expiration=None, partition=None)
+    if damaged and properties.delivery_mode is None:  # it could not be read: RabbitMQ would forget the message when it is restarted
+        properties = replace(properties, delivery_mode=_PERSISTENT)
     return replace(
         record,
-        message=Message(
-            message.body, kept + fields.table(told.items()), replace(message.properties, expiration=None, partition=None), message.key
-        ),
+        message=Message(message.body, kept + fields.table(told.items()), properties, message.key),
         schedule=Schedule(due=now, occurrence=record.schedule.occurrence),
         address=address,
         kind="dead_letter",

@@ -25,7 +25,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.message import NO_PROPERTIES, Message, Properties
+from ...core.message import Message, Properties
 from ...core.reasons import Reason
 from ..base import Received, Rejected
 from .frames import ProtocolError, unescaped
@@ -83,14 +83,18 @@ def received(frame: Frame, rules: Rules) -> Received:
         }
         table = _table(headers)
     except ProtocolError as error:
-        return Received(
-            Message(frame.body, b"", NO_PROPERTIES), "", token, redelivered=True, defect=Rejected(Reason.HEADER_DAMAGED, str(error))
-        )
+        return _unread(frame, token, Rejected(Reason.HEADER_DAMAGED, str(error)))
     except ValueError as error:
-        return Received(Message(frame.body, b"", NO_PROPERTIES), "", token, redelivered=True, defect=Rejected(Reason.TOO_LARGE, str(error)))
+        return _unread(frame, token, Rejected(Reason.TOO_LARGE, str(error)))
     sent = _sent(headers)
     message = Message(frame.body, table, _properties(headers, sent, frame.sized), _key(headers))
     return Received(message, _address(headers, rules.gates), token, redelivered=True, sent=sent, defect=_defect(frame, headers, rules))
+
+
+def _unread(frame: Frame, token: bytes, defect: Rejected) -> Received:
+    """What has headers that cannot be kept: the body, as lasting as it was."""
+    message = Message(frame.body, b"", Properties(delivery_mode=_delivery_mode(frame.headers)))
+    return Received(message, "", token, redelivered=True, defect=defect)
 
 
 def _token(headers: dict[bytes, bytes]) -> bytes:
@@ -142,6 +146,10 @@ def _sent(headers: dict[bytes, bytes]) -> int | None:
     return None if began and sent is not None and sent < int(began[1]) else sent
 
 
+def _delivery_mode(headers: dict[bytes, bytes]) -> int:
+    return 2 if headers.get(b"persistent") == b"true" else 1
+
+
 def _properties(headers: dict[bytes, bytes], sent: int | None, sized: bool) -> Properties:
     values: dict[str, Any] = {TEXTS[name]: headers[name] for name in TEXTS.keys() & headers.keys()}
     expires = _number(headers.get(b"expires"))
@@ -151,7 +159,7 @@ def _properties(headers: dict[bytes, bytes], sent: int | None, sized: bool) -> P
     return Properties(
         **values,
         message_id=headers.get(MESSAGE_ID) or headers.get(b"message-id", b"").rpartition(b",")[2] or None,
-        delivery_mode=2 if headers.get(b"persistent") == b"true" else 1,
+        delivery_mode=_delivery_mode(headers),
         priority=int(priority) if len(priority) == 1 and priority.isdigit() else USUAL_PRIORITY,
         timestamp_ms=_number(headers.get(TIMESTAMP)) or sent,
         text=not sized or headers.get(b"amq-msg-type") == b"text",

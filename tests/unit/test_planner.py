@@ -228,6 +228,14 @@ def test_what_the_adapter_could_not_carry_is_refused_for_the_adapters_reason() -
     assert change.reason == "header_damaged"
 
 
+@pytest.mark.parametrize(("said", "mode"), [(None, 2), (1, 1), (2, 2)])
+def test_a_dead_letter_whose_properties_could_not_be_read_outlasts_a_restart_of_its_broker(said: int | None, mode: int) -> None:
+    received = Received(Message(b"body", b"", Properties(delivery_mode=said)), "", b"t", defect=Rejected(Reason.HEADER_DAMAGED, "a flag"))
+    change = _refused(Planner(_route(dead_letter="dead"), Limits()).plan(received, NOW))
+    assert change.forward is not None
+    assert change.forward.message.properties.delivery_mode == mode
+
+
 def test_a_dead_letter_whose_headers_are_damaged_travels_without_them_and_stays_whole_itself() -> None:
     """No broker takes a table that cannot be read."""
     damaged = Message(b"body", b"\x07x")

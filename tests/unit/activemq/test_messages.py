@@ -128,9 +128,9 @@ def test_copies_of_one_message_for_two_destinations_are_two_messages_though_they
     ("name", "reason"), [(b"bad\\escape", "header_damaged"), (b"n" * 256, "too_large")], ids=["unknown escape", "name too long"]
 )
 def test_a_header_that_cannot_be_carried_is_a_defect_which_is_known_again(name: bytes, reason: str) -> None:
-    one = received(Frame(b"MESSAGE", {b"message-id": BY_JMS, name: b""}, b"body", sized=False), Rules())
+    one = received(Frame(b"MESSAGE", {b"message-id": BY_JMS, b"persistent": b"true", name: b""}, b"body", sized=False), Rules())
     assert one.defect is not None
-    assert (one.defect.reason, one.message) == (reason, Message(b"body", b"", NO_PROPERTIES))
+    assert (one.defect.reason, one.message) == (reason, Message(b"body", b"", Properties(delivery_mode=2)))
     assert (one.token, one.redelivered) == (BY_JMS, True)
 
 
