@@ -18,7 +18,7 @@ from delaybridge.adapters.rabbitmq.address import queue_address
 from delaybridge.adapters.rabbitmq.level_queues import UNLIMITED
 from delaybridge.adapters.rabbitmq.source import Ingress, RabbitSource, _Subscriber
 from delaybridge.core import fields
-from delaybridge.core.message import Properties
+from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,6 +197,15 @@ def test_what_came_through_a_gate_goes_to_the_exchange_behind_it(stage: Stage) -
     stage.send(b"\x00\x00", exchange=gated, key="k")
     stage.send(b"\x00\x00", exchange=other, key="k")
     assert [stage.receive().address, stage.receive().address] == [f"/exchanges/{gated}.real/k", f"/exchanges/{other}/k"]
+
+
+def test_a_header_of_another_broker_that_has_the_name_of_copies_keeps_no_message_from_an_exchange_behind_a_gate(stage: Stage) -> None:
+    real = f"{secrets.token_hex(4)}.real"
+    declare_exchange(stage, real)
+    foreign = Message(b"body", fields.table([("CC", b"bob@example.org")]))
+    stage.sink.publish([Outgoing(b"1", f"/exchanges/{real}/k", foreign)])
+    assert fields.plain(stage.receive().message.headers) == {"x-original-cc": b"bob@example.org"}
+    assert stage.outcomes == [(b"1", None)]
 
 
 def _stamped(stage: Stage) -> None:
