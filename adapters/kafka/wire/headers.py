@@ -15,6 +15,8 @@ from ...texts import text_of
 from .varints import varint
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ....core.message import Message, Properties
 
 TIMESTAMP, TOMBSTONE = b"x-delay-timestamp", b"x-delay-tombstone"
@@ -41,7 +43,7 @@ _BYTES, _TEXT, _LONG, _NOTHING = b"xSlV"
 def tail(message: Message) -> bytes:
     """Key, value and headers in wire form. Raises Rejected."""
     out: list[bytes] = []
-    seen: set[bytes] = set()
+    seen: dict[bytes, list[bytes | None]] = {}
     sent = _sent(message.properties)
     try:
         count = _headers(message.headers, out, seen, stamped=sent is not None, empty=not message.body)
@@ -56,7 +58,7 @@ def _sized(data: bytes | None) -> tuple[bytes, ...]:
     return (_NULL,) if data is None else (varint(len(data)), data)
 
 
-def _headers(table: bytes, out: list[bytes], seen: set[bytes], *, stamped: bool, empty: bool) -> int:
+def _headers(table: bytes, out: list[bytes], seen: dict[bytes, list[bytes | None]], *, stamped: bool, empty: bool) -> int:
     """Write a table's headers, less those that are replaced; how many they are. A hot loop: `fields` would cost as much again.
 
     Of an `empty` message a header says that it is a tombstone.
@@ -84,22 +86,22 @@ def _headers(table: bytes, out: list[bytes], seen: set[bytes], *, stamped: bool,
         if at > size:
             raise MalformedTableError("the header table is cut off")
         if name in _WATCHED:
-            seen.add(name)
+            seen.setdefault(name, []).append(value)
             if (stamped and name == TIMESTAMP) or (empty and name == TOMBSTONE and value == b"true"):
                 continue
             if name == TOMBSTONE:
-                seen.discard(TOMBSTONE)
+                del seen[TOMBSTONE]
         count += 1
         out += (varint(len(name)), name, _NULL) if value is None else (varint(len(name)), name, varint(len(value)), value)
     return count
 
 
-def _added(properties: Properties, sent: int | None, out: list[bytes], seen: set[bytes]) -> int:
-    """Write the properties that have no header yet, and the time at which the message was first sent; how many headers these are."""
+def _added(properties: Properties, sent: int | None, out: list[bytes], seen: dict[bytes, list[bytes | None]]) -> int:
+    """Write the properties that no header says yet, and the time at which the message was first sent; how many headers these are."""
     count = 0
     for name, attribute in PROPERTIES.items():
         value = getattr(properties, attribute)
-        if value is not None and name not in seen:
+        if value is not None and not _is_said(value, seen.get(name, ())):
             text = value if isinstance(value, bytes) else b"%d" % value
             out += (varint(len(name)), name, varint(len(text)), text)
             count += 1
@@ -108,6 +110,13 @@ def _added(properties: Properties, sent: int | None, out: list[bytes], seen: set
         out += (varint(len(TIMESTAMP)), TIMESTAMP, varint(len(text)), text)
         count += 1
     return count
+
+
+def _is_said(value: bytes | int, values: Sequence[bytes | None]) -> bool:
+    """Whether one of a header's values is this one, of numbers however it is written."""
+    if isinstance(value, bytes):
+        return value in values
+    return any(each is not None and each.isdigit() and each.lstrip(b"0") == (b"%d" % value).lstrip(b"0") for each in values)
 
 
 def _sent(properties: Properties) -> int | None:

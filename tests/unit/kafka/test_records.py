@@ -144,6 +144,31 @@ def test_properties_are_headers_that_are_read_again_and_stand_there_once() -> No
     assert again.message.headers == first.message.headers + fields.table([("x-delay-timestamp", b"1000")])
 
 
+def test_a_property_that_a_header_of_its_name_contradicts_stands_behind_it_and_counts() -> None:
+    headers: list[tuple[str, fields.Value]] = [("type", "order"), ("priority", 3), ("app-id", None)]
+    properties = Properties(type=b"shop.Order", priority=7, app_id=b"shop")
+    (one,) = read(written(Message(b"", fields.table(headers), properties)))
+    said = [("type", b"order"), ("priority", b"3"), ("app-id", None), ("type", b"shop.Order"), ("app-id", b"shop"), ("priority", b"7")]
+    assert one.message.headers == fields.table(said)
+    assert one.message.properties == replace(properties, timestamp_ms=1000, partition=3)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("type", b"a"), ("type", b"b")],
+        [("type", b"a"), ("type", None)],
+        [("type", b"a"), ("type", b"b" * 256)],
+        [("priority", b"007"), ("priority", b"high")],
+        [("priority", b"000")],
+    ],
+)
+def test_what_kafkas_own_headers_say_is_not_said_again(headers: list[tuple[str, bytes | None]]) -> None:
+    (first,) = read(written(Message(b"", fields.table(headers))))
+    (again,) = read(written(first.message))
+    assert again.message.headers == fields.table([*headers, ("x-delay-timestamp", b"1000")])
+
+
 @pytest.mark.parametrize("properties", [Properties(timestamp_ms=5_000), Properties(timestamp=5)])
 def test_the_time_at_which_a_message_was_first_sent_stands_there_once(properties: Properties) -> None:
     (one,) = read(written(Message(b"", fields.table([("x-delay-timestamp", b"7"), ("a", b"b")]), properties)))
