@@ -6,7 +6,7 @@ import contextlib
 import ssl
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from .options import File  # noqa: TC001  pydantic reads the annotations
 
@@ -24,6 +24,14 @@ class Tls(BaseModel):
     cert_file: File | None = None
     key_file: File | None = None
     verify: bool = True
+
+    @model_validator(mode="after")
+    def _key_is_used(self) -> Tls:
+        if self.key_file is not None and self.cert_file is None:
+            raise ValueError(
+                "`key_file` is for the certificate in `cert_file`, and there is none: the broker would be shown no certificate"
+            )
+        return self
 
     def context(self) -> ssl.SSLContext:
         """Reads the files anew. Raises OSError, which names them, where one cannot be read or used."""

@@ -141,7 +141,9 @@ def test_a_broker_that_reads_nothing_more_is_given_up_however_much_waits_to_be_w
     assert {str(error) for _, error in outcomes} == {"ActiveMQ took nothing for 1 s"}
 
 
-@pytest.mark.parametrize("changes", [{"ca_file": None}, {"cert_file": None}], ids=["unknown authority", "no client certificate"])
+@pytest.mark.parametrize(
+    "changes", [{"ca_file": None}, {"cert_file": None, "key_file": None}], ids=["unknown authority", "no client certificate"]
+)
 def test_a_certificate_that_one_side_does_not_accept_means_not_connected(tls_broker: tuple[Path, int], changes: dict[str, None]) -> None:
     folder, port = tls_broker
     with pytest.raises(NotConnected):

@@ -63,7 +63,9 @@ def test_tls_with_a_client_certificate_carries_messages(tls_broker: tuple[Path, 
     sink.close()
 
 
-@pytest.mark.parametrize("changes", [{"ca_file": None}, {"cert_file": None}], ids=["unknown authority", "no client certificate"])
+@pytest.mark.parametrize(
+    "changes", [{"ca_file": None}, {"cert_file": None, "key_file": None}], ids=["unknown authority", "no client certificate"]
+)
 def test_a_certificate_that_one_side_does_not_accept_means_not_connected(tls_broker: tuple[Path, int], changes: dict[str, None]) -> None:
     folder, port = tls_broker
     with pytest.raises(NotConnected):

@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import ValidationError
 
 from delaybridge.adapters.tls import Tls
 
@@ -62,6 +63,14 @@ def test_authorities_that_are_being_replaced_are_named(tmp_path: Path, content: 
 
     with pytest.raises(OSError, match=r"^TLS cannot use .*ca\.pem: .+"):
         files.context()
+
+
+def test_a_key_without_its_certificate_is_refused_for_no_broker_would_be_shown_one(tmp_path: Path) -> None:
+    key = tmp_path / "client.key"
+    key.touch()
+
+    with pytest.raises(ValidationError, match=r"`key_file` is for the certificate in `cert_file`, and there is none"):
+        Tls(key_file=key)
 
 
 def pair(folder: Path, name: str) -> None:
