@@ -233,9 +233,10 @@ def _reached(config: Config, broker: str) -> Finding:
     try:
         sink.connect(_ignore)
     except AdapterError as error:
-        return Finding(
-            False, f"{broker}: {error}", f"check that the broker runs, and that brokers.{broker} has its address and credentials"
-        )
+        fix = f"check that the broker runs, and that brokers.{broker} has its address and credentials"
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):  # OpenSSL's own word, on every broker
+            fix = f"name the authority of its certificate in brokers.{broker}.tls.ca_file, and the broker as the certificate does"
+        return Finding(False, f"{broker}: {error}", fix)
     finally:
         sink.close()
     return Finding(True, f"{broker}: the broker answers")

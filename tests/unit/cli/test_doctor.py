@@ -248,6 +248,20 @@ def test_a_look_that_fails_is_a_finding_that_says_where_to_look_next(
 
 
 @pytest.mark.usefixtures("asked")
+def test_where_the_certificate_is_not_trusted_its_authority_is_missing_and_not_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise NotConnected("[SSL: CERTIFICATE_VERIFY_FAILED] unable to get local issuer certificate")
+
+    monkeypatch.setattr(Nobody, "connect", fails)
+
+    (found,) = [each for each in findings(config(tmp_path)) if "one: [SSL" in each.what]
+    fix = "name the authority of its certificate in brokers.one.tls.ca_file, and the broker as the certificate does"
+    assert (found.ok, found.fix) == (False, fix)
+
+
+@pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize(
     ("file", "told"),
     [("/etc/delaybridge.yaml", ""), ("/tmp/mine.yaml", "; it reads /etc/delaybridge.yaml, which may not be this one")],
