@@ -39,7 +39,7 @@ ROUNDS = 4
 NEEDS = "a gate needs RabbitMQ's management API: bindings and policies can be read nowhere else"
 SET_URL = "enable it (`rabbitmq-plugins enable rabbitmq_management`) and set the broker's `management_url`"
 APPLY = "run `delaybridge apply`"
-CHECK_URL = "check `management_url`, and that the plugin rabbitmq_management runs"
+CHECK_URL = "check `management_url` (and for https:// `tls`), and that the plugin rabbitmq_management runs"
 
 
 class RabbitInterception:
