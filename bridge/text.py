@@ -22,6 +22,11 @@ def fits_a_header(text: str) -> bool:
     return text.isascii() and text.isprintable() and text == text.strip()
 
 
+def messages(number: int) -> str:
+    """So many of them, in words."""
+    return f"{number} message{'' if number == 1 else 's'}"
+
+
 def without_login(url: str) -> str:
     """A URL as errors show it: without the user and the password that may stand in it."""
     return re.sub(r"^(\w+://)?.*@", r"\1", url)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..text import messages
 from .common import FAILED, ConfigOption, LimitOption, Output, OutputOption, TokenOption, UrlOption, connect
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def drop(
     client = connect(config, url, token_file)
     chosen = _chosen(client, numbers, everything=everything)
     if everything and chosen and not yes:
-        typer.confirm(f"Drop {len(chosen)} messages for good?", abort=True, err=True)
+        typer.confirm(f"Drop {messages(len(chosen))} for good?", abort=True, err=True)
     _each(chosen, client.drop_dead_letter, "dropped")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..text import messages
 from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def observe(
 
         files = ObservedFiles(to, name, address, secrets.token_hex(4), copies=copies)
         written = _write(arrivals, files, None if known.embedded else Reach(copies=copies))
-        typer.echo(f"{_messages(written)} written below {to}", err=True)
+        typer.echo(f"{messages(written)} written below {to}", err=True)
 
 
 def _the_broker(config: Config, name: str | None) -> str:
@@ -113,7 +114,7 @@ def _recover(directory: Path) -> None:
     from ..ledger.observed import ObservedFiles
 
     if count := ObservedFiles.recover(directory):
-        typer.echo(f"{count} messages that observers had taken when they were killed are written below {directory} now", err=True)
+        typer.echo(f"{messages(count)} that observers had taken when they were killed: written below {directory} now", err=True)
 
 
 def _ask(broker: str, address: str, copied: str) -> None:
@@ -361,13 +362,9 @@ def export(
     except CutOffError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(FAILED) from error
-    typer.echo(f"{_messages(rows)} written to {to}")
+    typer.echo(f"{messages(rows)} written to {to}")
 
 
 def _progress(rows: int) -> None:
     if sys.stderr.isatty():
-        typer.echo(f"\r{_messages(rows)}", err=True, nl=False)
-
-
-def _messages(number: int) -> str:
-    return f"{number} message{'' if number == 1 else 's'}"
+        typer.echo(f"\r{messages(rows)}", err=True, nl=False)
