@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,13 +86,16 @@ def test_a_bridge_that_did_not_acknowledge_for_too_long_is_told_that_it_gets_not
 ) -> None:
     stage = Stage(broker)
     stage.queue = named(how)
+    consumers = stage.user()
+    consumers.subscribe(f"/topic/ActiveMQ.Advisory.Consumer.Queue.{stage.queue}")
     source = stage.source()
     source.connect()
     sink = stage.sink()
     sink.publish([out("first", stage.queue)])
     batch = source.receive(10, 10)
     assert batch is not None
-    time.sleep(4)
+    while b"consumerCount:0" not in consumers.frame():
+        pass
     batch.ack()
     sink.publish([out("second", stage.queue)])
     stage.words(2)
@@ -101,7 +103,7 @@ def test_a_bridge_that_did_not_acknowledge_for_too_long_is_told_that_it_gets_not
         assert source.receive(10, 2) is None
     else:
         with pytest.raises(NotConnected):
-            source.receive(10, 2)
+            source.receive(10, 20)
     source.connect()
     assert len(taken(source, lambda found: len(found) >= 2)) == 2
     stage.close()
