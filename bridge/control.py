@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..adapters.base import Directing, Observable, Producing, Received, Source
+from ..adapters.base import Observable, Producing, Received, Source
 from ..core.recurrence import upcoming
 from ..core.store import Pending, Query, Refuse
 from . import plugins
@@ -177,9 +177,7 @@ class Control:
     def _names_destinations(self, route: Route) -> bool:
         """Whether where a route reads says where what comes in there goes: the topic `orders.delayed` does, and `reminders` does not."""
         broker = self._config.brokers[route.source.broker]
-        adapter = plugins.adapter(broker.type)
-        nowhere = isinstance(adapter, Directing) and adapter.undirected(broker.options, route.source.endpoint) is not None
-        return adapter.traits.addressed and not nowhere
+        return plugins.traits(broker.type).addressed and plugins.undirected(broker.type, broker.options, route.source.endpoint) is None
 
     def _route(self, name: str | None) -> Route:
         if name is None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ..adapters.base import Directing
 
 if TYPE_CHECKING:
     from ..adapters.base import Adapter, Traits
@@ -42,3 +44,9 @@ def adapter(kind: str) -> Adapter:
 def traits(kind: str) -> Traits:
     """What is peculiar to brokers of a type. Raises UnusableAdapter."""
     return adapter(kind).traits
+
+
+def undirected(kind: str, options: Any, endpoint: Any) -> str | None:
+    """See base.Directing; None also of an adapter that cannot tell. Raises UnusableAdapter."""
+    found = adapter(kind)
+    return found.undirected(options, endpoint) if isinstance(found, Directing) else None

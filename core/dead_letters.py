@@ -8,15 +8,14 @@ import msgspec
 from msgspec.structs import replace
 
 from . import fields, headers
-from .message import Message, Properties
+from .message import PERSISTENT, Message, Properties
 from .reasons import Reason
 from .schedule import Schedule
 
 if TYPE_CHECKING:
     from .store import Record
 
-_PERSISTENT = 2
-_ENCLOSING = Properties(content_type=b"application/vnd.delaybridge.message+msgpack", delivery_mode=_PERSISTENT)
+_ENCLOSING = Properties(content_type=b"application/vnd.delaybridge.message+msgpack", delivery_mode=PERSISTENT)
 
 
 def carrier(record: Record, address: str, now: int, reason: str, detail: str) -> Record:
@@ -33,7 +32,7 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
     kept = b"" if damaged else fields.without(message.headers, fields.named(message.headers, told))
     properties = replace(message.properties, expiration=None, partition=None)
     if damaged and properties.delivery_mode is None:  # it could not be read: RabbitMQ would forget the message when it is restarted
-        properties = replace(properties, delivery_mode=_PERSISTENT)
+        properties = replace(properties, delivery_mode=PERSISTENT)
     return replace(
         record,
         message=Message(message.body, kept + fields.table(told.items()), properties, message.key),

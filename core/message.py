@@ -6,6 +6,9 @@ import msgspec
 
 from . import fields
 
+PERSISTENT = 2
+"""The delivery mode of what RabbitMQ still has after a restart."""
+
 
 class Properties(msgspec.Struct, omit_defaults=True, frozen=True):
     """What a message has beside body and headers, in the names and units of AMQP 0-9-1, whose set is the richest.

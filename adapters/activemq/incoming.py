@@ -25,7 +25,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.message import Message, Properties
+from ...core.message import PERSISTENT, Message, Properties
 from ...core.reasons import Reason
 from ..base import Received, Rejected
 from .frames import ProtocolError, unescaped
@@ -147,7 +147,7 @@ def _sent(headers: dict[bytes, bytes]) -> int | None:
 
 
 def _delivery_mode(headers: dict[bytes, bytes]) -> int:
-    return 2 if headers.get(b"persistent") == b"true" else 1
+    return PERSISTENT if headers.get(b"persistent") == b"true" else 1
 
 
 def _properties(headers: dict[bytes, bytes], sent: int | None, sized: bool) -> Properties:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ...core.fields import entry, fields, named, without
-from ...core.message import Message
+from ...core.message import PERSISTENT, Message
 
 if TYPE_CHECKING:
     from ...core.message import Properties
 
 KEY = b"x-delay-key"
 TOMBSTONE = b"x-delay-tombstone"
-_PERSISTENT = 2
 _LONGEST = 315_360_000_000
 """Ten years in milliseconds: RabbitMQ refuses a longer time to live, and closes the channel."""
 
@@ -43,7 +42,7 @@ def _properties(given: Properties) -> Properties:
         return given
     return replace(
         given,
-        delivery_mode=given.delivery_mode or _PERSISTENT,
+        delivery_mode=given.delivery_mode or PERSISTENT,
         expiration=None if _is_endless(given.expiration) else given.expiration,
         timestamp=given.timestamp_ms // 1000 if given.timestamp is None else given.timestamp,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from ...adapters.base import Addressing, Directing, Rejected
+from ...adapters.base import Addressing, Rejected
 from .. import plugins
 from .checks import refuse
 from .environment import Overridden
@@ -97,8 +97,7 @@ class Config(Overridden):
         if route.source.broker != route.to.broker:
             return "leads to another broker, without an address there"
         broker = self.brokers[route.source.broker]
-        adapter = plugins.adapter(broker.type)
-        found = adapter.undirected(broker.options, route.source.endpoint) if isinstance(adapter, Directing) else None
+        found = plugins.undirected(broker.type, broker.options, route.source.endpoint)
         return None if found is None else f"says no address, and neither does any message, because {found}"
 
     @model_validator(mode="after")

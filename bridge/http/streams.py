@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
-from anyio import CapacityLimiter, from_thread, to_thread
+from anyio import CapacityLimiter, WouldBlock, from_thread, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -117,8 +117,8 @@ class Pumped(Response):
             from_thread.run(take, piece, True)
 
         try:
-            with self._streams.one_more():
-                await to_thread.run_sync(self._pump, emit, limiter=self._streams.limiter)
+            with self._streams.place(self):
+                await to_thread.run_sync(self._pump, emit, limiter=CapacityLimiter(1))
         except Exception as error:  # noqa: BLE001 - see `_breaks_off`
             if self._breaks_off(error, started=started):
                 return
@@ -141,19 +141,19 @@ class Streams:
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
-        self.limiter = CapacityLimiter(STREAMS)
-        self._open = 0
+        self._places = CapacityLimiter(STREAMS)
 
     @contextmanager
-    def one_more(self) -> Iterator[None]:
-        """A place among them, from the first moment on: until it has its thread, the limiter knows nothing of it. Raises Problem where none is left."""
-        if self._open == STREAMS:
-            raise problem(429, "busy", f"{STREAMS} streams are open already; close one.")
-        self._open += 1
+    def place(self, holder: object) -> Iterator[None]:
+        """A place among them, from the first moment on. Raises Problem where none is left."""
+        try:
+            self._places.acquire_on_behalf_of_nowait(holder)
+        except WouldBlock:
+            raise problem(429, "busy", f"{STREAMS} streams are open already; close one.") from None
         try:
             yield
         finally:
-            self._open -= 1
+            self._places.release_on_behalf_of(holder)
 
 
 def deliveries(control: ControlPort, asked: ObserveQuery, clock: Clock, emit: Emit) -> None:

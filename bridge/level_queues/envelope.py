@@ -14,11 +14,11 @@ from hashlib import blake2b
 import msgspec
 
 from ...core import fields
-from ...core.message import Message, Properties
+from ...core.message import PERSISTENT, Message, Properties
 from ...core.store import Record
 from .ids.lines import Claim
 
-_PROPERTIES = Properties(content_type=b"application/vnd.delaybridge.record+msgpack", delivery_mode=2)
+_PROPERTIES = Properties(content_type=b"application/vnd.delaybridge.record+msgpack", delivery_mode=PERSISTENT)
 
 
 class Envelope(msgspec.Struct, array_like=True, frozen=True):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafka.errors import UnsupportedCodecError
 from msgspec.structs import replace
 
-from ....core.message import Message, Properties
+from ....core.message import PERSISTENT, Message, Properties
 from ....core.reasons import Reason
 from ...base import Received, Rejected
 from .headers import PROPERTIES
@@ -36,8 +36,6 @@ _PARTITION = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">I")
 _LONGEST = 255  # a property of AMQP, and a header's name
-_PERSISTENT = 2
-"""The delivery mode of what has no time: nothing else shows that it comes from a broker that keeps everything on disk."""
 _prefixes: dict[bytes, bytes] = {}
 
 
@@ -177,7 +175,8 @@ def _prefix(name: bytes) -> bytes:
 
 
 def _bare(sent: int | None, partition: int | None) -> Properties:
-    return Properties(delivery_mode=_PERSISTENT if sent is None else None, timestamp_ms=sent, partition=partition)
+    """Of what has no time, nothing else shows that it comes from a broker that keeps everything on disk."""
+    return Properties(delivery_mode=PERSISTENT if sent is None else None, timestamp_ms=sent, partition=partition)
 
 
 def _properties(found: dict[bytes, bytes | None], sent: int | None, partition: int | None) -> Properties:
