@@ -5,6 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+from brokers.common import wait_until
+
+from delaybridge.adapters.base import NotConnected
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,6 +35,17 @@ def _more(source: Source, found: list[Received], wait: float) -> bool:
     found += batch.messages
     batch.ack()
     return True
+
+
+def until_lost(step: Callable[[], object], match: str | None = None, timeout: float = 60) -> None:
+    """Take this step until it raises NotConnected: one connection may hear later than another that the broker has gone, and still hand out what it has."""
+
+    def never() -> bool:
+        step()
+        return False
+
+    with pytest.raises(NotConnected, match=match):
+        wait_until(never, "the loss of the connection", timeout)
 
 
 def tag_of(one: Received) -> str:
