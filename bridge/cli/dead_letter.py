@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,9 +74,21 @@ def drop(
     """Forget shelved messages for good; their ledger rows stay."""
     client = connect(config, url, token_file)
     chosen = _chosen(client, numbers, everything=everything)
-    if everything and chosen and not yes:
-        typer.confirm(f"Drop {messages(len(chosen))} for good?", abort=True, err=True)
+    if everything and chosen and not yes and not _agreed(f"Drop {messages(len(chosen))} for good?"):
+        raise typer.Abort
     _each(chosen, client.drop_dead_letter, "dropped")
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        typer.echo(err=True)
+        raise typer.BadParameter(
+            "nobody is there to answer, so nothing was dropped; say --yes where no one can", param_hint="--all"
+        ) from None
 
 
 def _chosen(client: Client, numbers: list[int] | None, *, everything: bool) -> list[int]:

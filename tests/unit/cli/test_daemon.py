@@ -342,6 +342,17 @@ def test_dropping_the_whole_shelf_asks_first(daemon: Daemon) -> None:
     assert [name for name, _, _ in daemon.asked].count("DELETE /api/v1/dead-letters/17") == 1
 
 
+def test_dropping_the_whole_shelf_where_nobody_can_answer_says_how_to(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/dead-letters", {"items": [LETTER]}, {"items": []})
+
+    told = call("dead-letter", "drop", "--all", stdin=b"")
+
+    assert told.exit_code == 2
+    assert "nothing was dropped" in told.stderr
+    assert "--yes" in told.stderr
+    assert not [name for name, _, _ in daemon.asked if name.startswith("DELETE")]
+
+
 @pytest.mark.parametrize("words", [(), ("1", "--all"), ("--", "-1")])
 def test_numbers_or_all_but_not_both_and_none_below_1(daemon: Daemon, words: tuple[str, ...]) -> None:
     assert call("dead-letter", "retry", *words).exit_code == 2
