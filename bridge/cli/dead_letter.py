@@ -87,7 +87,7 @@ def _agreed(question: str) -> bool:
             raise
         typer.echo(err=True)
         raise typer.BadParameter(
-            "nobody is there to answer, so nothing was dropped; say --yes where no one can", param_hint="--all"
+            "nobody answers, so nothing was dropped: say --yes to drop them without a question", param_hint="--all"
         ) from None
 
 
