@@ -1,7 +1,7 @@
-"""Header values for brokers that know no types: Kafka's are bytes, STOMP's are text.
+r"""Header values for brokers that know no types: Kafka's are bytes, STOMP's are text.
 
 Text goes out as UTF-8, numbers as decimal text, booleans as `true` and `false`, floats by their shortest text, instants as epoch seconds, tables and
-arrays as JSON (bytes in them that are not UTF-8 as base64). Bytes stay as they are; nothing is None.
+arrays as JSON (bytes in them that are not UTF-8 as base64, in names as `\xff`). Bytes stay as they are; nothing is None.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def text_of(field: Field) -> bytes | None:
 
 def _plain(field: Field) -> Any:
     if field.tag == "F":
-        return {each.name.decode(errors="replace"): _plain(each) for each in fields(field.payload)}
+        return {each.name.decode(errors="backslashreplace"): _plain(each) for each in fields(field.payload)}
     if field.tag == "A":
         return _items(field.payload)
     if field.tag == "T":
         return int.from_bytes(field.payload, "big")
     if field.tag == "D":
-        return Decimal(int.from_bytes(field.payload[1:], "big", signed=True)).scaleb(-field.payload[0])
+        return f"{Decimal(int.from_bytes(field.payload[1:], 'big', signed=True)).scaleb(-field.payload[0]):f}"
     return value_of(field)
 
 
@@ -51,10 +51,8 @@ def _items(array: bytes) -> list[Any]:
     return items
 
 
-def _in_json(value: Any) -> str:
-    if isinstance(value, Decimal):
-        return str(value)
+def _in_json(value: bytes) -> str:
     try:
-        return bytes(value).decode()
+        return value.decode()
     except UnicodeDecodeError:
         return base64.b64encode(value).decode()

@@ -137,9 +137,10 @@ def _standard(properties: Properties, now: int, *, persistent: bool) -> list[byt
     if properties.priority not in (None, USUAL_PRIORITY):
         lines.append(b"priority:%d\n" % min(9, properties.priority))
     if properties.expiration is not None:
-        if not properties.expiration.isdigit():
+        ttl = properties.expiration.removeprefix(b"+")  # which RabbitMQ takes
+        if not ttl.isdigit():
             raise Rejected(Reason.REJECTED_BY_BROKER, f"the time to live is no number: {properties.expiration!r:.100}")
-        expires = _expires(properties.expiration, now)
+        expires = _expires(ttl, now)
         if expires is not None:
             lines.append(b"timestamp:%d\nexpires:%d\n" % (now, expires))
     for name in TEXTS:

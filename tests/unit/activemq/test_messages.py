@@ -226,7 +226,7 @@ def test_a_time_to_live_that_is_no_number_is_rejected() -> None:
     assert refused(message(b"", {}, Properties(expiration=b"soon"))) == "rejected_by_broker"
 
 
-@pytest.mark.parametrize(("given", "ttl"), [(b"0", 1), (b"1500", 1500)])
+@pytest.mark.parametrize(("given", "ttl"), [(b"0", 1), (b"1500", 1500), (b"+1500", 1500)])
 def test_the_time_to_live_begins_now(given: bytes, ttl: int) -> None:
     got = goes(message(b"", {}, Properties(expiration=given)))
     assert (int(got["timestamp"]), int(got["expires"])) == (NOW, NOW + ttl)

@@ -292,6 +292,7 @@ TEXTS: dict[bytes, bytes | None] = {
     b"\x01aV": None,
     b"\x01aT" + (1_700_000_000).to_bytes(8, "big"): b"1700000000",
     b"\x01aD\x02" + (314).to_bytes(4, "big"): b"3.14",
+    b"\x01aD\x07" + (-5).to_bytes(4, "big", signed=True): b"-0.0000005",
 }
 
 
@@ -302,9 +303,14 @@ def test_values_become_text(table: bytes, text: bytes | None) -> None:
 
 def test_tables_and_arrays_become_json() -> None:
     items = b"S\0\0\0\x01x" + b"t\x01" + b"x\0\0\0\x01\xff"
-    inner = b"\x01nl" + (1).to_bytes(8, "big") + b"\x01aA" + len(items).to_bytes(4, "big") + items + b"\x01\xffV"
+    inner = b"\x01nl" + (1).to_bytes(8, "big") + b"\x01aA" + len(items).to_bytes(4, "big") + items + b"\x01mD\x09\0\0\0\x01"
     table = b"\x01hF" + len(inner).to_bytes(4, "big") + inner
-    assert text_of(next(fields.fields(table))) == '{"n":1,"a":["x",true,"/w=="],"\ufffd":null}'.encode()
+    assert text_of(next(fields.fields(table))) == b'{"n":1,"a":["x",true,"/w=="],"m":"0.000000001"}'
+
+
+def test_names_in_a_table_that_are_no_text_stay_apart() -> None:
+    table = b"\x01hF\0\0\0\x06\x01\xfeV\x01\xffV"
+    assert text_of(next(fields.fields(table))) == rb'{"\\xfe":null,"\\xff":null}'
 
 
 def test_what_is_nested_too_deep_is_rejected() -> None:
