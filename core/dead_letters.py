@@ -30,7 +30,7 @@ def carrier(record: Record, address: str, now: int, reason: str, detail: str) ->
     # No broker takes a damaged table; and the reason of an earlier dead-lettering is replaced.
     damaged = reason == Reason.HEADER_DAMAGED
     kept = b"" if damaged else fields.without(message.headers, fields.named(message.headers, told))
-    properties = replace(message.properties, expiration=None, partition=None)
+    properties = replace(message.properties, expiration=None, partition=None, copies=None)
     if damaged and properties.delivery_mode is None:  # it could not be read: RabbitMQ would forget the message when it is restarted
         properties = replace(properties, delivery_mode=PERSISTENT)
     return replace(

@@ -14,11 +14,12 @@ class Properties(msgspec.Struct, omit_defaults=True, frozen=True):
     """What a message has beside body and headers, in the names and units of AMQP 0-9-1, whose set is the richest.
 
     Text is bytes, as it was on the wire. `timestamp` is in seconds. `expiration` is the time to live, as decimal text in milliseconds; it begins when the
-    message is delivered. AMQP does not know the last three:
+    message is delivered. AMQP does not know the last four:
 
         timestamp_ms   `timestamp` in milliseconds (Kafka, ActiveMQ)
         partition      Kafka's
         text           whether the body is text rather than bytes (ActiveMQ, whose receivers are given different types)
+        copies         whether the headers `CC` and `BCC` count: it goes on to the exchange to which it was sent (RabbitMQ)
     """
 
     content_type: bytes | None = None
@@ -37,6 +38,7 @@ class Properties(msgspec.Struct, omit_defaults=True, frozen=True):
     timestamp_ms: int | None = None
     partition: int | None = None
     text: bool | None = None
+    copies: bool | None = None
 
 
 NO_PROPERTIES = Properties()

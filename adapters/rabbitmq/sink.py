@@ -150,7 +150,7 @@ class _Publisher:
             detail = f"user_id is {theirs!r}, and the bridge publishes as {ours!r}; see `impersonate`"
             raise Rejected(Reason.REJECTED_BY_BROKER, detail)
         try:
-            properties = encode(message.properties, uncopied(target.exchange, message.headers))
+            properties = encode(message.properties, uncopied(message.headers, count=message.properties.copies is True))
         except (ValueError, OverflowError) as error:
             raise Rejected(Reason.REJECTED_BY_BROKER, f"a property does not fit AMQP 0-9-1: {error}") from error
         if len(properties) + CONTENT_OVERHEAD > self.wire.payload_limit:

@@ -8,6 +8,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
 from pika.exceptions import ChannelClosedByBroker
 
 from ...core.fields import Field, MalformedTableError, fields, sorted_by_name, value_of, without
@@ -289,6 +290,8 @@ class RabbitSource:
         if own is not headers or not headers:  # an empty table is gone after a counter was put into it and taken off again
             identity = encode(properties, own)
         headers = uncounted if delivery.redelivered else headers
+        if b"CC" in headers and delivery.exchange in self._gated:
+            properties = replace(properties, copies=True)
         message, token = Message(delivery.body, headers, properties, key), _token(delivery, identity)
         return Received(message, address, token, delivery.redelivered, sent if self._stamped else None)
 

@@ -29,7 +29,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="At most this man
 
 
 class PropertiesView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Message properties by their AMQP 0-9-1 names. `timestamp` is in seconds, `expiration` a decimal text of milliseconds. The last three: other brokers'."""
+    """Message properties by their AMQP 0-9-1 names. `timestamp` is in seconds, `expiration` a decimal text of milliseconds. The last four: not AMQP's own."""
 
     content_type: ShortText | None = None
     content_encoding: ShortText | None = None
@@ -47,6 +47,7 @@ class PropertiesView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     timestamp_ms: Count | None = None
     partition: Count | None = None
     text: bool | None = None
+    copies: bool | None = None
 
 
 assert PropertiesView.__struct_fields__ == Properties.__struct_fields__

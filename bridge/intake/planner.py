@@ -114,6 +114,8 @@ class Planner:
         properties = message.properties
         if properties.partition is not None and address != received.address:
             properties = replace(properties, partition=None)  # it was chosen for another topic
+        if properties.copies and (address, route.lane) != (received.address, route.source_broker):
+            properties = replace(properties, copies=None)  # they were meant for another exchange, with other rights
         return Record(
             message=Message(message.body, table, properties, message.key),
             schedule=schedule,

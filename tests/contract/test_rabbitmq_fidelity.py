@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 from brokers.common import wait_until
+from msgspec.structs import replace
 from pika.exceptions import AMQPError
 
 from delaybridge.adapters.base import Outcome, Outgoing, Received, Rejected
@@ -197,6 +198,28 @@ def test_what_came_through_a_gate_goes_to_the_exchange_behind_it(stage: Stage) -
     stage.send(b"\x00\x00", exchange=gated, key="k")
     stage.send(b"\x00\x00", exchange=other, key="k")
     assert [stage.receive().address, stage.receive().address] == [f"/exchanges/{gated}.real/k", f"/exchanges/{other}/k"]
+
+
+def test_copies_for_which_a_producer_asked_at_a_gate_are_sent_behind_it_and_none_of_what_was_sent_elsewhere(stage: Stage) -> None:
+    gated = f"gated-{secrets.token_hex(4)}"
+    for exchange in (gated, f"{gated}.real"):
+        stage.channel.exchange_declare(exchange, "direct", auto_delete=True)
+    stage.channel.queue_bind(stage.ingress, gated, "k")
+    copy = stage.channel.queue_declare("", exclusive=True).method.queue
+    for queue, key in ((stage.outlet, "k"), (copy, "copy")):
+        stage.channel.queue_bind(queue, f"{gated}.real", key)
+    stage.source.close()
+    stage.source = adapter.source(stage.options, Endpoint(queue=stage.ingress, gate=(gated,)))
+    stage.source.connect()
+    stage.channel.basic_publish(gated, "k", b"body", pika.BasicProperties(headers={"CC": ["copy"]}))
+    asked = stage.receive()
+    elsewhere = replace(asked.message, properties=replace(asked.message.properties, copies=None))
+    for message, copied in ((asked.message, b"body"), (elsewhere, None)):
+        stage.sink.publish([Outgoing(b"1", asked.address, message)])
+        wait_until(lambda: bool(stage.outcomes), "the outcome")
+        assert stage.outcomes.pop() == (b"1", None)
+        bodies = [stage.channel.basic_get(queue, auto_ack=True)[2] for queue in (stage.outlet, copy)]
+        assert bodies == [b"body", copied]
 
 
 def test_a_header_of_another_broker_that_has_the_name_of_copies_keeps_no_message_from_an_exchange_behind_a_gate(stage: Stage) -> None:

@@ -17,6 +17,7 @@ from delaybridge.core.schedule import Limits, Schedule
 from delaybridge.core.store import Put, Record, Refuse, Withdraw
 
 NOW = 1_750_000_000_000
+GATED = "/exchanges/orders.real/new"
 
 
 def _route(**changes: object) -> Route:
@@ -341,6 +342,32 @@ def test_a_partition_is_kept_for_the_topic_it_was_chosen_for_and_for_no_other() 
     sent = Received(Message(b"", tables.table([("x-delay", 5)]), Properties(partition=3)), "orders", b"token")
     assert _put(Planner(_route(), Limits()).plan(sent, NOW)).record.message.properties.partition == 3
     assert _put(Planner(_route(address="bills"), Limits()).plan(sent, NOW)).record.message.properties.partition is None
+
+
+@pytest.mark.parametrize(
+    ("route", "headers", "count"),
+    [
+        ({}, {}, True),
+        ({"allow_to": ("*",)}, {"x-delay-to": "/exchanges/orders.real/public"}, None),
+        ({"address": "/exchanges/bills.real/new"}, {}, None),
+        ({"address": GATED, "lane": "another"}, {}, None),
+    ],
+)
+def test_copies_are_sent_only_from_the_exchange_at_which_the_producer_asked_for_them(
+    route: dict[str, object],
+    headers: dict[str, Value],
+    count: bool | None,
+) -> None:
+    sent = Received(message(b"", headers | {"x-delay": 5}, Properties(copies=True)), GATED, b"token")
+    assert _put(Planner(_route(**route), Limits()).plan(sent, NOW)).record.message.properties.copies is count
+
+
+def test_no_copies_of_a_dead_letter_are_sent() -> None:
+    sent = Received(message(b"", {"x-delay": "soon"}, Properties(copies=True)), GATED, b"token")
+    refused = _refused(Planner(_route(dead_letter="/exchanges/orders.real/dead"), Limits()).plan(sent, NOW))
+    assert refused.record.message.properties.copies is True, "on the shelf it stays as it came"
+    assert refused.forward is not None
+    assert refused.forward.message.properties.copies is None
 
 
 def test_a_dead_letter_goes_to_the_partition_that_its_key_says() -> None:

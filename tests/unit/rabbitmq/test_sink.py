@@ -97,6 +97,14 @@ def test_headers_that_the_broker_added_or_took_do_not_hide_a_returned_message(st
     assert stage.outcomes == {"a": "unroutable"}
 
 
+@pytest.mark.parametrize(("count", "name"), [(None, b"x-original-cc"), (True, b"CC")])
+def test_copies_are_asked_for_where_the_producer_asked_and_not_by_an_exchanges_name(count: bool | None, name: bytes) -> None:
+    stage = Stage()
+    stage.session.submit([Outgoing(b"a", "/exchanges/x.real/k", Message(b"a", b"\2CCA\0\0\0\0", Properties(copies=count)))])
+    stage.run()
+    assert bytes((len(name),)) + name + b"A\0\0\0\0" in stage.wire.written[-1]
+
+
 def test_headers_that_the_broker_wrote_over_or_dropped_do_not_hide_a_returned_message(stage: Stage) -> None:
     """As interceptors of RabbitMQ 4 do, and RabbitMQ 4 itself with a name that stands twice."""
     sent = fields.table([("timestamp_in_ms", 1), ("twice", "a"), ("twice", "b"), ("x-delay-id", "1"), ("x-delay-due", 7)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from msgspec.structs import replace
 
 from delaybridge.adapters.base import NotConnected, Received, Rejected
 from delaybridge.adapters.rabbitmq.source import Ingress, RabbitSource
@@ -13,6 +14,7 @@ from delaybridge.core import fields
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties
 
 PROPERTIES = Properties(content_type=b"t", delivery_mode=2, message_id=b"1")
+COPIES = b"\2CCA\0\0\0\x07S\0\0\0\2us"
 
 
 def received(
@@ -73,6 +75,12 @@ def test_a_message_with_an_empty_table_is_known_again_whether_rabbitmq_leaves_th
 def test_a_counter_that_the_producer_sent_stays() -> None:
     table = fields.entry("x-delivery-count", 7)
     assert received(table).message.headers == table
+
+
+@pytest.mark.parametrize(("exchange", "table", "count"), [(b"gated", COPIES, True), (b"x.real", COPIES, None), (b"gated", b"", None)])
+def test_a_producers_copies_count_if_it_sent_them_through_a_gate(exchange: bytes, table: bytes, count: bool | None) -> None:
+    one = read(Delivery(1, False, exchange, b"k", encode(PROPERTIES, table), b"b"))
+    assert one.message == Message(b"b", table, replace(PROPERTIES, copies=count))
 
 
 def test_a_name_within_a_value_is_no_stamp() -> None:
