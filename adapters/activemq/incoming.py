@@ -81,14 +81,14 @@ def received(frame: Frame, rules: Rules) -> Received:
             name if b"\\" not in name else unescaped(name): value if b"\\" not in value else unescaped(value)
             for name, value in frame.headers.items()
         }
-        table = _table(headers)
     except ProtocolError as error:
         return _unread(frame, token, Rejected(Reason.HEADER_DAMAGED, str(error)))
-    except ValueError as error:
-        return _unread(frame, token, Rejected(Reason.TOO_LARGE, str(error)))
+    table, too_long = _table(headers)
     sent = _sent(headers)
     message = Message(frame.body, table, _properties(headers, sent, frame.sized), _key(headers))
-    return Received(message, _address(headers, rules.gates), token, redelivered=True, sent=sent, defect=_defect(frame, headers, rules))
+    return Received(
+        message, _address(headers, rules.gates), token, redelivered=True, sent=sent, defect=_defect(frame, headers, rules) or too_long
+    )
 
 
 def _unread(frame: Frame, token: bytes, defect: Rejected) -> Received:
@@ -112,16 +112,17 @@ def _token(headers: dict[bytes, bytes]) -> bytes:
     return number if came_to is None else number + b"@" + came_to
 
 
-def _table(headers: dict[bytes, bytes]) -> bytes:
-    """Raises ValueError where a name does not fit."""
+def _table(headers: dict[bytes, bytes]) -> tuple[bytes, Rejected | None]:
+    """What fits into a table, and why not all does."""
     out: list[bytes] = []
+    defect: Rejected | None = None
     for name in sorted(headers):
-        if name not in _TAKEN:
+        if len(name) > _LONGEST_NAME:
+            defect = Rejected(Reason.TOO_LARGE, f"a header name holds at most {_LONGEST_NAME} bytes, this one has {len(name)}")
+        elif name not in _TAKEN:
             value = headers[name]
-            if len(name) > _LONGEST_NAME:
-                raise ValueError(f"a header name holds at most {_LONGEST_NAME} bytes, this one has {len(name)}")
             out.append(b"%c%bS%b%b" % (len(name), name, len(value).to_bytes(4, "big"), value))
-    return b"".join(out)
+    return b"".join(out), defect
 
 
 def _key(headers: dict[bytes, bytes]) -> bytes | None:

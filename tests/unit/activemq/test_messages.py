@@ -124,14 +124,20 @@ def test_copies_of_one_message_for_two_destinations_are_two_messages_though_they
     assert token(b"/queue/orders.a") == token(b"/queue/orders.a") != token(b"/queue/orders.b")
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [(b"bad\\escape", "header_damaged"), (b"n" * 256, "too_large")], ids=["unknown escape", "name too long"]
-)
-def test_a_header_that_cannot_be_carried_is_a_defect_which_is_known_again(name: bytes, reason: str) -> None:
-    one = received(Frame(b"MESSAGE", {b"message-id": BY_JMS, b"persistent": b"true", name: b""}, b"body", sized=False), Rules())
+def test_a_header_that_cannot_be_read_is_a_defect_which_is_known_again() -> None:
+    one = received(Frame(b"MESSAGE", {b"message-id": BY_JMS, b"persistent": b"true", b"bad\\escape": b""}, b"body", sized=False), Rules())
     assert one.defect is not None
-    assert (one.defect.reason, one.message) == (reason, Message(b"body", b"", Properties(delivery_mode=2)))
+    assert (one.defect.reason, one.message) == ("header_damaged", Message(b"body", b"", Properties(delivery_mode=2)))
     assert (one.token, one.redelivered) == (BY_JMS, True)
+
+
+def test_of_a_header_whose_name_is_too_long_the_others_tell_whose_message_it_was() -> None:
+    given = {b"message-id": BY_JMS, b"type": b"order", b"x-delay-id": b"order-17", b"x-delay-key": b"k", b"n" * 256: b"", b"z": b"1"}
+    one = received(Frame(b"MESSAGE", given, b"body", sized=False), Rules())
+    assert one.defect is not None
+    assert (one.defect.reason, one.token) == ("too_large", BY_JMS)
+    assert fields.plain(one.message.headers) == {"x-delay-id": "order-17", "x-delay-key": "k", "z": "1"}
+    assert (one.message.body, one.message.key, one.message.properties.type) == (b"body", b"k", b"order")
 
 
 @pytest.mark.parametrize(
