@@ -45,6 +45,12 @@ class Tls(BaseModel):
                 context.load_cert_chain(self.cert_file, self.key_file, password=self._refuse)
         return context
 
+    def curl(self) -> list[str]:
+        """The same as options of curl."""
+        files = {"--cacert": self.ca_file, "--cert": self.cert_file, "--key": self.key_file}
+        given = [word for option, file in files.items() if file is not None for word in (option, str(file))]
+        return given if self.verify else [*given, "--insecure"]
+
     def _refuse(self) -> str:
         """Asked for where the key is encrypted. Without this OpenSSL asks the terminal, at each connection, and the thread waits for it."""
         raise OSError(f"the key in {self.key_file or self.cert_file} is encrypted: give one without a passphrase")

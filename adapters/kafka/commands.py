@@ -12,6 +12,14 @@ if TYPE_CHECKING:
 
     from .options import Kafka
 
+READS = "KAFKA_COMMAND_CONFIG"
+"""The environment variable that names a file of Kafka's client properties, by which the commands log in and know the authority."""
+
+
+def reads(options: Kafka) -> tuple[str, ...]:
+    """The environment variables that the commands read. Without TLS and SASL there is nothing that a tool must be told; with them it hangs."""
+    return (READS,) if options.tls is not None or options.sasl else ()
+
 
 def create(options: Kafka, topic: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> str:
     """Make a topic; -1 partitions or replicas: as many as the cluster gives by default."""
@@ -48,4 +56,5 @@ def _topics(options: Kafka, verb: str, topic: str, *more: str) -> str:
 
 
 def _command(tool: str, options: Kafka, *arguments: str) -> str:
-    return shlex.join([tool, "--bootstrap-server", ",".join(options.bootstrap_servers), *arguments])
+    logged_in = "".join(f' --command-config "${name}"' for name in reads(options))
+    return shlex.join([tool, "--bootstrap-server", ",".join(options.bootstrap_servers)]) + f"{logged_in} {shlex.join(arguments)}"

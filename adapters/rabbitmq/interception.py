@@ -280,8 +280,8 @@ def management(options: RabbitMQ) -> Iterator[Management]:
     password = unquote(parts.password) if parts.password else getattr(first.credentials, "password", "")
     url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
     with translated():  # a file of certificates may hold none
-        tls = options.tls.context()
-    with contextlib.closing(Management(url, user, password, first.virtual_host, options.connection_timeout, tls)) as api:
+        api = Management(url, user, password, first.virtual_host, options.connection_timeout, options.tls)
+    with contextlib.closing(api):
         yield api
 
 

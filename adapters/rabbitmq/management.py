@@ -15,9 +15,10 @@ import httpx
 import msgspec
 
 from ..base import AdapterError, NotConnected
+from ..options import scheme_of
 
 if TYPE_CHECKING:
-    import ssl
+    from ..tls import Tls
 
 VOID = "undefined"
 """How the API shows an argument without a value, which is None here. Only AMQP can send one: the API answers 500 to JSON's null."""
@@ -127,9 +128,10 @@ class Call(msgspec.Struct, frozen=True):
     path: str
     body: Any = None
 
-    def command(self, url: str, user: str) -> str:
+    def command(self, url: str, user: str, tls: Tls) -> str:
         """The same as a command to paste; the password is read from the environment."""
-        words = ["curl", "-fsS", "-u", f"{user}:${READS}", "-X", self.method, f"{url}/api{self.path}"]
+        encrypted = tls.curl() if scheme_of(url) == "https" else []
+        words = ["curl", "-fsS", *encrypted, "-u", f"{user}:${READS}", "-X", self.method, f"{url}/api{self.path}"]
         if self.body is not None:
             words += ["-H", "content-type: application/json", "-d", json.dumps(self.body, ensure_ascii=False)]
         return " ".join(f'"{word}"' if f"${READS}" in word else shlex.quote(word) for word in words)
@@ -176,14 +178,15 @@ class Calls:
 
 
 class Management:
-    """A client of the API. Raises NotConnected where it does not answer, AdapterError where it refuses."""
+    """A client of the API. Raises OSError where a file of `tls` cannot be used, NotConnected where it does not answer, AdapterError where it refuses."""
 
-    def __init__(self, url: str, user: str, password: str, vhost: str, timeout: float, tls: ssl.SSLContext) -> None:
+    def __init__(self, url: str, user: str, password: str, vhost: str, timeout: float, tls: Tls) -> None:
         self.url = url.rstrip("/")
         self.user = user
         self.calls = Calls(vhost)
+        self._tls = tls
         # The broker stands beside the bridge: a proxy that the environment names is for somewhere else.
-        self._http = httpx.Client(base_url=f"{self.url}/api", auth=(user, password), timeout=timeout, verify=tls, trust_env=False)
+        self._http = httpx.Client(base_url=f"{self.url}/api", auth=(user, password), timeout=timeout, verify=tls.context(), trust_env=False)
 
     def close(self) -> None:
         """Close the connection."""
@@ -203,7 +206,7 @@ class Management:
 
     def command(self, call: Call) -> str:
         """A change as a command to paste."""
-        return call.command(self.url, self.user)
+        return call.command(self.url, self.user, self._tls)
 
     def broker(self) -> Broker:
         """What stands there now."""

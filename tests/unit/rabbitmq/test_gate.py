@@ -19,6 +19,7 @@ from delaybridge.adapters.rabbitmq.gate.surroundings import unnamed
 from delaybridge.adapters.rabbitmq.ingress import losses
 from delaybridge.adapters.rabbitmq.interception import RabbitInterception, _step
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue, _reason
+from delaybridge.adapters.tls import Tls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,15 +218,38 @@ def test_a_pattern_that_only_rabbitmq_can_read_counts_where_rabbitmq_applies_it(
 
 def test_a_command_to_paste_survives_the_shell_and_shows_no_password() -> None:
     call = CALLS.bind(Binding("it's", "q 1", "queue", "$key", {"x": "ü"}))
-    words = shlex.split(call.command("http://broker:15672", "guest"))
+    words = shlex.split(call.command("http://broker:15672", "guest", Tls()))
     assert words[3] == "guest:$RABBITMQ_PASSWORD"
     assert words[-1] == '{"routing_key": "$key", "arguments": {"x": "ü"}}'
     assert words[6] == "http://broker:15672/api/bindings/%2F/e/it%27s/q/q%201"
 
 
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, []),
+        ({"ca_file": "ca.pem"}, ["--cacert", "ca.pem"]),
+        ({"cert_file": "us.pem", "key_file": "us.key"}, ["--cert", "us.pem", "--key", "us.key"]),
+        ({"cert_file": "both.pem", "verify": False}, ["--cert", "both.pem", "--insecure"]),
+    ],
+)
+def test_a_command_to_paste_knows_the_authority_and_shows_the_certificate_that_the_bridge_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], options: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in options:
+        (tmp_path / name).touch()
+    call = CALLS.bind(Binding("orders.real", "q1", "queue", "", {}))
+    tls = Tls(**given)
+    words = shlex.split(call.command("https://broker:15671", "guest", tls))
+
+    assert words[2 : words.index("-u")] == options
+    assert call.command("http://broker:15672", "guest", tls) == call.command("http://broker:15672", "guest", Tls())
+
+
 @pytest.mark.parametrize(("arguments", "variable"), [({"kind": 1}, "RABBITMQ_PASSWORD"), ({"kind": None}, "RABBITMQ_URL")])
 def test_a_step_names_the_variable_that_its_command_reads(arguments: dict[str, Any], variable: str) -> None:
-    api: Any = SimpleNamespace(calls=CALLS, command=lambda call: call.command("http://broker:15672", "guest"))
+    api: Any = SimpleNamespace(calls=CALLS, command=lambda call: call.command("http://broker:15672", "guest", Tls()))
     step = _step(api, Change("a binding", Binding("orders.real", "q1", "queue", "", arguments)))
     assert step.reads == (variable,)
     assert variable in step.command
