@@ -30,7 +30,6 @@ SERIES = {
     PREFIX + metric.name + ending for metric in TABLE for ending in (("_bucket", "_sum", "_count") if metric.type == "histogram" else ("",))
 }
 COMMANDS = sorted(set(re.findall(r"(?:^|[`/ ]|&& )delaybridge ([a-z][a-z-]+)(?=[ `\n])", PAGE, re.MULTILINE)))
-LOGGED = re.compile(r"\blog\.\w+\(\s*(?:#[^\n]*\n\s*)?\"([a-z_]+)\"")
 DRAIN = Config.model_fields["shutdown_timeout"].default / 1000
 """Seconds."""
 
@@ -61,15 +60,24 @@ def test_an_alert_asks_for_metrics_that_the_bridge_has(rule: dict[str, Any]) -> 
     assert asked or "up{" in rule["expr"]
 
 
-def test_the_runbook_names_events_that_the_bridge_logs() -> None:
-    logged = {
-        event for part in ("bridge", "adapters") for file in (ROOT / part).rglob("*.py") for event in LOGGED.findall(file.read_text())
-    }
-    rows = re.findall(r"^\| (.+?) \|", PAGE.partition("## Runbook")[2], re.MULTILINE)
-    named = {word for row in rows for word in re.findall(r"`([a-z_]+)`", row)}
+def events(words: str = r"\w+") -> set[str]:
+    """What the code logs, by such a method of a logger."""
+    logged = re.compile(rf"\blog\.(?:{words})\(\s*(?:#[^\n]*\n\s*)?\"([a-z_]+)\"")
+    return {event for part in ("bridge", "adapters") for file in (ROOT / part).rglob("*.py") for event in logged.findall(file.read_text())}
 
-    assert len(named) > 20
-    assert named - logged == set()
+
+def runbook() -> set[str]:
+    rows = re.findall(r"^\| (.+?) \|", PAGE.partition("## Runbook")[2], re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"`([a-z_]+)`", row)}
+
+
+def test_the_runbook_names_events_that_the_bridge_logs() -> None:
+    assert len(runbook()) > 20
+    assert runbook() - events() == set()
+
+
+def test_the_runbook_has_a_row_for_each_warning_and_error() -> None:
+    assert events("warning|error|exception") - runbook() == set()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
