@@ -76,6 +76,12 @@ class RabbitMQ(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _certificate_is_shown(self) -> RabbitMQ:
+        if self.external and (self.tls.cert_file is None or any(scheme_of(url) != "amqps" for url in texts_of(self.url))):
+            raise ValueError("`external` logs in by the certificate in `tls.cert_file`, over amqps:// only")
+        return self
+
+    @model_validator(mode="after")
     def _one_password(self) -> RabbitMQ:
         check_password(self)
         return self

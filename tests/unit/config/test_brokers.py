@@ -110,6 +110,14 @@ def test_tls_is_not_silently_left_out_where_no_url_asks_for_it(file: Path, broke
     assert told == f"1: brokers.b: `tls` is for URLs that begin with {schemes}, and there is none: nothing would be encrypted"
 
 
+@pytest.mark.parametrize("broker", ["url: 'amqps://h'", "url: [amqps://h, amqp://h], tls: {cert_file: us.pem}"])
+def test_a_login_by_certificate_needs_one_and_a_url_that_shows_it(file: Path, broker: str) -> None:
+    (file.parent / "us.pem").touch()
+    broker = broker.replace("us.pem", str(file.parent / "us.pem"))
+    (told,) = problems(file, on(f"type: rabbitmq, external: true, {broker}"))
+    assert told == "1: brokers.b: `external` logs in by the certificate in `tls.cert_file`, over amqps:// only"
+
+
 @pytest.mark.parametrize(
     "broker",
     [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from contract.certificates import certificates
 from pika import URLParameters, exceptions
 from pika.adapters.utils import connection_workflow
 from pydantic import ValidationError
@@ -310,8 +311,11 @@ def test_amqps_checks_certificate_and_name_unless_told_otherwise() -> None:
         assert parameters.ssl_options.context.check_hostname == tls.verify
 
 
-def test_external_login_uses_the_certificate() -> None:
-    (parameters,) = rabbit(url="amqps://host", external=True).parameters("test")
+def test_external_login_uses_the_certificate(tmp_path: Path) -> None:
+    certificates(tmp_path)
+    (parameters,) = rabbit(
+        url="amqps://host", external=True, tls=Tls(cert_file=tmp_path / "client.pem", key_file=tmp_path / "client.key")
+    ).parameters("test")
     assert isinstance(parameters.credentials, pika.credentials.ExternalCredentials)
 
 
