@@ -229,6 +229,14 @@ def test_what_no_level_can_hold_any_more_is_outdated() -> None:
     assert log.ids.fate("a", claim) is None
 
 
+def test_a_cancel_is_not_outdated_while_its_message_waits_however_long_that_is() -> None:
+    """A bridge that reads the log later would deliver the message."""
+    log = Log()
+    claim, _ = log.claim(due=T0 + 9 * DAY), log.cancel(now=T0, until=T0 + HOUR)
+    assert list(log.ids.outdated(T0 + 8 * DAY, DAY)) == []
+    assert log.compacted().fate("a", claim) == ("cancelled", T0)
+
+
 def test_what_is_said_of_a_message_after_its_end_is_done_with_at_once() -> None:
     log = Log()
     first, second = log.claim(), log.claim()

@@ -55,7 +55,7 @@ class FakeWire:
     def __init__(self) -> None:
         self.open: dict[int, FakeChannel] = {}
         self.opened = 0
-        self.pending: Callable[[FakeChannel], None] | None = None
+        self.opening: list[Callable[[], None]] | None = None  # where channels open when the script says so
         self.written: list[bytes] = []
 
     def add_on_connection_blocked_callback(self, callback: object) -> None: ...
@@ -67,7 +67,11 @@ class FakeWire:
             raise NoFreeChannels
         self.opened += 1
         channel = self.open[self.opened] = FakeChannel(self, self.opened)
-        on_open_callback(channel)
+        if self.opening is None:
+            on_open_callback(channel)
+        else:
+            channel.is_open = False
+            self.opening.append(lambda: on_open_callback(channel))
         return channel
 
     def write(self, pieces: list[bytes]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from brokers.common import wait_until
 from contract.certificates import certificates
 from pika import URLParameters, exceptions
 from pika.adapters.utils import connection_workflow
@@ -159,6 +161,9 @@ class Open(Wire):
     def add_on_close_callback(self, callback: Callable[[Any, Exception], object]) -> None:
         self._told = callback
 
+    def close(self, *_: object) -> None:
+        """The broker does not answer."""
+
     def abort(self) -> None:
         self.aborted = True
         self._told(self, exceptions.StreamLostError("given up"))
@@ -208,6 +213,28 @@ def test_whatever_is_raised_while_a_session_opens_ends_the_connection_and_says_s
     with pytest.raises(NotConnected, match="nobody foresaw this"):
         Link([], session, 5, "test").start()
     assert len(session.reasons) == 1
+    assert wire.aborted, "its socket stays open"
+
+
+def test_a_broker_that_does_not_answer_our_farewell_is_left_after_the_timeout(wire: Open) -> None:
+    session = Told()
+    link = Link([], session, 0.05, "test")
+    link.start()
+    leaving = threading.Thread(target=link.close, daemon=True)
+    leaving.start()
+    leaving.join(10)
+    assert not leaving.is_alive(), "whoever closes waits for ever"
+    assert session.reasons == ["the connection was closed"]
+    assert wire.aborted, "its socket stays open"
+
+
+def test_a_connection_that_a_session_gives_up_ends_with_its_reason_also_where_the_broker_does_not_answer(wire: Open) -> None:
+    session = Told()
+    link = Link([], session, 0.05, "test")
+    link.start()
+    link.post(lambda: link.fail(NotConnected("the consumer was cancelled")))
+    wait_until(lambda: session.reasons != [], "the session to hear of it")
+    assert session.reasons == ["the consumer was cancelled"]
     assert wire.aborted, "its socket stays open"
 
 

@@ -191,6 +191,79 @@ def test_an_exchange_has_one_channel_and_after_that_has_closed_all_goes_over_the
     assert [int.from_bytes(data[1:3], "big") for data in stage.wire.written] == [1, 1, 2, 2]
 
 
+def test_over_the_channel_that_takes_the_place_of_one_that_closed_numbers_begin_anew(stage: Stage) -> None:
+    stage.publish(*"abc")
+    stage.ack(3, multiple=True)
+    stage.publish("bad")
+    close(stage, 406)
+    stage.publish("d", "e")
+    stage.ack(2, multiple=True, channel=2)
+    assert stage.outcomes == dict.fromkeys("abcde", "confirmed") | {"bad": "rejected_by_broker"}
+
+
+def test_when_an_exchange_turns_out_to_be_missing_nothing_goes_one_at_a_time_any_more(stage: Stage) -> None:
+    stage.publish(*"abc")
+    close(stage, 406)
+    close(stage, 404, channel=2)
+    before = stage.wire.published
+    stage.publish("x", "y", "z")
+    assert stage.wire.published == before + 3
+
+
+def test_an_idle_channel_that_the_broker_closes_while_we_do_harms_nothing_on_the_next_one(stage: Stage) -> None:
+    stage.publish("before")
+    stage.ack(1)
+    leaving = stage.wire.open[1]
+    leaving.close = lambda: setattr(leaving, "is_open", False)  # type: ignore[method-assign]  # the broker's answer is on its way
+    stage.session.close_idle()
+    stage.publish("after")
+    leaving.breaks(ChannelClosedByBroker(406, "it was quicker"))
+    stage.session.lost(NotConnected("gone"))
+    assert stage.outcomes == {"before": "confirmed", "after": "NotConnected"}
+
+
+def test_what_comes_back_over_the_channel_that_takes_the_place_of_one_that_closed_is_found(stage: Stage) -> None:
+    stage.publish(*"abc")
+    stage.session.heard([returned("c"), Confirmed(1, 3, True, True)])
+    stage.publish("bad")
+    close(stage, 406)
+    stage.publish("d")
+    stage.session.heard([returned("d", channel=2), Confirmed(2, 1, False, True)])
+    assert stage.outcomes["d"] == "unroutable"
+
+
+def test_each_of_several_culprits_is_found_while_no_other_message_is_on_the_wire(stage: Stage) -> None:
+    stage.publish("bad", "good", "bad too", "good too")
+    close(stage, 406)
+    close(stage, 406, channel=2)
+    before = stage.wire.published
+    stage.ack(1, channel=3)
+    assert stage.wire.published == before + 1
+    close(stage, 406, channel=3)
+    stage.ack(1, channel=4)
+    assert stage.outcomes == {"bad": "rejected_by_broker", "good": "confirmed", "bad too": "rejected_by_broker", "good too": "confirmed"}
+
+
+def test_what_comes_while_a_channel_is_being_opened_waits_for_it(stage: Stage) -> None:
+    stage.wire.opening = []
+    stage.publish("a")
+    stage.publish("b")
+    assert stage.wire.published == 0
+    (opened,) = stage.wire.opening
+    stage.wire.open[1].is_open = True
+    opened()
+    stage.ack(2, multiple=True)
+    assert stage.outcomes == {"a": "confirmed", "b": "confirmed"}
+
+
+def test_a_channel_that_is_being_opened_is_not_idle(stage: Stage) -> None:
+    stage.wire.opening = []
+    stage.publish("a")
+    stage.session.close_idle()
+    stage.session.lost(NotConnected("gone"))
+    assert stage.outcomes == {"a": "NotConnected"}
+
+
 def test_what_is_more_than_one_write_is_published_once(stage: Stage) -> None:
     large = message(b"x" * 70_000)
     stage.session.submit([Outgoing(b"%d" % number, "/exchanges/x/k", large) for number in range(5)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from pika.exceptions import ConnectionClosedByBroker, StreamLostError
 from unit.rabbitmq.sink_stage import Stage
@@ -113,6 +115,19 @@ def test_a_suspect_that_is_not_answered_holds_up_no_others(monkeypatch: pytest.M
     monkeypatch.setattr(sink, "_PATIENCE", 0)
     stage.publish()
     assert stage.wire.published == 2
+
+
+def test_after_one_suspect_was_waited_for_in_vain_no_other_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(sink, "time", SimpleNamespace(monotonic=lambda: now))
+    known = Suspects()
+    known.left = 9
+    stage = Stage(suspects=known)
+    stage.publish("stuck", *"abc")
+    assert stage.wire.published == 1
+    now += sink._PATIENCE
+    stage.publish()
+    assert stage.wire.published == 4
 
 
 @pytest.mark.parametrize("reason", [ConnectionClosedByBroker(320, "CONNECTION_FORCED"), StreamLostError("gone")], ids=["forced", "lost"])
