@@ -143,6 +143,8 @@ class Replica:
             with self.changed:
                 self._seen = float("-inf")
                 self._written = -1
+                # Of the others the endings are written, and may never be read: a copy would wait for that for ever.
+                self._own_endings &= {parts(line)[0] for line in self._outgoing}
                 self.readings += 1
                 self.ids = Ids()
                 self.ids.read = found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from brokers.common import wait_until
@@ -105,6 +106,42 @@ def test_in_a_log_that_was_made_anew_claims_go_on(open_log: Callable[[], IdLog],
     _look(bridge.replica)
     assert bridge.replica.size == 0
     assert bridge.register.enter([Claiming("b", T0 + HOUR, b"12345678")], T0)[0] == [Claim(b"12345678", 0)]
+
+
+def test_what_this_bridge_had_ended_in_a_log_that_was_made_anew_is_waited_for_no_longer(open_log: Callable[[], IdLog]) -> None:
+    """Its ending was written there, and is never read: a copy that the broker gives again would stay here for ever."""
+    bridge = Bridge(open_log())
+    bridge.replica.connect()
+    written, waits = bridge.claim("a"), bridge.claim("b")
+    _look(bridge.replica)
+    bridge.register.ended("a", written, "delivered", T0)
+    bridge.replica.write()
+    bridge.register.ended("b", waits, "delivered", T0)
+    bridge.replica._log = adapter.id_log(Memory(name=secrets.token_hex(4)), Level("levels.ids", 0, "ids"))
+    bridge.replica.connect()
+    came = uptime()
+    bridge.replica.look(lambda: True)
+    assert bridge.replica.certain(written, came)
+    assert not bridge.replica.certain(waits, came), "its ending has just been written"
+    _look(bridge.replica)
+    assert bridge.replica.certain(waits, came)
+
+
+def test_in_a_log_that_was_made_anew_the_term_of_what_a_source_gave_begins_anew(
+    open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place by which it was called says nothing there: no copy could be told from another."""
+    holder = Mock(tenure=lambda: 1, affirm=lambda _: True)
+    bridge = Bridge(open_log())
+    monkeypatch.setattr(bridge.replica, "be_sure", lambda: _look(bridge.replica))
+    bridge.replica.connect()
+    for _ in range(3):
+        bridge.claim()
+    (before,), _ = bridge.register.enter([Claiming("a", T0 + HOUR, b"12345678")], T0, holder)
+    assert before.term == 3
+    bridge.replica._log = adapter.id_log(Memory(name=secrets.token_hex(4)), Level("levels.ids", 0, "ids"))
+    bridge.replica.connect()
+    assert bridge.register.enter([Claiming("b", T0 + HOUR, b"87654321")], T0, holder)[0] == [Claim(b"87654321", 1, term=0)]
 
 
 def test_what_anybody_else_writes_into_the_log_is_passed_over(open_log: Callable[[], IdLog]) -> None:
