@@ -254,6 +254,13 @@ def test_a_queue_that_is_deleted_means_not_connected_and_comes_back_with_the_nex
     assert batch.messages[0].message == Message(b"back")
 
 
+def test_a_queue_that_another_consumer_has_to_itself_means_not_connected(stage: Stage) -> None:
+    stage.channel.queue_declare(stage.queue)
+    stage.channel.basic_consume(stage.queue, lambda *_: None, exclusive=True)
+    with pytest.raises(NotConnected, match="exclusive use"):
+        stage.source().connect()
+
+
 def test_no_more_than_the_prefetch_is_taken_from_the_queue(stage: Stage) -> None:
     source = stage.source(prefetch=10)
     source.connect()

@@ -14,10 +14,11 @@ from unit.level_queues.sharing import Sharing
 from delaybridge.adapters.base import NotConnected
 from delaybridge.bridge.level_queues.ids import endings
 from delaybridge.bridge.level_queues.ids import replica as module
+from delaybridge.bridge.level_queues.ids.claims import named
 from delaybridge.bridge.level_queues.ids.lines import Claim
 from delaybridge.bridge.level_queues.ids.register import Claiming
 from delaybridge.core.ledger import CLOSING
-from delaybridge.core.store import Answer, Held, Put, Settled, SourceProgress, StoreFull, Unsupported, Withdraw
+from delaybridge.core.store import MEMORY_MS, Answer, Held, Put, Settled, SourceProgress, StoreFull, Unsupported, Withdraw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,6 +157,14 @@ def test_a_cancellation_that_overtakes_its_message_wins(store: Sharing) -> None:
     assert store.events == {"scheduled": 2, "cancelled": 1}
 
 
+def test_a_cancellation_waits_for_its_message_for_as_long_as_is_remembered(store: Sharing) -> None:
+    store.put([Withdraw("a"), Withdraw("b")], T0)
+    store.put([Put(record("a", T0 + MEMORY_MS + HOUR, chosen_id="a"))], T0 + MEMORY_MS)
+    store.put([Put(record("b", T0 + MEMORY_MS + HOUR, chosen_id="b"))], T0 + MEMORY_MS + 1)
+    assert store.handed_out(T0 + MEMORY_MS + HOUR) == ["b"]
+    assert store.events == {"scheduled": 2, "cancelled": 1}
+
+
 def test_a_message_that_is_held_back_is_taken_away_when_it_is_cancelled(store: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delaybridge.bridge.level_queues.store.ENDING", 10.0)
     give(store, record("a", chosen_id="a"), record("b"))
@@ -243,6 +252,15 @@ def test_what_leaves_with_its_connection_just_as_it_is_found_cancelled_is_told_o
     assert store.events == {"scheduled": 1}
 
 
+def test_what_is_withdrawn_or_belongs_to_another_bridge_just_as_it_is_handed_out_is_not_delivered(store: Sharing) -> None:
+    store.holds(record("a", T0 + 500, chosen_id="a"), record("b", T0 + 500))
+    found = store._waiting.due("rabbit", T0 + 500, 10, 1_000_000)
+    assert bodies(found) == ["a", "b"]
+    for due in found:
+        store._waiting.take(due.key)
+    assert store.claims.standing(found) == []
+
+
 def test_what_comes_again_because_its_batch_was_not_taken_in_claims_its_id_only_once_the_log_was_looked_at(
     store: Sharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +282,16 @@ def test_what_comes_again_because_its_batch_was_not_taken_in_claims_its_id_only_
     store.replica.look(lambda: True)
     store.put(*batch)
     assert store.events == {"scheduled": 1}
+
+
+def test_an_id_that_the_bridge_made_is_the_same_whenever_a_route_is_given_a_message_and_another_one_by_another_route() -> None:
+    def made(route: str) -> str:
+        change = named(Put(record("a")), route, b"token")
+        assert isinstance(change, Put)
+        return change.record.id
+
+    assert made("one") == made("one")
+    assert made("one") != made("other")
 
 
 def test_a_cancel_stops_a_series_under_the_id_that_the_bridge_made(store: Sharing) -> None:

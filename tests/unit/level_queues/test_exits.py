@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
+from contract.stores import HOUR, T0, record
 
 from delaybridge.bridge.level_queues.exits import Exits
+from delaybridge.bridge.level_queues.ids.claims import Claims
+from delaybridge.bridge.level_queues.ids.lines import Claim
 from delaybridge.bridge.level_queues.passage import Finish, Taken
 from delaybridge.bridge.level_queues.publisher import Item
+from delaybridge.bridge.level_queues.waiting import Waiting
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
@@ -38,3 +42,16 @@ def test_what_a_message_becomes_is_insisted_on_until_the_broker_gives_that_messa
     assert item.wanted()
     taken.lost = True
     assert not item.wanted(), "it would stand twice"
+
+
+@pytest.mark.parametrize(("moved", "told"), [(True, ["cancelled"]), (False, [])])
+def test_the_ledger_hears_of_a_cancel_from_the_bridge_whose_move_ends_its_message_and_from_no_other(
+    *, moved: bool, told: list[str]
+) -> None:
+    mover, rows, taken = Submitted(), Mock(), Taken()
+    claims = Claims(None, Waiting(), Exits(Submitted(), mover), rows, Mock(), lambda: T0, HOUR)
+    claims.end(record("a", chosen_id="a"), Claim(b"message1", 0), ("cancelled", T0), taken, Finish(Mock(), 0, b""))
+    (item,) = mover.items
+    rows.tell.assert_not_called()
+    (item.landed if moved else item.gone)()
+    assert [call.args[0].event for call in rows.tell.call_args_list] == told

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from unit.level_queues.id_lines import DAY, HOUR, T0, Log
 
 from delaybridge.adapters.id_log import Line
+from delaybridge.bridge.level_queues.ids import endings
 from delaybridge.bridge.level_queues.ids.endings import REMEMBERED
 from delaybridge.bridge.level_queues.ids.lines import Claim, cancelling, claiming, going_on, over, readable, spent
 
@@ -244,6 +245,15 @@ def test_what_is_said_of_a_message_after_its_end_is_done_with_at_once() -> None:
     log.end(first, "replaced")
     assert [log.ids.apply(100 + number, line) for number, line in enumerate(late)] == [[Line(late[0].key, None)], []]
     assert len(log.ids) == 0
+
+
+def test_what_ended_last_is_remembered_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "REMEMBERED", 2)
+    log = Log()
+    for name in ("again", "once", "again", "latest"):
+        log.append(*log.ids.ending(name, log.claim(name), "delivered", T0))
+    assert log.ids.ended("again") is not None
+    assert log.ids.ended("once") is None
 
 
 def test_a_bounded_number_of_endings_is_remembered() -> None:

@@ -263,6 +263,26 @@ def test_what_another_bridge_took_in_while_one_stood_still_is_not_lost(bridge: B
     assert bridge.register.fate("a", taken_in) == ("cancelled", T0)
 
 
+def test_what_a_bridge_loses_just_after_it_had_been_told_that_it_has_it_counts_for_whoever_gets_it(
+    bridge: Bridge, shared: IdLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, partition, taken_in = Bridge(shared).start(), Partition(), list[Claim]()
+    affirm = partition.affirm
+
+    def and_then_it_moves(tenure: Hashable) -> bool:
+        affirmed = affirm(tenure)
+        taken_in.append(taken(bridge, b"message1", Partition()))
+        return affirmed
+
+    monkeypatch.setattr(partition, "affirm", and_then_it_moves)
+    late = taken(former, b"message1", partition)
+    bridge.knows(late)
+    former.stop()
+
+    assert bridge.register.fate("a", taken_in[0]) is None
+    assert bridge.register.fate("a", late) == ("replaced", T0)
+
+
 def test_what_stands_is_said_again_by_who_was_there_and_by_nobody_who_reads_of_it_later(
     bridge: Bridge, shared: IdLog, open_log: Callable[[], IdLog]
 ) -> None:

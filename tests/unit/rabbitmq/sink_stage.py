@@ -93,10 +93,10 @@ call_later: list[Callable[[], None]] = []
 
 
 class Stage:
-    def __init__(self, suspects: Suspects | None = None, *, impersonates: bool = False) -> None:
+    def __init__(self, suspects: Suspects | None = None, *, impersonates: bool = False, session: _Publisher | None = None) -> None:
         self.heard: list[Outcome] = []
         self.wire = FakeWire()
-        self.session = _Publisher(self.heard.extend, suspects or Suspects(), impersonates=impersonates)
+        self.session = session or _Publisher(self.heard.extend, suspects or Suspects(), impersonates=impersonates)
         self.session.opened(cast("Any", FakeLink()), cast("Any", self.wire))
 
     def publish(self, *tags: str, address: str = "/exchanges/x/k", properties: Properties = NO_PROPERTIES, **headers: fields.Value) -> None:

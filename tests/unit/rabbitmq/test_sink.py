@@ -33,6 +33,24 @@ def test_acks_confirm_single_messages_and_all_up_to_one(stage: Stage) -> None:
     assert stage.outcomes == dict.fromkeys("abcde", "confirmed")
 
 
+@pytest.mark.parametrize("multiple", [False, True])
+def test_an_ack_costs_no_more_than_what_it_settles_however_many_were_settled_before(stage: Stage, multiple: bool) -> None:
+    looked_for: list[int] = []
+
+    class Flying(dict[int, Any]):
+        def pop(self, number: int, *default: Any) -> Any:
+            looked_for.append(number)
+            return super().pop(number, *default)
+
+    stage.publish("1")
+    stage.session._outlets[b"x"]._flying = Flying(stage.session._outlets[b"x"]._flying)
+    stage.publish(*map(str, range(2, 101)))
+    for number in range(1, 100):
+        stage.ack(number, multiple=multiple)
+    stage.ack(100, multiple=True)
+    assert looked_for == [*range(1, 101)]
+
+
 @given(st.data())
 def test_each_message_has_one_outcome_whatever_the_order_of_the_acks(data: st.DataObject) -> None:
     stage = Stage()

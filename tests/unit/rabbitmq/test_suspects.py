@@ -6,11 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 from pika.exceptions import ConnectionClosedByBroker, StreamLostError
-from unit.rabbitmq.sink_stage import Stage
+from unit.rabbitmq.sink_stage import Stage, word
 
+from delaybridge.adapters.base import Outcome, Outgoing
 from delaybridge.adapters.rabbitmq import sink, suspects
 from delaybridge.adapters.rabbitmq.link import not_connected
 from delaybridge.adapters.rabbitmq.suspects import TIMES, Suspects
+from delaybridge.core.message import message
 
 FAILURE = ConnectionClosedByBroker(541, "INTERNAL_ERROR")
 
@@ -149,3 +151,24 @@ def test_so_many_suspects_are_remembered_and_then_all_are_forgotten(monkeypatch:
     for tag in (b"a", b"b", b"c"):
         assert [known.culprit([tag]) for _ in range(TIMES - 1)] == [None] * (TIMES - 1)
     assert known.culprit([b"a"]) is None
+
+
+def test_a_sink_knows_its_suspects_from_one_connection_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[Stage] = []
+
+    class Link:
+        def __init__(self, _: object, session: sink._Publisher, *__: object) -> None:
+            stages.append(Stage(session=session))
+
+        def start(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(sink, "Link", Link)
+    one, heard = sink.RabbitSink(list, timeout=1, impersonates=False), list[Outcome]()
+    for _ in range(TIMES):
+        one.connect(heard.extend)
+        one.publish([Outgoing(b"poison", "/exchanges/x/k", message(b""))])
+        stages[-1].run()
+        ends(stages[-1])
+    assert [word(error) for _, error in heard] == ["NotConnected"] * (TIMES - 1) + ["rejected_by_broker"]
