@@ -93,6 +93,30 @@ def test_over_a_new_connection_the_log_is_read_on_and_nothing_is_forgotten(open_
     assert bridge.replica.size == 1
 
 
+def test_what_is_known_is_as_old_as_the_question_for_it_and_not_as_the_answer(
+    open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancel that was written after the log had told its end is not among it."""
+    now = 1_000.0
+    monkeypatch.setattr(module, "uptime", lambda: now)
+    shared = open_log()
+    bridge = Bridge(shared)
+    bridge.replica.connect()
+    claim, end = bridge.claim(), shared.end
+    _look(bridge.replica)
+    assert bridge.replica.certain(claim, NEVER)
+
+    def answered_late() -> int:
+        nonlocal now
+        found = end()
+        now += 2 * module.FRESH
+        return found
+
+    monkeypatch.setattr(shared, "end", answered_late)
+    _look(bridge.replica)
+    assert not bridge.replica.certain(claim, NEVER)
+
+
 def test_in_a_log_that_was_made_anew_claims_go_on(open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is shorter than what this bridge had written into the one before."""
     monkeypatch.setattr(module, "PATIENCE", 0.05)

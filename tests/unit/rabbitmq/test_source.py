@@ -106,6 +106,9 @@ def test_a_damaged_content_header_is_a_defect_with_a_token() -> None:
     damaged = [read(Delivery(1, False, b"", b"q", b"\x00\x02", body)) for body in (b"1", b"2")]
     assert [one.defect.reason for one in damaged if one.defect] == ["header_damaged"] * 2
     assert damaged[0].token != damaged[1].token
+    again = read(Delivery(7, True, b"", b"q", b"\x00\x02", b"1"))
+    assert again.redelivered, "else it would be dead-lettered twice"
+    assert again.token == damaged[0].token
 
 
 def test_a_table_nested_deep_is_no_defect() -> None:

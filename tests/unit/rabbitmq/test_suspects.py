@@ -155,6 +155,7 @@ def test_so_many_suspects_are_remembered_and_then_all_are_forgotten(monkeypatch:
 
 def test_a_sink_knows_its_suspects_from_one_connection_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[Stage] = []
+    left: list[object] = []
 
     class Link:
         def __init__(self, _: object, session: sink._Publisher, *__: object) -> None:
@@ -162,7 +163,8 @@ def test_a_sink_knows_its_suspects_from_one_connection_to_the_next(monkeypatch: 
 
         def start(self) -> None: ...
 
-        def close(self) -> None: ...
+        def close(self) -> None:
+            left.append(self)
 
     monkeypatch.setattr(sink, "Link", Link)
     one, heard = sink.RabbitSink(list, timeout=1, impersonates=False), list[Outcome]()
@@ -172,3 +174,4 @@ def test_a_sink_knows_its_suspects_from_one_connection_to_the_next(monkeypatch: 
         stages[-1].run()
         ends(stages[-1])
     assert [word(error) for _, error in heard] == ["NotConnected"] * (TIMES - 1) + ["rejected_by_broker"]
+    assert len(left) == TIMES - 1, "each connection but the last has been left"
