@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
@@ -18,6 +20,7 @@ from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues.ids import replica as module
 from delaybridge.bridge.level_queues.ids.lines import Claim
 from delaybridge.bridge.level_queues.ids.register import Claiming
+from delaybridge.bridge.level_queues.ids.replica import read_all
 from delaybridge.core.reasons import Reason
 from delaybridge.core.uptime import uptime
 
@@ -91,6 +94,42 @@ def test_over_a_new_connection_the_log_is_read_on_and_nothing_is_forgotten(open_
     bridge.replica.close()
     bridge.replica.connect()
     assert bridge.replica.size == 1
+
+
+def test_whoever_waits_for_a_look_at_the_log_goes_on_with_it_also_where_nothing_new_stands_there(
+    open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica, waiting = Bridge(open_log()).replica, threading.Event()
+    replica.connect()
+    wait_for = replica.changed.wait_for
+
+    def waits(known: Callable[[], bool], patience: float) -> bool:
+        waiting.set()
+        return wait_for(known, patience)
+
+    monkeypatch.setattr(replica.changed, "wait_for", waits)
+    with ThreadPoolExecutor(1) as threads:
+        sure = threads.submit(replica.be_sure)
+        assert waiting.wait(10)
+        _look(replica)
+        sure.result(module.PATIENCE / 2)
+
+
+def test_what_ended_last_is_written_before_a_bridge_stops(open_log: Callable[[], IdLog], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its id would be taken for one under which a message waits, for weeks."""
+    bridge = Bridge(open_log())
+    bridge.replica.connect()
+    claim, worker = bridge.claim(), bridge._reader._worker
+    _look(bridge.replica)
+
+    def ends_while_it_is_to_stop(_: object) -> None:
+        bridge.register.ended("a", claim, "delivered", T0)
+        worker.stopping.set()
+
+    monkeypatch.setattr(bridge.replica, "look", ends_while_it_is_to_stop)
+    worker.start()
+    assert worker.join(10)
+    assert read_all(open_log()).words("a") == []
 
 
 def test_what_is_known_is_as_old_as_the_question_for_it_and_not_as_the_answer(
