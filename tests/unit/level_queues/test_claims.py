@@ -261,6 +261,15 @@ def test_what_is_withdrawn_or_belongs_to_another_bridge_just_as_it_is_handed_out
     assert store.claims.standing(found) == []
 
 
+def test_what_is_due_behind_what_was_cancelled_is_handed_out_at_once(store: Sharing) -> None:
+    store.holds(record("a", T0 + 500, chosen_id="a"), record("b", T0 + 500))
+    found = take(store, T0 + 500)
+    store.register.cancel("a", T0, 0.0)
+    store.read()
+    store.put_back([due.key for due in found])
+    assert bodies(store.due("rabbit", T0 + 500, 1, 1_000_000)) == ["b"]
+
+
 def test_what_comes_again_because_its_batch_was_not_taken_in_claims_its_id_only_once_the_log_was_looked_at(
     store: Sharing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
