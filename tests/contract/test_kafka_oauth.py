@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,7 @@ import pytest
 from brokers.common import free_port
 from brokers.kafka import Native
 
+from contract.certificates import certificates
 from contract.kafka_user import User, bodies, out, private, receive
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
@@ -121,6 +123,21 @@ def test_a_token_is_fetched_for_client_credentials_and_used_again(broker: Native
     passes(broker, options(broker, token_url=endpoint.url, client_id="bridge", client_secret=SECRET, scope="kafka"))
     assert len(endpoint.asked) == 2, "once for the sink, once for the source, however many connections each has"
     assert endpoint.asked[0] == (f"bridge:{SECRET}", {"grant_type": ["client_credentials"], "scope": ["kafka"]})
+
+
+def test_a_token_endpoint_is_trusted_by_the_authorities_of_the_machine(
+    broker: Native, endpoint: Endpoint_, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates(tmp_path, "IP:127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    endpoint.socket = context.wrap_socket(endpoint.socket, server_side=True)
+    endpoint.answers = [(200, {"access_token": token(), "expires_in": 3600})]
+    given = options(broker, token_url=endpoint.url.replace("http:", "https:"), client_id="bridge", client_secret=SECRET)
+
+    assert "CERTIFICATE_VERIFY_FAILED" in refused(given)
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda context, _: context.load_verify_locations(tmp_path / "ca.pem"))
+    passes(broker, given)
 
 
 def test_a_connection_outlives_its_token(broker: Native, endpoint: Endpoint_) -> None:
