@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from ..preparing import Step
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -12,13 +14,18 @@ if TYPE_CHECKING:
 
     from .options import Kafka
 
-READS = "KAFKA_COMMAND_CONFIG"
+_READS = "KAFKA_COMMAND_CONFIG"
 """The environment variable that names a file of Kafka's client properties, by which the commands log in and know the authority."""
 
 
-def reads(options: Kafka) -> tuple[str, ...]:
+def step(options: Kafka, what: str, command: str, *, done: bool = False) -> Step:
+    """A step whose command is one of these."""
+    return Step(what, command, done, _reads(options))
+
+
+def _reads(options: Kafka) -> tuple[str, ...]:
     """The environment variables that the commands read. Without TLS and SASL there is nothing that a tool must be told; with them it hangs."""
-    return (READS,) if options.tls is not None or options.sasl else ()
+    return (_READS,) if options.tls is not None or options.sasl else ()
 
 
 def create(options: Kafka, topic: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> str:
@@ -56,5 +63,5 @@ def _topics(options: Kafka, verb: str, topic: str, *more: str) -> str:
 
 
 def _command(tool: str, options: Kafka, *arguments: str) -> str:
-    logged_in = "".join(f' --command-config "${name}"' for name in reads(options))
+    logged_in = "".join(f' --command-config "${name}"' for name in _reads(options))
     return shlex.join([tool, "--bootstrap-server", ",".join(options.bootstrap_servers)]) + f"{logged_in} {shlex.join(arguments)}"

@@ -93,7 +93,7 @@ class KafkaInterception:
         command = commands.delete(self._options, one.name)
         settings = _settings(topics, one)
         if topic.own not in (settings, settings | _CLOSED):
-            return Step(f"{what}; `apply` did not make it as it is, so it is not deleted", command, False, commands.reads(self._options))
+            return commands.step(self._options, f"{what}; `apply` did not make it as it is, so it is not deleted", command)
         with _closed(cluster, one.name, settings.get(_FENCE)):
             waiting = cluster.groups.waiting(one.group, topic)
             if waiting:
@@ -158,7 +158,7 @@ class KafkaInterception:
         command = commands.create(self._options, one.name, partitions, replicas, _settings(topics, one))
         done = one.name in topics and not _is_closed(topics[one.name])
         what = f"topic `{one.name}` takes in delayed messages{_beside(one, partitions)}"
-        return Step(what, "" if _of_unknown_shape(topics, one) else command, done, commands.reads(self._options))
+        return commands.step(self._options, what, "" if _of_unknown_shape(topics, one) else command, done=done)
 
     # --- check ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import ssl
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,13 @@ def certificates(folder: Path, server: str = "DNS:localhost") -> None:
         extensions = [word for each in added for word in ("-addext", each)]
         command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", *extensions, *signed]
         subprocess.run([*command, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True, capture_output=True)
+
+
+def serving(folder: Path) -> ssl.SSLContext:
+    """For a server that stands where its certificate says."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    return context
 
 
 def tls(folder: Path, **changes: Any) -> Tls:

@@ -10,14 +10,14 @@ from brokers import activemq as brokers
 from brokers.common import wait_until
 from brokers.private import running
 
+from contract.taking import until_lost
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
-from delaybridge.adapters.base import NotConnected, Outcome, Outgoing, Rejected
+from delaybridge.adapters.base import Outcome, Outgoing, Rejected
 from delaybridge.core.message import Properties, message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from delaybridge.adapters.activemq.source import ActiveSource
     from delaybridge.core.message import Message
 
 
@@ -37,14 +37,6 @@ def sent() -> list[Message]:
     return [message(body, {"number": n}, Properties(text=n in {0, 1, 2, 3})) for n, body in enumerate(BODIES)]
 
 
-def gone(source: ActiveSource) -> bool:
-    try:
-        source.receive(500, 1)
-    except NotConnected:
-        return True
-    return False
-
-
 def test_messages_pass_and_survive_a_killed_broker(debian: brokers.Native) -> None:
     options = ActiveMQ.model_validate({"url": debian.url})
     outcomes: list[Outcome] = []
@@ -55,7 +47,7 @@ def test_messages_pass_and_survive_a_killed_broker(debian: brokers.Native) -> No
     wait_until(lambda: len(outcomes) == len(BODIES), "the confirms")
     assert {error for _, error in outcomes} == {None}
     debian.kill()
-    wait_until(lambda: gone(source), "the source to say that it is not connected")
+    until_lost(lambda: source.receive(500, 1), timeout=15)
     debian.start()
     source.connect()
     got: list[tuple[bytes | None, bool | None, Rejected | None]] = []

@@ -23,7 +23,6 @@ from delaybridge.core.message import Properties
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from delaybridge.adapters.activemq.sink import ActiveSink
     from delaybridge.adapters.activemq.source import ActiveSource
 
 
@@ -185,7 +184,7 @@ def test_a_server_that_falls_silent_is_given_up_after_its_heartbeats_stop(stage:
         proxy.freeze()
         with pytest.raises(NotConnected, match="heartbeat"):
             source.receive(1, 20)
-        sink_is_gone(sink)
+        until_lost(lambda: sink.publish([]), timeout=20)
 
 
 def test_a_pause_after_traffic_costs_no_connection_at_whatever_moment_it_begins(stage: Stage) -> None:
@@ -193,7 +192,7 @@ def test_a_pause_after_traffic_costs_no_connection_at_whatever_moment_it_begins(
     sinks = []
     for _ in range(4):
         sinks.append(stage.sink(heartbeat=2))
-        time.sleep(0.5)
+        time.sleep(0.5)  # their ages
     time.sleep(3)  # the first heartbeat may be later than others
     for number, sink in enumerate(sinks):
         sink.publish([out(str(number), stage.queue)])
@@ -201,17 +200,6 @@ def test_a_pause_after_traffic_costs_no_connection_at_whatever_moment_it_begins(
     time.sleep(4.4)  # the pause
     for sink in sinks:
         sink.publish([])
-
-
-def sink_is_gone(sink: ActiveSink) -> None:
-    def gone() -> bool:
-        try:
-            sink.publish([])
-        except NotConnected:
-            return True
-        return False
-
-    wait_until(gone, "the sink to say that it is not connected", 20)
 
 
 # --- sources ---

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
-import ssl
 import subprocess
 import threading
 import time
@@ -18,7 +17,7 @@ from brokers.private import running
 from conftest import unavailable
 from pydantic import SecretStr
 
-from contract.certificates import certificates, tls
+from contract.certificates import certificates, serving, tls
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq import sink as sink_module
 from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
@@ -103,8 +102,7 @@ def test_a_connection_over_tls_lasts_for_as_long_as_each_side_sends_its_heartbea
 @contextlib.contextmanager
 def deaf(folder: Path) -> Iterator[int]:
     """A server that lets one client in, sends heartbeats, and reads nothing more; gives its port."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    context = serving(folder)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

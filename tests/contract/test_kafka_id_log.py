@@ -12,6 +12,7 @@ from brokers.kafka import create_topic, delete_topic
 from kafka import KafkaConsumer, errors
 
 from contract.kafka_user import User, named
+from contract.taking import until_lost
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.id_log import Line
 from delaybridge.adapters.kafka import adapter
@@ -141,15 +142,7 @@ def test_a_log_that_is_made_again_under_a_reader_ends_its_connection(shared: Sha
     lines(reader, 0, 1)
     delete_topic(kafka.url, shared.level.name)
     shared.queues.apply()
-
-    def failed() -> bool:
-        try:
-            reader.read(0.1)
-        except NotConnected:
-            return True
-        return False
-
-    wait_until(failed, "the reader to notice", 90)
+    until_lost(lambda: reader.read(0.1), timeout=90)
 
 
 def test_what_the_broker_compacts_away_is_stepped_over(shared: Shared, kafka: Broker) -> None:

@@ -15,7 +15,7 @@ import pytest
 from brokers.common import free_port
 from brokers.kafka import Native
 
-from contract.certificates import certificates
+from contract.certificates import certificates, serving
 from contract.kafka_user import User, bodies, out, private, receive
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
@@ -129,9 +129,7 @@ def test_a_token_endpoint_is_trusted_by_the_authorities_of_the_machine(
     broker: Native, endpoint: Endpoint_, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificates(tmp_path, "IP:127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
-    endpoint.socket = context.wrap_socket(endpoint.socket, server_side=True)
+    endpoint.socket = serving(tmp_path).wrap_socket(endpoint.socket, server_side=True)
     endpoint.answers = [(200, {"access_token": token(), "expires_in": 3600})]
     given = options(broker, token_url=endpoint.url.replace("http:", "https:"), client_id="bridge", client_secret=SECRET)
 

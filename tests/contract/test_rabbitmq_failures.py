@@ -343,15 +343,7 @@ def test_a_connection_that_the_operator_closes_is_told_to_source_and_sink(stage:
             api.delete(f"/api/connections/{name}", headers={"X-Reason": "maintenance"})
     with pytest.raises(NotConnected, match="maintenance"):
         source.receive(1, 15)
-    with pytest.raises(NotConnected, match="maintenance"):
-        publish_until_it_fails(stage, sink)
-
-
-def publish_until_it_fails(stage: Stage, sink: RabbitSink) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        sink.publish([out(secrets.token_hex(8), stage.queue)])
-        time.sleep(0.01)
+    until_lost(lambda: sink.publish([out(secrets.token_hex(8), stage.queue)]), "maintenance")
 
 
 def test_nothing_is_lost_or_confirmed_falsely_when_the_broker_is_killed_and_comes_back(stage: Stage) -> None:

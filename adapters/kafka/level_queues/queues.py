@@ -120,10 +120,10 @@ class KafkaLevelQueues:
         if topic is None:
             return Step(what, "", True)
         if needed:
-            return self._to_do(f"{what}; levels are left that need it", commands.delete(self._options, level.name))
+            return commands.step(self._options, f"{what}; levels are left that need it", commands.delete(self._options, level.name))
         waiting = cluster.groups.waiting(group(level.name), topic) if needed is None else 0
         if waiting:
-            return self._to_do(f"{what}; {waiting} records wait in it", commands.delete(self._options, level.name))
+            return commands.step(self._options, f"{what}; {waiting} records wait in it", commands.delete(self._options, level.name))
         cluster.delete(level.name)
         return Step(what, "", True)
 
@@ -134,14 +134,13 @@ class KafkaLevelQueues:
     def _step(self, level: Level, topic: Topic | None, wanted: Mapping[str, str]) -> Step:
         what = f"topic `{level.name}` holds {_contents(level)}"
         if topic is None:
-            return self._to_do(what, commands.create(self._options, level.name, self._partitions(level), -1, wanted))
+            return commands.step(self._options, what, commands.create(self._options, level.name, self._partitions(level), -1, wanted))
         problems = _differs(topic, {**wanted, **_NO_LOSS})
         if not problems:
             return Step(what, "", True)
-        return self._to_do(f"{what}; it differs in {', '.join(problems)}", commands.alter_settings(self._options, level.name, problems))
-
-    def _to_do(self, what: str, command: str) -> Step:
-        return Step(what, command, False, commands.reads(self._options))
+        return commands.step(
+            self._options, f"{what}; it differs in {', '.join(problems)}", commands.alter_settings(self._options, level.name, problems)
+        )
 
 
 def _contents(level: Level) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import ssl
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
-from contract.certificates import certificates
+from contract.certificates import certificates, serving
 from fake_daemon import STATUS, call
 
 if TYPE_CHECKING:
@@ -36,10 +35,8 @@ class Answer(BaseHTTPRequestHandler):
 def proxy(tmp_path: Path) -> Iterator[str]:
     """Its address; the folder has the certificate of its authority, `ca.pem`, which nobody else trusts."""
     certificates(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.socket = serving(tmp_path).wrap_socket(server.socket, server_side=True)
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"https://localhost:{server.server_port}"
