@@ -48,16 +48,22 @@ class Listing:
 
     def by_time(self, query: Query, cursor: str) -> Iterator[tuple[str, Located]]:
         """Records of the wanted lanes from the cursor on, each with the cursor that begins with it."""
-        lanes = self._state.lanes.by_name
-        wanted = [lanes[query.lane]] if query.lane in lanes else [] if query.lane else list(lanes.values())
         first = _instant(query.due_from or 0)
         end = _instant(query.due_to) if query.due_to is not None else None
         start = max(first, _begins(cursor))
         floors = self._state.lanes.floors()
-        tracks = (track for lane in wanted for track in lane.tracks)
-        for place, key, raw in heapq.merge(*(self._track(track, floors[track], start, end) for track in tracks)):
+        for place, key, raw in heapq.merge(*(self._track(track, floors[track], start, end) for track in self._tracks(query))):
             record, _ = self._state.decoded(key, raw)
             yield place.hex(), Located(key, record)
+
+    def _tracks(self, query: Query) -> list[Track]:
+        """Those on which a record may lie that fits: with an address one for each lane, however many other messages wait."""
+        lanes = self._state.lanes
+        wanted = [lane for name, lane in lanes.by_name.items() if query.lane in ("", name)]
+        if not query.address:
+            return [track for lane in wanted for track in lane.tracks]
+        found = (lanes.find(lane.name, query.address) for lane in wanted)
+        return [track for track in found if track is not None]
 
     def _track(self, track: Track, floor: bytes, start: bytes, end: bytes | None) -> Iterator[Place]:
         state = self._state

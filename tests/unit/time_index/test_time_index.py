@@ -11,8 +11,8 @@ from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, 
 from msgspec.structs import replace
 
 from delaybridge.core.schedule import Schedule
-from delaybridge.core.store import Answer, Change, Due, Held, Page, Put, Query, Refuse, Settled, StoreError, Withdraw
-from delaybridge.core.time_index import TimeIndex, keys, listing
+from delaybridge.core.store import Answer, Change, Due, Held, Put, Query, Refuse, Settled, StoreError, Withdraw
+from delaybridge.core.time_index import TimeIndex, keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,25 +118,6 @@ def test_what_was_remembered_of_an_id_leaves_nothing_on_disk(index: TimeIndex) -
         give(index, record(chosen_id="still here"), now=later + number)
 
     assert [key for key, _ in index._state.db.ids.items() if isinstance(key, bytes) and b"still here" not in key] == [keys.WRITE_KEY]
-
-
-def test_a_page_of_a_listing_looks_at_a_bounded_number_of_records(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_EXAMINED", 10)
-    give(index, *(record(str(number), address="rare" if number == 15 else "common") for number in range(25)))
-
-    pages: list[Page] = []
-    cursor = ""
-    while cursor or not pages:
-        pages.append(index.list(Query(address="rare"), 5, cursor))
-        cursor = pages[-1].cursor
-
-    assert [len(page.items) for page in pages] == [0, 1, 0]
-
-
-def test_a_cursor_that_is_none_is_a_value_error(index: TimeIndex) -> None:
-    for query in (Query(), Query(id_prefix="a")):
-        with pytest.raises(ValueError, match="the cursor is none that a page ended with"):
-            index.list(query, 5, "page two")
 
 
 def test_an_instant_beyond_the_keys_is_refused_and_changes_nothing(index: TimeIndex) -> None:
