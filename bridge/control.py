@@ -201,7 +201,7 @@ class Control:
         if not take and not adapter.traits.copies(address):
             raise NotPossibleError(
                 f"{address!r} is a queue: its messages would be taken away for good, before their consumers. "
-                f"Say take=true if that is meant, or observe {adapter.traits.copied}..., which gives copies"
+                f"POST to /api/v1/observe if that is meant, or observe {adapter.traits.copied}..., which gives copies"
             )
         tap = adapter.tap(section.options, address)
         tap.connect()

@@ -179,12 +179,17 @@ def resume_route(api: Api, name: str) -> shapes.Done:
     return _known(api.control.resume(name), f"no route is called {name!r}")
 
 
-def observe(api: Api, asked: shapes.ObserveQuery) -> Response:
-    """What arrives at a destination from now on, one JSON object a line; from a queue of RabbitMQ or ActiveMQ taken away for good, with `take` only.
+def observe(api: Api, asked: shapes.Destination) -> Response:
+    """Copies of what arrives at a destination from now on, one JSON object a line.
 
     It ends when the client goes away or the daemon stops.
     """
-    return Pumped(partial(deliveries, api.control, asked, api.clock), NDJSON, api.streams, endless=True)
+    return Pumped(partial(deliveries, api.control, asked, api.clock, take=False), NDJSON, api.streams, endless=True)
+
+
+def take(api: Api, asked: shapes.TakeRequest) -> Response:
+    """The same, also at a queue of RabbitMQ or ActiveMQ: its messages are taken away for good, before their consumers."""
+    return Pumped(partial(deliveries, api.control, asked, api.clock, take=True), NDJSON, api.streams, endless=True)
 
 
 def export(api: Api) -> Response:
@@ -262,7 +267,10 @@ ENDPOINTS = (
     Endpoint(method="POST", path="/api/v1/routes/{name:path}/pause", handler=pause_route, answers=shapes.Done, errors=(404,)),
     Endpoint(method="POST", path="/api/v1/routes/{name:path}/resume", handler=resume_route, answers=shapes.Done, errors=(404,)),
     Endpoint(
-        method="GET", path="/api/v1/observe", handler=observe, asks=shapes.ObserveQuery, answers=shapes.Delivery, errors=(404, 409, 422, 429), media=NDJSON,
+        method="GET", path="/api/v1/observe", handler=observe, asks=shapes.Destination, answers=shapes.Delivery, errors=(404, 409, 422, 429), media=NDJSON,
+    ),
+    Endpoint(
+        method="POST", path="/api/v1/observe", handler=take, asks=shapes.TakeRequest, answers=shapes.Delivery, errors=(404, 409, 422, 429), media=NDJSON,
     ),
     Endpoint(method="GET", path="/api/v1/export", handler=export, errors=(429, 501), media=ARROW),
 )  # fmt: skip

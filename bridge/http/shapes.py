@@ -226,12 +226,15 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
     items: list[DeadLetterView]
 
 
-class ObserveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A destination to listen at. `take`: at a queue of RabbitMQ or ActiveMQ, take its messages away for good."""
+class Destination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to listen: a broker's name, and an address as `x-delay-to` would name it."""
 
     broker: str
     address: str
-    take: bool = False
+
+
+class TakeRequest(Destination, frozen=True, forbid_unknown_fields=True):
+    """A destination whose messages are to be taken away."""
 
 
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...core.store import Pending
     from ..clock import Clock
     from ..views import ControlPort
-    from .shapes import ObserveQuery
+    from .shapes import Destination
 
     Emit = Callable[[bytes], None]
 
@@ -156,10 +156,10 @@ class Streams:
             self._places.release_on_behalf_of(holder)
 
 
-def deliveries(control: ControlPort, asked: ObserveQuery, clock: Clock, emit: Emit) -> None:
-    """One JSON object for each message that arrives, until the client goes away or the daemon stops."""
+def deliveries(control: ControlPort, asked: Destination, clock: Clock, emit: Emit, *, take: bool) -> None:
+    """One JSON object for each message that arrives, until the client goes away or the daemon stops. `take`: see `ControlPort.observe`."""
     encoder = msgspec.json.Encoder()
-    with control.observe(asked.broker, asked.address, take=asked.take) as batches:
+    with control.observe(asked.broker, asked.address, take=take) as batches:
         emit(b"")
         for batch in batches:
             at = clock()

@@ -164,7 +164,7 @@ def test_a_queue_is_emptied_by_an_observation_only_where_somebody_says_so(tmp_pa
         with Control(engine).observe("rabbit", address, take=take):
             pass
 
-    with pytest.raises(NotPossibleError, match=r"taken away for good.*Say take=true if that is meant, or observe /exchanges/"):
+    with pytest.raises(NotPossibleError, match=r"taken away for good.*POST to /api/v1/observe if that is meant, or observe /exchanges/"):
         observed("/queues/billing", take=False)
     for address, take in (("/queues/billing", True), ("/exchanges/orders/eu", False)):
         with pytest.raises(NotConnected):  # it is tried

@@ -310,6 +310,18 @@ def test_what_no_bridge_wrote_into_its_headers_is_told_as_a_header_only(client: 
     assert told == {"at": NOW, "address": "orders", "body": "", "headers": foreign}
 
 
+def test_what_a_queue_holds_is_taken_away_by_a_post_only_and_the_log_says_from_where(client: httpx.Client, control: FakeControl) -> None:
+    asked = {"broker": "rabbit", "address": "/queues/billing"}
+    with capture_logs() as logs:
+        client.get("/api/v1/observe", params=asked)
+        assert error_of(client.get("/api/v1/observe", params={**asked, "take": "true"}), 400)["code"] == "bad_request"
+        assert logs == []
+        client.post("/api/v1/observe", json=asked)
+
+    assert control.asked == [("observe", *asked.values(), False), ("observe", *asked.values(), True)]
+    assert logs == [{"event": "api_call", "log_level": "info", "call": "take", "client": "127.0.0.1", **asked}]
+
+
 def test_observing_what_is_not_there_is_an_error_not_an_empty_stream(client: httpx.Client) -> None:
     assert error_of(client.get("/api/v1/observe?broker=nowhere&address=x"), 404)["code"] == "unknown"
     assert error_of(client.get("/api/v1/observe?broker=rabbit"), 400)["code"] == "bad_request"
