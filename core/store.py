@@ -1,12 +1,14 @@
-"""Where messages wait: the contract of both stores. The engine does not know which one it drives.
+"""Where messages wait: the contract of both stores.
 
 Threads: every method may be called from any thread; calls are serialised inside. Durability: when a method that changes something returns, the
-change survives a killed process and a lost machine's power. Time is an argument (`now`, epoch milliseconds); no store reads a clock.
+change survives a killed process and a loss of power; only `settle` waits for `sync` to survive the latter. Time is an argument (`now`, epoch
+milliseconds); no store reads a clock.
 
 Errors:
 
     StoreError              the store cannot go on: stop acknowledging, exit
     +-- StoreLocked         another process has it open
+    +-- StoreClosed         it was closed in good order: the bridge is ending
     +-- StoreFull           no room left on the disk; what was asked has not happened, and settling is still possible
     Unsupported             this kind of store cannot do that (level queues: find, list and the like; cancel, where their broker keeps no log of ids)
 """
@@ -265,9 +267,9 @@ class Store(Protocol):
         ...
 
     def wants_again(self, source: str, change: Change) -> bool:
-        """Whether `put` is to be given this once more where its source gives it again: that it was stored may not be all that has become of it since.
+        """Whether `put` wants a change that is stored already, when its source gives the message once more.
 
-        The store then knows for itself what has come to its end. Does not block.
+        A store that bridges share may: another bridge can have claimed the message's id meanwhile, and `put` settles which copy counts. Does not block.
         """
         ...
 
@@ -294,7 +296,7 @@ class Store(Protocol):
         ...
 
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
-        """Record outcomes, each with its next occurrence and its ledger row, in one write. They survive a killed process at once, a loss of power after `sync`.
+        """Record outcomes, each together with its next occurrence and its ledger row. They survive a killed process at once, a loss of power after `sync`.
 
         If the power is lost before `sync`, these records are delivered again, with the same id and occurrence. In exchange no delivery waits for a disk: if
         the disk is busy and `wait` is False, nothing is recorded and the answer is False; call it again a little later.

@@ -109,12 +109,11 @@ class Disk:
         """A store that was copied may have holes in place of blocks, and a kill leaves an empty file."""
         if self._whole or not self._reserve_bytes:
             return
-        descriptor = os.open(self._reserve, os.O_CREAT | os.O_WRONLY, 0o600)
         try:
-            if os.fstat(descriptor).st_blocks * _BLOCK < self._reserve_bytes:
-                os.posix_fallocate(descriptor, 0, self._reserve_bytes)
+            with self._reserve.open("ab") as file:
+                if os.fstat(file.fileno()).st_blocks * _BLOCK < self._reserve_bytes:
+                    os.posix_fallocate(file.fileno(), 0, self._reserve_bytes)
             self._whole = True
-        except OSError:
-            self._reserve.unlink()
-        finally:
-            os.close(descriptor)
+        except OSError:  # less room than it seemed, a quota, too many open files: tried again with the next look
+            with suppress(OSError):
+                self._reserve.unlink(missing_ok=True)

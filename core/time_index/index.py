@@ -72,10 +72,10 @@ class TimeIndex:
         except StoreFull:  # what is in the log is written to tables now
             (self.path / _RESERVE).unlink(missing_ok=True)
             self._db, watermark = opened(self.path / "db")
-        free = free_bytes or partial(free_on_disk, self.path)
-        self._quota = Quota(self.path, max_bytes, free) if max_bytes is not None else None
-        self._disk = Disk(self.path / _RESERVE, reserve_bytes, min_free_disk, self._quota.free_bytes if self._quota else free)
         try:
+            free = free_bytes or partial(free_on_disk, self.path)
+            self._quota = Quota(self.path, max_bytes, free) if max_bytes is not None else None
+            self._disk = Disk(self.path / _RESERVE, reserve_bytes, min_free_disk, self._quota.free_bytes if self._quota else free)
             with translated():
                 self._state = State(
                     self._db, self._disk, watermark, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens, next_row=next_row

@@ -65,7 +65,7 @@ class Watermark:
         self.path = folder / "WRITTEN"
         self._folder = folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # what messages say is nobody else's
             self._file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
             if error.errno in _FORBIDDEN:

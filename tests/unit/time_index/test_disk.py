@@ -15,7 +15,7 @@ from contract.stores import HOUR, T0, adds_up, bodies, delivered, give, record, 
 from delaybridge.core.store import Answer, Held, StoreClosed, StoreError, StoreFull, StoreLocked, Withdraw
 from delaybridge.core.time_index import TimeIndex, database, disk, watermark
 from delaybridge.core.time_index import index as module
-from delaybridge.core.time_index.disk import Disk, Quota
+from delaybridge.core.time_index.disk import Quota
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,36 +138,6 @@ def test_a_store_whose_directory_somebody_has_moved_says_so(tmp_path: Path) -> N
     with pytest.raises(StoreError, match="store: No such file or directory"):
         index.room()
     index.close()
-
-
-def test_the_reserve_holds_real_blocks_until_a_write_finds_none(tmp_path: Path) -> None:
-    """Given up earlier, its room would be taken by whatever else fills the disk."""
-    free = 10 * MIB
-    reserve = tmp_path / "reserve"
-    space = Disk(reserve, MIB, 2 * MIB, lambda: free)
-    assert reserve.stat().st_blocks * 512 >= MIB
-
-    free = 0
-    assert not space.room()
-    assert reserve.exists()
-    space.release()
-    assert not reserve.exists()
-    free = 2 * MIB + MIB // 2
-    assert space.room()
-    assert not reserve.exists()
-    free = 3 * MIB
-    assert space.room()
-    assert reserve.exists()
-
-
-def test_a_reserve_without_blocks_is_filled_when_the_store_opens(tmp_path: Path) -> None:
-    """A copy may have holes where the store had blocks, and a kill leaves an empty file."""
-    reserve = tmp_path / "reserve"
-    for size in (0, MIB):
-        with reserve.open("wb") as file:
-            file.truncate(size)
-        Disk(reserve, MIB, 2 * MIB, lambda: 10 * MIB)
-        assert reserve.stat().st_blocks * 512 >= MIB
 
 
 def test_a_store_that_finds_no_room_to_start_has_that_of_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
