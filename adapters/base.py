@@ -62,7 +62,7 @@ class Received(msgspec.Struct, frozen=True):
         address       where its producer sent it, as this broker writes addresses; empty where that was the bridge's own ingress
         token         the same for a message and its redelivery, so that a redelivery is recognised
         redelivered   whether this may be a redelivery
-        sent          when the broker received it (epoch ms); None where the broker does not say
+        sent          when it was sent (epoch ms), by the broker's clock if it stamps messages, else by the producer's; None where neither does
         defect        set where the adapter could not carry the message faithfully: it is dead-lettered with that reason
         log           the name of the log that it comes from, where the source is a log (a Kafka partition, say); else empty
 
@@ -102,7 +102,7 @@ class Source(Protocol):
     """Where messages come in. One thread drives it."""
 
     def connect(self) -> None:
-        """Open the connection and subscribe; blocks for at most the configured connection time-out. Raises NotConnected."""
+        """Open the connection and subscribe; blocks for at most the configured connection time-out for each of the broker's addresses. Raises NotConnected."""
         ...
 
     def receive(self, limit: int, timeout: float) -> Batch | None:
@@ -137,7 +137,7 @@ class Sink(Protocol):
     """Where messages go out. One thread drives it."""
 
     def connect(self, confirm: Confirm) -> None:
-        """Open the connection; blocks for at most the configured time-out. Raises NotConnected.
+        """Open the connection; blocks as long as `Source.connect`. Raises NotConnected.
 
         `confirm` hears the outcome of each message exactly once, in any order, from any thread, also when the connection is lost or closed. It raises nothing.
         """
@@ -227,9 +227,9 @@ class Holding(Protocol):
     """
 
     def tenure(self) -> Hashable:
-        """For how long it has had what it gave last, and has it still: equal to itself only, and another one as soon as it may have been given more to read.
+        """A token for its present hold on what it gave last. It changes whenever the source may have been given more to read, as in a rebalance.
 
-        Does not block. Raises NotConnected where it knows that it has lost it.
+        Does not block. Raises NotConnected where it knows that it has lost its hold.
         """
         ...
 

@@ -141,7 +141,7 @@ class Place(NamedTuple):
 
 
 def _claims(record: Record) -> bool:
-    """Whether a record claims an id: its producer chose that, or it is a series. See level_queues/claims.py."""
+    """Whether a record claims an id: its producer chose that, or it is a series. See `register.claims`."""
     return not record.is_carrier and (record.schedule.recurrence is not None or not is_made(record.id))
 
 
