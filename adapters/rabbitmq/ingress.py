@@ -61,6 +61,16 @@ def losses(queue: Queue) -> Iterator[Finding]:
     yield from _redeliveries(queue)
 
 
+def on_one_node(queue: Queue, nodes: int) -> Iterator[Finding]:
+    """Tells of a queue that stands and falls with one of several nodes. No defect: it may be meant, and cannot be changed while the queue is there."""
+    if nodes > 1 and queue.type == "classic" and "ha-mode" not in queue.defined:
+        yield Finding(
+            True,
+            f"queue `{queue.name}` is a classic queue on one of {nodes} nodes: nothing comes in while that is away, and what waits is lost with its disk; "
+            "deleted while it is empty, it is made anew as a quorum queue by `delaybridge apply`",
+        )
+
+
 def _redeliveries(queue: Queue) -> Iterator[Finding]:
     """A bridge that is killed again and again, or cannot store, has the same messages redelivered each time."""
     limit = queue.redeliveries

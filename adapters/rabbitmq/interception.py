@@ -18,7 +18,7 @@ from .address import real_of
 from .gate.gate import Change, Gate
 from .gate.refusals import GUIDE, PLUGIN, refusal_of, uncopied
 from .gate.surroundings import unnamed
-from .ingress import CLASSIC, losses
+from .ingress import CLASSIC, losses, on_one_node
 from .level_queues import UNLIMITED
 from .link import translated
 from .management import READS, Binding, Call, Management
@@ -192,6 +192,7 @@ class RabbitInterception:
             queue = broker.queues.get(name)
             if queue is not None:
                 yield from list(losses(queue)) or [Finding(True, f"queue `{name}` is durable, and nothing in it expires or is dropped")]
+                yield from on_one_node(queue, broker.nodes)
         for gate in self._gates(broker):
             yield from _check_gate(api, gate)
             yield from _check_ends(gate)

@@ -16,7 +16,7 @@ from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, amqp
 from delaybridge.adapters.rabbitmq.gate.gate import Change, Gate
 from delaybridge.adapters.rabbitmq.gate.refusals import refusal_of, version
 from delaybridge.adapters.rabbitmq.gate.surroundings import unnamed
-from delaybridge.adapters.rabbitmq.ingress import losses
+from delaybridge.adapters.rabbitmq.ingress import losses, on_one_node
 from delaybridge.adapters.rabbitmq.interception import RabbitInterception, _step
 from delaybridge.adapters.rabbitmq.management import Binding, Broker, Call, Calls, Exchange, Policy, Queue, _reason
 from delaybridge.adapters.tls import Tls
@@ -338,6 +338,15 @@ def test_a_queue_that_drops_what_no_bridge_has_taken_is_found_and_who_says_so(li
 
 def test_a_queue_of_which_no_policy_says_anything_loses_nothing() -> None:
     assert list(losses(Queue("in", arguments={"x-queue-type": "quorum"}, effective_policy_definition=[]))) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "type_", "policy", "told"),
+    [(1, "classic", {}, 0), (3, "classic", {}, 1), (3, "quorum", {}, 0), (3, "classic", {"ha-mode": "all"}, 0)],
+)
+def test_a_queue_that_stands_on_one_of_several_nodes_is_named(nodes: int, type_: str, policy: dict[str, Any], told: int) -> None:
+    found = list(on_one_node(Queue("in", type=type_, effective_policy_definition=policy), nodes))
+    assert [(finding.ok, "on one of 3 nodes" in finding.what) for finding in found] == [(True, True)] * told
 
 
 def test_where_several_nodes_hold_it_an_ingress_queue_keeps_what_is_redelivered() -> None:
