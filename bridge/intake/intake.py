@@ -106,7 +106,10 @@ class Intake:
         new, wants = set(map(id, fresh)), self._store.wants_again
         planned = [(received, plan(received, now)) for received in messages]
         kept = [(received, change) for received, change in planned if id(received) in new or wants(self.name, change)]
-        self._metrics.suppressed_duplicates(len(messages) - len(kept))
+        suppressed = len(messages) - len(kept)
+        self._metrics.suppressed_duplicates(suppressed)
+        if suppressed:
+            log.info("redeliveries_suppressed", route=self.name, messages=suppressed)
         return [received for received, _ in kept], [change for _, change in kept]
 
     def _tell(self, changes: Sequence[Change], received: int, now: int) -> None:

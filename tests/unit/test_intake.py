@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import Batch, Received
 from delaybridge.bridge.intake.intake import Intake
@@ -113,10 +114,12 @@ def test_a_redelivery_of_what_is_stored_is_acknowledged_and_not_stored_twice(sto
     _intake(source, store).step(0)
     source.batches = [[_delayed("a", redelivered=True), _delayed("b", redelivered=True), _delayed("c", redelivered=True)]]
 
-    _intake(source, store).step(0)
+    with capture_logs() as logs:
+        _intake(source, store).step(0)
 
     assert _bodies(store, T0 + 5000) == [b"a", b"b", b"c"]
     assert source.acked == 2
+    assert logs == [{"event": "redeliveries_suppressed", "log_level": "info", "route": "orders", "messages": 2}]
 
 
 def test_the_same_message_sent_twice_is_two_messages(store: TimeIndex) -> None:
