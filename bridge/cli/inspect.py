@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import suppress
 from typing import Annotated, Any
@@ -46,6 +47,7 @@ def top(
     if not sys.stdout.isatty() or Console().is_dumb_terminal:  # rich would draw nothing on that
         typer.echo("top needs a terminal that it can draw on; for programs there is: delaybridge status --output json", err=True)
         raise typer.Exit(USAGE)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the terminal is given back, as at Ctrl-C
     with suppress(KeyboardInterrupt):
         watch(connect(config, url, token_file), interval)
 

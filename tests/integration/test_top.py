@@ -68,3 +68,14 @@ def test_top_shows_what_happens_in_a_second_survives_a_restart_of_the_daemon_and
             screen.wait_for(r"bridge +test \(")
             process.send_signal(signal.SIGINT)
             assert process.wait(_PATIENCE) == 0
+
+
+def test_a_top_that_is_told_to_end_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    with Daemon(tmp_path, {}) as daemon:
+        daemon.start()
+        with top("--config", str(daemon.file)) as (process, screen):
+            screen.wait_for(r"bridge +test \(")
+            process.terminate()
+            screen.wait_for(r"\x1b\[\?25h")  # the cursor
+            screen.wait_for(r"\x1b\[\?1049l")  # what stood there before
+            assert process.wait(_PATIENCE) == 128 + signal.SIGTERM
