@@ -27,7 +27,7 @@ from ..core.time_index.keys import arrival_of
 from ..core.time_index.made import is_made
 from .level_queues.build import ids, levelled, places, queues
 from .level_queues.envelope import Envelope, unpack
-from .level_queues.ids.known import Ids
+from .level_queues.ids.known import Ids, said_by
 from .level_queues.ids.lines import ENDED
 from .level_queues.ids.register import Claiming, claims, mark_of
 from .level_queues.ids.replica import read_all
@@ -82,7 +82,7 @@ class MovedIn(msgspec.Struct):
     """What came to the time index.
 
     records   came, and were not there yet
-    again     were there already
+    again     were there already, or are copies, left by a move that was killed, of what comes
     strange   no bridge had put them into the queues; they are on the shelf
     ended     had been cancelled or replaced, and ended here, or had ended already
     left      what the broker still counts, None where it does not say
@@ -267,7 +267,6 @@ class _Keeper:
                 )  # fmt: skip
                 strange.append(Refuse(record, Reason.REJECTED_BY_BROKER, str(error)))
         came.strange += len(strange)
-        came.ended += len(batch.messages) - len(going) - len(strange)
         if strange:
             self._index.put(strange, now)
         for envelope, found in zip(going, self._index.migration.take_in([each.record for each in going], now), strict=True):
@@ -289,7 +288,12 @@ class _Keeper:
         fate = None if claim is None else self._ids.fate(record.id, claim)
         event = None if fate is None else fate[0]
         if event == "over":
+            # If the log still knows its claim, it is a copy that a move left when it was killed, and the other one comes, too.
+            is_copy = claim is not None and said_by(self._ids.words(record.id), claim.mark) is not None
+            self.came.again += is_copy
+            self.came.ended += not is_copy
             return
+        self.came.ended += event is not None
         if event is None:
             going.append(envelope)
         elif (one := _one(record, claim)) not in self._told:

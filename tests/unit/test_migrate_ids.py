@@ -97,6 +97,19 @@ def test_of_a_series_whose_move_was_killed_only_the_later_copy_goes_on_and_the_l
     assert "replaced" not in {event for event, count in index.counts().events.items() if count}
 
 
+def test_copies_that_a_killed_move_left_count_as_there_already_and_not_as_cancelled_or_replaced(
+    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(index, record("tick", T0 + HOUR, every=MINUTE), record("a", T0 + HOUR, chosen_id="a"), record("b", T0 + HOUR))
+    killed_out(index, there, monkeypatch)
+    out(index, there)
+    assert len(messages(there, "1h")) == 6
+
+    came = back(index, there)
+
+    assert (came.records, came.again, came.ended) == (3, 3, 0)
+
+
 def test_a_series_that_has_gone_on_in_level_queues_after_a_move_was_killed_goes_on_there(
     index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
