@@ -56,14 +56,17 @@ def migrate_store(
     The time index is the one at `store.path`, the levels are those of `limits.levels`. Nothing is lost, no due time changes,
     and the ledger goes on. Exit status 75 if a bridge still uses the time index.
     """
+    import msgspec
+
     from ...core.store import StoreLocked
     from ..clock import wall_clock
     from ..config.file import load
     from ..engine import open_journal
-    from ..migrate import MovedOut, place, to_level_queues, to_time_index
+    from ..migrate import MovedIn, MovedOut, place, to_level_queues, to_time_index
 
     loaded = load(config)
-    there = place(loaded, *_where(loaded, to, broker, prefix))
+    broker, prefix = _where(loaded, to, broker, prefix)
+    there = place(loaded, broker, prefix)
     try:
         index = open_journal(loaded)
     except StoreLocked as error:
@@ -75,6 +78,10 @@ def migrate_store(
     finally:
         index.close()
     _show(done, output)
+    if isinstance(done, MovedIn) and not any(msgspec.structs.astuple(done)):
+        levels = " ".join(queue.name.removeprefix(f"{prefix}.") for queue in there.queues)
+        hint = "if something should, look at --broker, --prefix and `limits.levels`, which name the queues"
+        typer.echo(f"nothing waits on {broker} in {prefix}.LEVEL, with LEVEL {levels}; {hint}", err=True)
     if isinstance(done, MovedOut) and done.refused:
         for line in done.refused:
             typer.echo(f"not moved, because the broker never takes it: {line}", err=True)

@@ -87,6 +87,15 @@ def test_it_moves_there_and_back_and_says_how_much(house: House) -> None:
     index.close()
 
 
+@pytest.mark.usefixtures("house", "lasting")
+def test_where_nothing_waits_it_names_the_queues_in_which_it_looked() -> None:
+    told = call("migrate-store", "--to", "time_index", "--broker", "here", "--prefix", "mien")
+
+    assert (told.exit_code, told.stdout) == (0, "messages moved: 0\n")
+    assert "nothing waits on here in mien.LEVEL, with LEVEL 0 1s 5s 10s" in told.stderr
+    assert "look at --broker, --prefix and `limits.levels`" in told.stderr
+
+
 @pytest.mark.usefixtures("house")
 def test_the_configuration_must_name_the_store_to_which_it_moves() -> None:
     told = call("migrate-store", "--to", "level_queues")
