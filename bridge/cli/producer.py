@@ -165,7 +165,7 @@ def _from(now: int, due: int) -> str:
     return f"in {duration(due - now)}" if due > now else f"at once, {duration(now - due)} late"
 
 
-@commands.command(epilog="Example: delaybridge send --address orders --header x-delay=5000 hello")
+@commands.command(epilog="Example: delaybridge send --address /exchanges/orders/eu -H x-delay=5s hello")
 def send(
     body: Annotated[str, typer.Argument(metavar="BODY|-", help="The body; `-` reads it from standard input.")],
     route: Annotated[str | None, typer.Option(metavar="NAME", help="The route; may be left out if there is only one.")] = None,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fake_daemon import call
 
+from delaybridge.adapters.rabbitmq.address import parse
 from delaybridge.bridge.cli import app
 
 pytestmark = pytest.mark.usefixtures("alone")
+README = Path(__file__).parents[3] / "README.md"
 
 
 def every_command() -> list[str]:
@@ -39,6 +42,13 @@ def test_an_example_stands_on_one_line_of_eighty_columns_so_that_it_can_be_copie
     last = call(*command.split(), "--help").stdout.rstrip().splitlines()[-1]
 
     assert last.strip().startswith(f"Example: delaybridge {command}")
+
+
+def test_the_example_of_send_goes_where_the_producer_of_the_readme_publishes() -> None:
+    address = call("send", "--help").stdout.partition("Example: ")[2].partition("--address ")[2].split()[0]
+
+    assert parse(address) == (b"orders", b"eu")
+    assert 'channel.basic_publish("orders", "eu", ' in README.read_text()
 
 
 @pytest.mark.parametrize("command", [each for each in every_command() if not each.startswith("audit")])
