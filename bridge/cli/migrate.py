@@ -62,7 +62,7 @@ def migrate_store(
     from ..clock import wall_clock
     from ..config.file import load
     from ..engine import open_journal
-    from ..migrate import MovedIn, MovedOut, place, to_level_queues, to_time_index
+    from ..migrate import MovedOut, place, to_level_queues, to_time_index
 
     loaded = load(config)
     broker, prefix = _where(loaded, to, broker, prefix)
@@ -78,14 +78,23 @@ def migrate_store(
     finally:
         index.close()
     _show(done, output)
-    if isinstance(done, MovedIn) and not any(msgspec.structs.astuple(done)):
-        levels = " ".join(queue.name.removeprefix(f"{prefix}.") for queue in there.queues)
-        hint = "if something should, look at --broker, --prefix and `limits.levels`, which name the queues"
-        typer.echo(f"nothing waits on {broker} in {prefix}.LEVEL, with LEVEL {levels}; {hint}", err=True)
+    if not any(msgspec.structs.astuple(done)):
+        typer.echo(_looked(loaded, to, there, prefix), err=True)
     if isinstance(done, MovedOut) and done.refused:
         for line in done.refused:
             typer.echo(f"not moved, because the broker never takes it: {line}", err=True)
         raise typer.Exit(FAILED)
+
+
+def _looked(config: Config, to: Kind, there: Place, prefix: str) -> str:
+    """Where nothing was found: perhaps it is the wrong place."""
+    if to is Kind.LEVEL_QUEUES:
+        return f"nothing waits in {config.store.path}; if something should, look at `store.path`"
+    levels = " ".join(queue.name.removeprefix(f"{prefix}.") for queue in there.queues)
+    return (
+        f"nothing waits on {there.broker} in {prefix}.LEVEL, with LEVEL {levels}; "
+        "if something should, look at --broker, --prefix and `limits.levels`, which name the queues"
+    )
 
 
 def _where(config: Config, to: Kind, broker: str | None, prefix: str | None) -> tuple[str, str]:

@@ -96,6 +96,15 @@ def test_where_nothing_waits_it_names_the_queues_in_which_it_looked() -> None:
     assert "look at --broker, --prefix and `limits.levels`" in told.stderr
 
 
+@pytest.mark.usefixtures("lasting")
+def test_a_store_in_which_nothing_waits_is_named(house: House, tmp_path: Path) -> None:
+    house.on(kind="level_queues", broker="here", path=str(tmp_path / "another"))
+    told = call("migrate-store", "--to", "level_queues")
+
+    assert (told.exit_code, told.stdout) == (0, "messages moved: 0\n")
+    assert told.stderr == f"nothing waits in {tmp_path / 'another'}; if something should, look at `store.path`\n"
+
+
 @pytest.mark.usefixtures("house")
 def test_the_configuration_must_name_the_store_to_which_it_moves() -> None:
     told = call("migrate-store", "--to", "level_queues")
