@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from .client import Client
 
+NOTHING = "the shelf is empty"
+
 commands = typer.Typer(help="Messages that could not be delivered: list, retry, drop.", no_args_is_help=True)
 NumbersArgument = Annotated[
     list[int] | None, typer.Argument(metavar="NUMBER", min=1, help="As `dead-letter list` shows them.", show_default=False)
@@ -46,7 +48,7 @@ def list_dead_letters(
         "TRIES": lambda row: row["attempts"],
         "DETAIL": lambda row: row["detail"],
     }
-    show_first(connect(config, url, token_file).dead_letters, limit, columns, output, "the shelf is empty")
+    show_first(connect(config, url, token_file).dead_letters, limit, columns, output, NOTHING)
 
 
 @commands.command(epilog="Example: delaybridge dead-letter retry 17 18")
@@ -94,7 +96,10 @@ def _agreed(question: str) -> bool:
 def _chosen(client: Client, numbers: list[int] | None, *, everything: bool) -> list[int]:
     if bool(numbers) is everything:
         raise typer.BadParameter("give numbers, or --all")
-    return [letter["number"] for letter in client.dead_letters(10**9)] if everything else list(numbers or ())
+    chosen = [letter["number"] for letter in client.dead_letters(10**9)] if everything else list(numbers or ())
+    if not chosen:
+        typer.echo(NOTHING, err=True)
+    return chosen
 
 
 def _each(numbers: Iterable[int], act: Callable[[int], None], done: str) -> None:

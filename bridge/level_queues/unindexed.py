@@ -23,7 +23,7 @@ class Unindexed:
 
     def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word
         """Raises Unsupported, as the following do."""
-        raise unsupported("rescheduling")
+        raise unsupported("rescheduling or releasing a message")
 
     def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word
         """See `reschedule`."""

@@ -244,7 +244,7 @@ def test_nothing_is_moved_behind_its_end_where_it_would_only_expire(engine: Engi
 
 def test_level_queues_say_that_they_cannot_reschedule(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "_store", Unindexed("levels.dead-letters"))
-    with pytest.raises(Unsupported, match="rescheduling needs a time index"):
+    with pytest.raises(Unsupported, match="rescheduling or releasing a message needs a time index"):
         control.reschedule("a", T0)
 
 

@@ -330,6 +330,15 @@ def test_each_number_is_tried_also_behind_one_that_fails(daemon: Daemon) -> None
     assert (told.exit_code, told.stdout, told.stderr) == (1, "2: scheduled again\n", "1: It is unknown.\n")
 
 
+@pytest.mark.parametrize("word", ["retry", "drop"])
+def test_an_empty_shelf_is_said_to_be_empty(daemon: Daemon, word: str) -> None:
+    daemon.on("GET /api/v1/dead-letters", {"items": []})
+
+    told = call("dead-letter", word, "--all")
+
+    assert (told.exit_code, told.stdout, told.stderr) == (0, "", "the shelf is empty\n")
+
+
 def test_dropping_the_whole_shelf_asks_first(daemon: Daemon) -> None:
     daemon.on("GET /api/v1/dead-letters", {"items": [LETTER]}, {"items": []}, {"items": [LETTER]}, {"items": []})
     daemon.on("DELETE /api/v1/dead-letters/17", {"outcome": "done"})

@@ -338,7 +338,7 @@ def test_claims_survive_a_bridge_that_is_killed_and_one_that_hands_back(store: S
 
 def test_what_needs_an_index_is_refused_all_the_same(store: Sharing) -> None:
     give(store, record("a", T0 + MINUTE, chosen_id="a"))
-    with pytest.raises(Unsupported, match="rescheduling needs a time index"):
+    with pytest.raises(Unsupported, match="rescheduling or releasing a message needs a time index"):
         store.reschedule("a", T0, T0)
     with pytest.raises(Unsupported, match="looking up an id"):
         store.find("a")
