@@ -92,6 +92,8 @@ class KafkaInterception:
             return Step(what, "", True)
         command = commands.delete(self._options, one.name)
         settings = _settings(topics, one)
+        if not topic.settings:
+            return commands.step(self._options, f"{what}; its settings may not be read, so whether `apply` made it is not known", command)
         if topic.own not in (settings, settings | _CLOSED):
             return commands.step(self._options, f"{what}; `apply` did not make it as it is, so it is not deleted", command)
         with _closed(cluster, one.name, settings.get(_FENCE)):

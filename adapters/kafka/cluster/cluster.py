@@ -6,6 +6,7 @@ import contextlib
 from operator import not_
 from typing import TYPE_CHECKING, Any
 
+from kafka import errors
 from kafka.admin import AlterConfigOp, ConfigResource
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 OFFSETS = "__consumer_offsets"
 _LEAST = "min.insync.replicas"
+_DONE = "OK"
+"""What kafka-python says of a setting that was changed; else why it was not, which it does not raise."""
 
 
 class Cluster:
@@ -61,19 +64,26 @@ class Cluster:
         return found["topic"]
 
     def create(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
-        """Create a topic and wait until the cluster knows it; -1 partitions or replicas: as many as it gives by default."""
-        self._client.create_topics({name: {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}})
+        """Create a topic and wait until the cluster knows it; -1 partitions or replicas: as many as it gives by default.
+
+        One that somebody else has made meanwhile is left as it is, as a bridge that starts at the same moment makes the same levels.
+        """
+        wanted = {name: {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}}
+        told = self._client.create_topics(wanted, raise_errors=False)["topics"]
+        _require(told, f"topic {name} was not created", errors.TopicAlreadyExistsError)
         self._client.wait_for_topics([name], timeout_ms=int(PATIENCE * 1000))
 
     def delete(self, name: str) -> None:
         """Delete a topic with all its records, and wait until the cluster has forgotten it."""
-        self._client.delete_topics([name])
+        _require(self._client.delete_topics([name], raise_errors=False)["topics"], f"topic {name} was not deleted")
         self._wait(lambda: not self.topics([name], settings=False), f"topic {name} to be deleted")
 
     def alter(self, name: str, key: str, value: str | None) -> None:
         """Change a topic's setting, or take it back to what holds for all; returns when it can be seen."""
         operation = AlterConfigOp.DELETE if value is None else AlterConfigOp.SET
-        self._client.alter_configs([ConfigResource("TOPIC", name, {key: (operation, value)})])
+        told = self._client.alter_configs([ConfigResource("TOPIC", name, {key: (operation, value)})])["topic"][name]
+        if told != _DONE:
+            raise AdapterError(f"{key} of topic {name} was not changed: {told}")
         self._wait(lambda: self.topics([name])[name].own.get(key) == value, f"{key} of topic {name} to change")
 
     def led(self, topics: AbstractSet[str], partitions: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
@@ -105,6 +115,20 @@ class Cluster:
             Retrying(retry=retry_if_result(not_), stop=stop_after_delay(PATIENCE), wait=wait_fixed(0.05))(condition)
         except RetryError:
             raise AdapterError(f"waited {PATIENCE:.0f} s for {what}") from None
+
+
+def _require(told: Iterable[Mapping[str, Any]], what: str, *well: type[Exception]) -> None:
+    """Raises AdapterError where the cluster has refused, in its words. What passes is raised as what it is, and so becomes NotConnected.
+
+    kafka-python would raise the whole request and the whole answer.
+    """
+    for each in told:
+        kind = errors.for_code(each["error_code"])
+        if kind in (errors.NoError, *well):
+            continue
+        if kind.retriable:
+            raise kind(each["error_message"])
+        raise AdapterError(f"{what}: {kind.__name__}: {each['error_message']}")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,97 @@
+"""`plan`, `apply`, `apply --undo` and `doctor` for a user of Kafka who may not do all that they need, or whom the cluster refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from brokers.kafka import create_topic
+from kafka.admin import ACLOperation, ResourceType
+
+from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private
+from delaybridge.adapters.base import AdapterError, NotConnected
+from delaybridge.adapters.kafka import Endpoint, Kafka
+from delaybridge.adapters.kafka.cluster import opened
+from delaybridge.adapters.kafka.interception import KafkaInterception
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from brokers.kafka import Broker, Native
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Native]:
+    """A private broker, on which alice has the rights that she is given."""
+    with private(GUARDED, PLAIN) as broker:
+        yield broker
+
+
+class Orders:
+    """A topic and the name of its ingress topic. `hers`: as alice may prepare them; `prepared`: as who may do everything does."""
+
+    def __init__(self, broker: Native) -> None:
+        self.broker = broker
+        self.name = named("orders")
+        self.ingress = f"{self.name}.delayed"
+        create_topic(broker.url, self.name)
+        self.hers = KafkaInterception(Kafka.model_validate(alice(broker)), [Endpoint(topic=self.ingress)])
+        self.prepared = KafkaInterception(Kafka(bootstrap_servers=broker.url), [Endpoint(topic=self.ingress)])
+
+    def allow(self, topic: str, *operations: ACLOperation) -> None:
+        allow(self.broker, ResourceType.TOPIC, topic, *operations)
+
+
+@pytest.fixture
+def orders(guarded: Native) -> Orders:
+    return Orders(guarded)
+
+
+def refused(ask: Callable[[], object]) -> str:
+    """How it is told that the cluster refuses: not as that it does not answer."""
+    with pytest.raises(AdapterError) as caught:
+        ask()
+    assert not isinstance(caught.value, NotConnected)
+    return str(caught.value)
+
+
+def test_who_may_create_no_topic_is_told_so_in_few_words(orders: Orders) -> None:
+    orders.allow(orders.name, ACLOperation.DESCRIBE)
+    orders.allow(orders.ingress, ACLOperation.READ)
+    assert refused(orders.hers.apply) == f"topic {orders.ingress} was not created: TopicAuthorizationFailedError: Authorization failed."
+
+
+def test_who_may_not_do_what_an_undo_needs_is_told_what_was_refused_and_at_once(orders: Orders) -> None:
+    orders.prepared.apply()
+    orders.allow(orders.name, ACLOperation.DESCRIBE)
+    orders.allow(orders.ingress, ACLOperation.READ)
+    (step,) = orders.hers.undo()
+    assert (step.done, "its settings may not be read" in step.what) == (False, True)
+    orders.allow(orders.ingress, ACLOperation.DESCRIBE_CONFIGS)
+    assert "was not changed: [Error 29] TopicAuthorizationFailedError" in refused(orders.hers.undo)
+    orders.allow(orders.ingress, ACLOperation.ALTER_CONFIGS)
+    allow(orders.broker, ResourceType.GROUP, "delaybridge", ACLOperation.DESCRIBE)
+    assert refused(orders.hers.undo).startswith(f"topic {orders.ingress} was not deleted: TopicAuthorizationFailedError")
+    with opened(Kafka(bootstrap_servers=orders.broker.url)) as cluster:
+        assert "max.message.bytes" not in cluster.topics([orders.ingress])[orders.ingress].own, "it takes messages again"
+
+
+def test_a_name_that_the_cluster_does_not_tell_from_another_one_is_refused_in_its_words(kafka: Broker) -> None:
+    """To Kafka's metrics `.` and `_` are the same."""
+    name = named("a").replace("-", "_")
+    create_topic(kafka.url, name)
+    like = name.replace("_", ".")
+    interception = KafkaInterception(Kafka(bootstrap_servers=kafka.url), [Endpoint(topic=like)])
+    assert (
+        refused(interception.apply)
+        == f"topic {like} was not created: InvalidTopicError: Topic '{like}' collides with existing topic: {name}"
+    )
+
+
+def test_a_topic_that_somebody_else_makes_at_the_same_moment_is_no_failure(kafka: Broker) -> None:
+    """Bridges that start together make the same levels."""
+    name = named("level")
+    with opened(Kafka(bootstrap_servers=kafka.url)) as cluster:
+        for partitions in (2, 3):
+            cluster.create(name, partitions, -1, {})
+        assert cluster.topics([name])[name].partitions == 2
