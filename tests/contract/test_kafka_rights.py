@@ -9,6 +9,7 @@ from brokers.kafka import create_topic
 from kafka.admin import ACLOperation, ResourceType
 
 from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private
+from contract.test_kafka_levels import Levels
 from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.kafka import Endpoint, Kafka
 from delaybridge.adapters.kafka.cluster import opened
@@ -53,6 +54,22 @@ def refused(ask: Callable[[], object]) -> str:
         ask()
     assert not isinstance(caught.value, NotConnected)
     return str(caught.value)
+
+
+def test_a_topic_that_may_not_be_seen_is_not_taken_for_one_that_is_not_there(orders: Orders) -> None:
+    """`apply --undo` said that it was gone."""
+    orders.prepared.apply()
+    orders.allow(orders.name, ACLOperation.DESCRIBE)
+    for ask in (orders.hers.undo, orders.hers.plan, orders.hers.apply, orders.hers.check):
+        assert refused(ask) == f"whether there is a topic {orders.ingress} may not be seen: grant DESCRIBE on it"
+
+
+def test_levels_that_may_not_be_seen_are_not_taken_for_deleted(guarded: Native) -> None:
+    levels = Levels(guarded.url, 0).apply()
+    hers = Levels(guarded.url, 0, **alice(guarded))
+    hers.levels[:] = levels.levels
+    assert "grant DESCRIBE" in refused(hers.queues.undo)
+    levels.close()
 
 
 def test_who_may_create_no_topic_is_told_so_in_few_words(orders: Orders) -> None:

@@ -49,8 +49,14 @@ class Cluster:
         return {each["name"] for each in self._client.describe_topics() if not each.get("is_internal")}
 
     def topics(self, names: Collection[str], *, settings: bool = True) -> dict[str, Topic]:
-        """Those of these that exist. The settings of each cost the broker a millisecond, for which other requests wait."""
-        found = {each["name"]: each["partitions"] for each in self._client.describe_topics(sorted(names)) if each["partitions"]}
+        """Those of these that exist. The settings of each cost the broker a millisecond, for which other requests wait.
+
+        Raises AdapterError where the cluster does not say whether one exists: it is not to be taken for one that does not.
+        """
+        told = self._client.describe_topics(sorted(names))
+        if hidden := ", ".join(each["name"] for each in told if each["error_code"] == errors.TopicAuthorizationFailedError.errno):
+            raise AdapterError(f"whether there is a topic {hidden} may not be seen: grant DESCRIBE on it")
+        found = {each["name"]: each["partitions"] for each in told if each["partitions"]}
         if not found or not settings:
             return {name: described(name, partitions, {}) for name, partitions in found.items()}
         settings_of = self._settings(found)

@@ -31,7 +31,7 @@ class Admin:
 
     def describe_topics(self, names: list[str]) -> list[Any]:
         partition = {"replica_nodes": [1]}
-        return [{"name": name, "partitions": [partition for each in self._held if each.topic == name]} for name in names]
+        return [{"name": name, "error_code": 0, "partitions": [partition for each in self._held if each.topic == name]} for name in names]
 
     def list_partition_offsets(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Any]:
         return {
