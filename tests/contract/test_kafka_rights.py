@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.kafka import create_topic
-from kafka.admin import ACLOperation, ResourceType
+from kafka.admin import ACLOperation, ACLResourcePatternType, ResourceType
 
 from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private
 from contract.test_kafka_levels import Levels
@@ -112,3 +112,13 @@ def test_a_topic_that_somebody_else_makes_at_the_same_moment_is_no_failure(kafka
         for partitions in (2, 3):
             cluster.create(name, partitions, -1, {})
         assert cluster.topics([name])[name].partitions == 2
+
+
+def test_who_may_not_write_to_an_ingress_topic_is_told_that_by_the_probe(orders: Orders) -> None:
+    """What was told was `Concurrent access to net.poll!`."""
+    orders.prepared.apply()
+    orders.allow(orders.ingress, ACLOperation.READ)
+    every = (ACLOperation.CREATE, ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DELETE)
+    allow(orders.broker, ResourceType.TOPIC, "delaybridge.doctor.", *every, pattern=ACLResourcePatternType.PREFIXED)
+    with pytest.raises(AdapterError, match="TopicAuthorizationFailedError"):
+        orders.hers.probe()
