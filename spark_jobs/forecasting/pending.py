@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..columns import UnusableInput, require
 from ..hadoop import by_name
-from ..reading.inputs import files
+from ..reading.inputs import files, require_whole
 from ..session import cause
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def _file(spark: SparkSession, path: str) -> DataFrame:
         frame = spark.read.parquet(by_name(spark, path))
     except (PySparkException, Py4JJavaError) as error:
         raise UnusableInput(f"export {path}: no Parquet file can be read there: {cause(error)}") from error
+    require_whole(frame, f"export {path}")
     placed = frame.select(*frame.columns, F.col("_metadata.file_path").alias("file"))
     return require(placed, {**COLUMNS, "file": "string"}, f"export {path}")
 

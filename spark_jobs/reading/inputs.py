@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ MANY = 10_000
 
 KAFKA_MARGIN_MS = HOUR_MS
 """A topic is read from so long before the window: what arrives earlier than that is reported as not observed."""
+
+_EMPTY = re.compile(r"path=([^;]*); isDirectory=false; length=0;")
+"""How Hadoop shows a file of no bytes."""
 
 _AS_TOLD = {"event_time": "timestamp", "id": "string", "occurrence": "string", "due_time": "string", "topic": "string", "place": "string"}
 
@@ -178,7 +182,9 @@ def let_in(spark: SparkSession, paths: Iterable[str], columns: Mapping[str, str]
 
 
 def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) -> int:
-    """How many Parquet files a path has. Raises UnusableInput where there are none, or some without these columns, or whose marks nobody would read.
+    """How many Parquet files a path has.
+
+    Raises UnusableInput where there are none, or some that are empty or without these columns, or whose marks nobody would read.
 
     Marks without files are let in: nothing arrived, or all that was written is gone.
     """
@@ -191,6 +197,7 @@ def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) 
             raise UnusableInput(f"{path} is no {what}; did you mean {path.rstrip('/')}/{what}?") from error
         raise UnusableInput(f"{what} {path}: no Parquet files can be read there: {cause(error)}") from error
     require(frame, columns, f"{what} {path}")
+    require_whole(frame, f"{what} {path}")
     found = files(spark, frame)
     marks.require_root(spark, path, found, what)
     return len(found)
@@ -201,6 +208,16 @@ def require_apart(spark: SparkSession, option: str, written: str, places: Iterab
     for place in places:
         if not is_topic(place) and Folder(spark, place).shows(Folder(spark, written)):
             raise UnusableInput(f"{option} {written} lies in {place}, and would be read as a part of it: name another place")
+
+
+def require_whole(frame: DataFrame, what: str) -> None:
+    """Raises UnusableInput for a file of no bytes, as a copy leaves it on a full disk: Spark passes over it, as if nothing had been in it.
+
+    A file that ends anywhere else Spark refuses itself. `frame` reads files, and does nothing with them yet.
+    """
+    relation = frame._jdf.queryExecution().analyzed().collectLeaves().head().relation()  # noqa: SLF001 - the way to their sizes that there is
+    if empty := _EMPTY.search(relation.location().allFiles().mkString("\n")):  # as text, and all at once: see `files`
+        raise UnusableInput(f"{what}: {empty[1]} is empty: was it copied whole?")
 
 
 def files(spark: SparkSession, frame: DataFrame) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,11 +18,9 @@ from delaybridge.spark_jobs.reading import inputs
 from delaybridge.spark_jobs.session import readable_errors
 from delaybridge.spark_jobs.watching.arguments import Arguments
 from delaybridge.spark_jobs.watching.rounds import Rounds
-from spark.ledgers import QUIET, T0, Bridge
+from spark.ledgers import QUIET, T0, Bridge, Observer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 
@@ -101,6 +100,19 @@ def test_of_a_file_that_cannot_be_read_later_the_cause_is_told_and_not_javas_sta
         inputs.parquet(spark, [str(tmp_path)], LEDGER).rows.collect()
 
     assert "java:" not in str(told.value)
+
+
+def test_a_file_without_a_byte_is_not_taken_for_one_in_which_nothing_happened(spark: SparkSession, tmp_path: Path) -> None:
+    """A copy leaves it on a full disk. Of an observer's file nothing else would tell: what is lacking was called not observed."""
+    bridge, observer = Bridge(), Observer()
+    bridge.both("a", T0)
+    observer.saw_all(bridge)
+    seen = Path(observer.write(tmp_path / "seen"))
+    (seen / "observed2.parquet").touch()
+    inputs.ledger(spark, [bridge.write(tmp_path / "whole; length=0;")])
+
+    with pytest.raises(UnusableInput, match=r"^observation .*: file:.*/observed2\.parquet is empty: was it copied whole\?$"):
+        inputs.observed(spark, [str(seen)], T0, {}, {})
 
 
 def test_the_files_of_a_frame_are_listed_all_at_once(spark: SparkSession, tmp_path: Path) -> None:

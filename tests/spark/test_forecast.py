@@ -207,6 +207,14 @@ def test_of_an_export_that_was_cut_off_the_cause_is_told_and_not_javas_stack(spa
     assert "\n" not in str(told.value)
 
 
+def test_an_export_without_a_byte_is_not_taken_for_one_in_which_nothing_is_pending(spark: SparkSession, tmp_path: Path) -> None:
+    Exported().write(tmp_path)
+    (tmp_path / "south.parquet").touch()
+
+    with pytest.raises(UnusableInput, match=r"^export .*: file:.*/south\.parquet is empty: was it copied whole\?$"):
+        _told(spark, tmp_path, str(tmp_path))
+
+
 def test_nothing_pending_is_a_forecast_of_nothing(spark: SparkSession, tmp_path: Path) -> None:
     told = _told(spark, tmp_path, Exported().write(tmp_path))
 
