@@ -13,6 +13,8 @@ from .security import Mechanism, OAuth, sasl
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NO_TOPICS = (".", "..")
+"""Kafka has a folder for each topic."""
 _ANSWER = 128 << 20
 """Bytes of the largest answer. A broker takes requests of 100 MiB, and whoever reads gets more with a record than it came with."""
 
@@ -139,7 +141,7 @@ class Endpoint(BaseModel):
             return given
         names = (given,) if isinstance(given, str) else given
         for name in names:
-            if not _TOPIC.fullmatch(name):
+            if not _TOPIC.fullmatch(name) or name in _NO_TOPICS:
                 raise ValueError(f"{name!r} is not a topic: 1 to 249 of A-Z a-z 0-9 . _ -, or a pattern that begins with ^")
         if not names:
             raise ValueError("name at least one topic")

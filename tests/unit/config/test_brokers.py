@@ -223,6 +223,14 @@ def test_an_address_to_which_nothing_can_be_sent_is_refused(file: Path, kind: st
         assert why in told
 
 
+@pytest.mark.parametrize("topic", ["'.'", "'..'", "[a, '..']", "''", "a/b", "a" * 250])
+def test_a_name_that_no_topic_of_kafka_can_have_is_refused_where_a_route_reads(file: Path, topic: str) -> None:
+    route = f"{{name: r, from: {{broker: b, topic: {topic}}}, to: {{broker: b, address: out}}}}"
+    (told,) = problems(file, f"brokers: {{b: {{type: kafka, bootstrap_servers: 'h:1'}}}}\nroutes: [{route}]")
+
+    assert "is not a topic: 1 to 249 of A-Z a-z 0-9 . _ -" in told
+
+
 def test_where_brokers_is_misspelt_nothing_is_said_of_what_a_route_says_of_its_broker(file: Path) -> None:
     told = problems(file, "broker: {b: {type: memory}}\nroutes: [{name: r, from: {broker: b, queue: in}, to: {broker: b}}]")
     assert [problem.partition(": ")[2].partition(":")[0] for problem in told] == ["brokers", "broker"]
