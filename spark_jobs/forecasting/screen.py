@@ -37,15 +37,15 @@ def places(told: dict[str, Any]) -> list[str]:
 
 def _headline(told: dict[str, Any]) -> Text:
     totals, places = told["totals"], told["destinations"]
-    text = Text(f"{totals['deliveries']:,} deliveries at {_counted(len(places), 'destination')}", style="bold")
+    text = Text(f"{_counted(totals['deliveries'], 'delivery', 'deliveries')} at {_counted(len(places), 'destination')}", style="bold")
     text.append(f", {totals['overdue']:,} of them overdue" if totals["overdue"] else "", style="yellow")
     exports = "; ".join(f"{one['bridge']}: {one['pending']:,} pending at {one['exported']}" for one in told["exports"])
     text.append(f"\n{_short(told['from'])} to {_short(told['until'])}, from {exports or 'exports of nothing'}", style="default")
     return text
 
 
-def _counted(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+def _counted(number: int, word: str, words: str = "") -> str:
+    return f"{number:,} {word if number == 1 else words or f'{word}s'}"
 
 
 def _destinations(rows: list[dict[str, Any]]) -> Table:

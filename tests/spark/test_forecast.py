@@ -221,8 +221,9 @@ def test_nothing_pending_is_a_forecast_of_nothing(spark: SparkSession, tmp_path:
     assert (told["totals"]["deliveries"], told["destinations"], told["peaks"]) == (0, [], [])
 
 
-def test_a_forecast_of_nothing_says_so_and_draws_no_empty_tables() -> None:
-    totals = {"deliveries": 0, "overdue": 0, "bytes": 0}
+@pytest.mark.parametrize(("number", "shown"), [(0, "0 deliveries"), (1, "1 delivery")])
+def test_a_forecast_of_nothing_says_so_and_draws_no_empty_tables(number: int, shown: str) -> None:
+    totals = {"deliveries": number, "overdue": 0, "bytes": 0}
     told = {
         "from": "2026-11-28T18:11:00Z",
         "until": "2026-11-28T20:11:00Z",
@@ -233,10 +234,10 @@ def test_a_forecast_of_nothing_says_so_and_draws_no_empty_tables() -> None:
     }
     console = Console(width=80)
 
-    with console.capture() as shown:
+    with console.capture() as printed:
         console.print(screen(told))
 
-    assert shown.get() == "0 deliveries at 0 destinations\n2026-11-28 18:11 to 2026-11-28 20:11, from exports of nothing\n"
+    assert printed.get() == f"{shown} at 0 destinations\n2026-11-28 18:11 to 2026-11-28 20:11, from exports of nothing\n"
 
 
 def test_a_line_of_marks_is_as_high_as_the_highest_and_red_at_peaks() -> None:
