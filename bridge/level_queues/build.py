@@ -255,26 +255,36 @@ def exact(config: Config) -> set[str]:
 
 
 class Declaration:
-    """Declares the queues before anything is published, and before anybody looks for them. `made` is set once that was tried."""
+    """Declares the queues before anything is published, and before anybody looks for them. `made` is set once that was tried.
+
+    It is tried at each attempt to connect: why it cannot be done is told once, until it can, or for another reason cannot.
+    """
 
     def __init__(self, level_queues: LevelDeclaration) -> None:
         self.made = threading.Event()
         self._level_queues = level_queues
         self._lock = threading.Lock()
+        self._told = ""
 
     def make(self) -> None:
         """Declare them, one thread at a time: two would make one queue twice. Raises NotConnected.
 
         If the user may not declare them they may be there all the same; if not, messages are refused later.
         """
-        try:
-            with self._lock:
+        with self._lock:
+            try:
                 self._level_queues.apply()
-        except NotConnected:
-            raise
-        except AdapterError as error:
-            log.warning("level_queues_not_declared", error=str(error), action="they must be there: delaybridge plan tells what is needed")
+                self._told = ""
+            except NotConnected:
+                raise
+            except AdapterError as error:
+                self._tell(str(error))
         self.made.set()
+
+    def _tell(self, error: str) -> None:
+        if error != self._told:
+            self._told = error
+            log.warning("level_queues_not_declared", error=error, action="they must be there: delaybridge plan tells what is needed")
 
 
 def prepared(config: Config) -> LevelDeclaration:
