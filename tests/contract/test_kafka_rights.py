@@ -11,7 +11,7 @@ from kafka.admin import ACLOperation, ACLResourcePatternType, ResourceType
 from contract.kafka_user import GUARDED, PLAIN, alice, allow, named, private
 from contract.test_kafka_levels import Levels
 from delaybridge.adapters.base import AdapterError, NotConnected
-from delaybridge.adapters.kafka import Endpoint, Kafka
+from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
 from delaybridge.adapters.kafka.cluster import opened
 from delaybridge.adapters.kafka.interception import KafkaInterception
 
@@ -62,6 +62,14 @@ def test_a_topic_that_may_not_be_seen_is_not_taken_for_one_that_is_not_there(ord
     orders.allow(orders.name, ACLOperation.DESCRIBE)
     for ask in (orders.hers.undo, orders.hers.plan, orders.hers.apply, orders.hers.check):
         assert refused(ask) == f"whether there is a topic {orders.ingress} may not be seen: grant DESCRIBE on it"
+
+
+def test_nor_is_one_to_which_a_route_leads(orders: Orders) -> None:
+    options = Kafka.model_validate(alice(orders.broker))
+    told = [each.what for each in adapter.standstills(options, [], [orders.name], []) if not each.ok]
+    assert told == [f"whether there is topic `{orders.name}`, to which a route leads, may not be seen"]
+    orders.allow(orders.name, ACLOperation.DESCRIBE)
+    assert all(each.ok for each in adapter.standstills(options, [], [orders.name], []))
 
 
 def test_levels_that_may_not_be_seen_are_not_taken_for_deleted(guarded: Native) -> None:

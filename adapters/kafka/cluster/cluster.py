@@ -48,13 +48,17 @@ class Cluster:
         """The names of all topics but Kafka's own."""
         return {each["name"] for each in self._client.describe_topics() if not each.get("is_internal")}
 
+    def hidden(self, names: Collection[str]) -> set[str]:
+        """Those of these of which the cluster does not say whether they exist."""
+        return _hidden(self._client.describe_topics(sorted(names))) if names else set()
+
     def topics(self, names: Collection[str], *, settings: bool = True) -> dict[str, Topic]:
         """Those of these that exist. The settings of each cost the broker a millisecond, for which other requests wait.
 
         Raises AdapterError where the cluster does not say whether one exists: it is not to be taken for one that does not.
         """
         told = self._client.describe_topics(sorted(names))
-        if hidden := ", ".join(each["name"] for each in told if each["error_code"] == errors.TopicAuthorizationFailedError.errno):
+        if hidden := ", ".join(sorted(_hidden(told))):
             raise AdapterError(f"whether there is a topic {hidden} may not be seen: grant DESCRIBE on it")
         found = {each["name"]: each["partitions"] for each in told if each["partitions"]}
         if not found or not settings:
@@ -121,6 +125,10 @@ class Cluster:
             Retrying(retry=retry_if_result(not_), stop=stop_after_delay(PATIENCE), wait=wait_fixed(0.05))(condition)
         except RetryError:
             raise AdapterError(f"waited {PATIENCE:.0f} s for {what}") from None
+
+
+def _hidden(told: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {each["name"] for each in told if each["error_code"] == errors.TopicAuthorizationFailedError.errno}
 
 
 def _require(told: Iterable[Mapping[str, Any]], what: str, *well: type[Exception]) -> None:

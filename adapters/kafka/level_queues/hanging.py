@@ -59,10 +59,15 @@ def findings(options: Kafka, routes: Sequence[Endpoint], addresses: Sequence[str
         read = {name for one in KafkaInterception(options, routes).read(there) for name in (one.name, one.destination)}
         topics = there & (read | set(addresses) | {level.name for level in levels})
         seen = look(cluster, topics | ({OFFSETS} if levels else set()))
+        hidden = cluster.hidden(set(addresses) - there)
     found = [each for each in seen.hanging if each.open.partition.topic != OFFSETS or _bridge(each, group_id)]
     missing = [
         Finding(False, f"a route leads to topic `{name}`, which is not there", "create it, or correct the route")
-        for name in sorted(set(addresses) - there)
+        for name in sorted(set(addresses) - there - hidden)
+    ]
+    missing += [
+        Finding(False, f"whether there is topic `{name}`, to which a route leads, may not be seen", "grant DESCRIBE on it")
+        for name in sorted(hidden)
     ]
     return missing + list(_told(seen._replace(hanging=found), group_id, options))
 

@@ -39,6 +39,9 @@ class Cluster:
     def names(self) -> set[str]:
         return self.there
 
+    def hidden(self, _: AbstractSet[str]) -> set[str]:
+        return set()
+
     def led(self, topics: AbstractSet[str], _: AbstractSet[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
         self.asked |= topics
         every = {TopicPartition(name, 0) for name in topics - self.missing}
