@@ -69,6 +69,8 @@ LOCAL_SETTINGS = {
 
 _PLAINLY = {"PATH_NOT_FOUND": "there is nothing of that name", "UNABLE_TO_INFER_SCHEMA": "the folder holds none"}
 """What Spark's conditions mean for a path: it tells of SQL, and that a schema must be specified."""
+_COLON = "Relative path in absolute URI"
+"""What Java says where it takes what stands before a colon for the kind of a URL."""
 
 _DYING = 0.2  # seconds that a Java whose connection is lost may take to end
 _ENDING = 5.0  # and one that is told to
@@ -256,6 +258,8 @@ def said(error: PySparkException | Py4JJavaError) -> list[str]:
 
 def cause(error: PySparkException | Py4JJavaError) -> str:
     """The line of these that says most; ours where Spark's does not say it to who named a folder."""
+    if _COLON in str(error):
+        return "Hadoop reads no file whose name has a colon: give it another name"
     if isinstance(error, Py4JJavaError):
         return said(error)[-1]
     return _PLAINLY.get(error.getCondition() or "", said(error)[0])

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from ..columns import UnusableInput, require
-from ..hadoop import by_name
+from ..hadoop import HIDDEN, Folder, by_name
 from ..reading.inputs import files, require_whole
 from ..session import cause
 
@@ -57,7 +57,9 @@ def _file(spark: SparkSession, path: str) -> DataFrame:
     try:
         frame = spark.read.parquet(by_name(spark, path))
     except (PySparkException, Py4JJavaError) as error:
-        raise UnusableInput(f"export {path}: no Parquet file can be read there: {cause(error)}") from error
+        passed_over = path.rstrip("/").rpartition("/")[2].startswith(HIDDEN) and Folder(spark, path).there
+        why = "Spark passes over names that begin with a dot or an underscore" if passed_over else cause(error)
+        raise UnusableInput(f"export {path}: no Parquet file can be read there: {why}") from error
     require_whole(frame, f"export {path}")
     placed = frame.select(*frame.columns, F.col("_metadata.file_path").alias("file"))
     return require(placed, {**COLUMNS, "file": "string"}, f"export {path}")

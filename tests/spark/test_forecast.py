@@ -207,6 +207,22 @@ def test_of_an_export_that_was_cut_off_the_cause_is_told_and_not_javas_stack(spa
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("_b.parquet", "Spark passes over names that begin with a dot or an underscore"),
+        ("b-2026-11-29T12:00.parquet", "Hadoop reads no file whose name has a colon: give it another name"),
+    ],
+)
+def test_of_an_export_that_cannot_be_read_under_its_name_that_is_told(spark: SparkSession, tmp_path: Path, name: str, why: str) -> None:
+    path = Path(Exported().write(tmp_path)).rename(tmp_path / name)
+
+    with pytest.raises(UnusableInput) as told:
+        _told(spark, tmp_path, str(path))
+
+    assert str(told.value) == f"export {path}: no Parquet file can be read there: {why}"
+
+
 def test_an_export_without_a_byte_is_not_taken_for_one_in_which_nothing_is_pending(spark: SparkSession, tmp_path: Path) -> None:
     Exported().write(tmp_path)
     (tmp_path / "south.parquet").touch()
