@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafka import errors
+
 from ..preparing import Finding, Step
 from . import commands, probe
 from .cluster import Topic, opened
@@ -211,8 +213,12 @@ class KafkaInterception:
 
     def _check_groups(self, cluster: Cluster, topics: Mapping[str, Topic], read: Sequence[Ingress]) -> Iterator[Finding]:
         for group in dict.fromkeys(endpoint.group for endpoint in self._endpoints):
-            members = cluster.groups.members(group)
-            waiting = sum(cluster.groups.waiting(group, topics[one.name]) for one in read if one.group == group and one.name in topics)
+            try:
+                members = cluster.groups.members(group)
+                waiting = sum(cluster.groups.waiting(group, topics[one.name]) for one in read if one.group == group and one.name in topics)
+            except errors.GroupAuthorizationFailedError:  # what was found of its topics is told all the same
+                yield Finding(False, f"group `{group}` may not be seen", "allow the bridge's user READ on it")
+                continue
             text = f"group `{group}` has {members or 'no'} consumer{'' if members == 1 else 's'}, and {waiting} record{'' if waiting == 1 else 's'} to take"
             yield Finding(members > 0, text, "start the bridge: `delaybridge run`")
 

@@ -72,6 +72,14 @@ def test_nor_is_one_to_which_a_route_leads(orders: Orders) -> None:
     assert all(each.ok for each in adapter.standstills(options, [], [orders.name], []))
 
 
+def test_who_may_not_see_the_group_is_told_what_was_found_of_the_topics_all_the_same(orders: Orders) -> None:
+    group = named("group")
+    hers = KafkaInterception(Kafka.model_validate(alice(orders.broker)), [Endpoint(topic=orders.ingress, group=group)])
+    orders.allow(orders.name, ACLOperation.DESCRIBE)
+    orders.allow(orders.ingress, ACLOperation.READ)
+    assert [each.what for each in hers.check()] == [f"topic `{orders.ingress}` does not exist", f"group `{group}` may not be seen"]
+
+
 def test_levels_that_may_not_be_seen_are_not_taken_for_deleted(guarded: Native) -> None:
     levels = Levels(guarded.url, 0).apply()
     hers = Levels(guarded.url, 0, **alice(guarded))
