@@ -132,7 +132,18 @@ class Delivery:
         return aside
 
     def _set_aside(self, track: Track, aside: list[tuple[bytes, Record]], now: int) -> None:
-        """Hold records back that the track's position has passed. Nobody may be reading: on a full disk the store could not be opened again."""
+        """Hold records back that the track's position has passed. Nobody may be reading: on a full disk the store could not be opened again.
+
+        If it cannot be written, the position goes back: a cursor that moved on behind them would lose them.
+        """
+        try:
+            self._hold_aside(track, aside, now)
+        except BaseException:
+            for key, _ in aside:
+                track.back(key)
+            raise
+
+    def _hold_aside(self, track: Track, aside: list[tuple[bytes, Record]], now: int) -> None:
         held = self._state.held
         change = self._state.change()
         for key, record in aside:
@@ -321,7 +332,9 @@ class Delivery:
                 continue
             if key in state.doomed:
                 state.bury(change, key, record, state.ids.now)
-            elif key in lanes.from_held:
+                change.then.append(partial(lanes.unclaim, key))  # not before: nobody would look for one that could not be ended
+                continue
+            if key in lanes.from_held:
                 state.held.back(lanes.of(key), record.address, key)
             else:
                 lanes.of(key).back(key)
