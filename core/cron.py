@@ -25,7 +25,7 @@ _ALIASES = {
     "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }  # fmt: skip
 _ALPHABET = re.compile(r"[0-9A-Za-z*?/,\-# \t]+")
-_RANGE_OF_ONE = re.compile(r"\b([0-9A-Z]+)-\1/[0-9]*[1-9][0-9]*(?=,|$)", re.IGNORECASE)
+_RANGE_OF_ONE = re.compile(r"\b0*([0-9A-Z]+)-0*\1/[0-9]*[1-9][0-9]*(?=,|$)", re.IGNORECASE)
 """`5-5/2` is 5; cronsim takes it for `5/2`, which is 5 and every second one after it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = 60_000

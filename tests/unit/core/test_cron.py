@@ -115,7 +115,7 @@ def test_with_both_day_fields_set_either_is_enough() -> None:
     ]
 
 
-@pytest.mark.parametrize("minutes", ["30-30/2", "30-30/1,30", "30"])
+@pytest.mark.parametrize("minutes", ["30-30/2", "30-30/1,30", "030-30/2", "30-030/02", "30"])
 def test_a_range_of_one_has_one_item_whatever_its_step(minutes: str) -> None:
     assert fires(f"{minutes} 9-9/3 * * *", "UTC", "2027-01-01T00:00:00Z", 2) == ["2027-01-01T09:30+00:00", "2027-01-02T09:30+00:00"]
 
