@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from zlib import crc32
 
@@ -137,8 +138,8 @@ class Planner:
         """
         table = received.message.headers
         record = self._record(received, table, Schedule(due=now), received.address, now, headers.chosen_id(table), "refused", dialect)
-        address = None if headers.REASON in table else self.route.dead_letter
-        if not address:
+        address = self.route.dead_letter
+        if not address or _was_dead(table):
             return Refuse(record, reason, detail)
         bare = replace(record, message=replace(record.message, headers=headers.undelivered(table)))
         return Refuse(record, reason, detail, carrier(bare, address, now, reason, detail))
@@ -152,6 +153,13 @@ class Planner:
         if refused.reason in _NOT_WHOLE:
             return self.refuse(received, now, refused.reason, refused.detail)
         return self.plan(_without_hops(received) if refused.reason == Reason.LOOP else received, now)
+
+
+def _was_dead(table: bytes) -> bool:
+    """Whether it bears the reason of a dead letter. One that cannot be read is none: dead letters travel with headers that can."""
+    with suppress(fields.MalformedTableError):
+        return bool(fields.named(table, {headers.REASON}))
+    return False
 
 
 def _without_hops(received: Received) -> Received:

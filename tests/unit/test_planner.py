@@ -213,6 +213,14 @@ def test_a_dead_letter_that_comes_back_and_is_refused_again_does_not_go_round() 
     assert (again.forward, again.reason) == (None, "bad_duration")
 
 
+def test_a_message_that_only_speaks_of_a_dead_letters_reason_is_none_that_comes_back() -> None:
+    planner = Planner(_route(dead_letter="dead"), Limits())
+
+    change = _refused(planner.plan(_received({"x-delay": "soon", "note": "see x-delay-reason"}, "/queues/a"), NOW))
+
+    assert change.forward is not None
+
+
 def test_a_dead_letter_has_one_reason_however_often_it_was_one() -> None:
     once = carrier(_put(Planner(_route(), Limits()).plan(_received({}, "/queues/a"), NOW)).record, "dead", NOW, "expired", "late")
     twice = carrier(once, "dead", NOW, "delivery_failed", "no such queue")
