@@ -188,7 +188,10 @@ def observe(api: Api, asked: shapes.Destination) -> Response:
 
 
 def take(api: Api, asked: shapes.TakeRequest) -> Response:
-    """The same, also at a queue of RabbitMQ or ActiveMQ: its messages are taken away for good, before their consumers."""
+    """What arrives at a destination from now on; from a queue of RabbitMQ or ActiveMQ it is taken away for good, before its consumers.
+
+    It ends as `observe` does.
+    """
     return Pumped(partial(deliveries, api.control, asked, api.clock, take=True), NDJSON, api.streams, endless=True)
 
 
