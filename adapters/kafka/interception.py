@@ -99,7 +99,12 @@ class KafkaInterception:
         if topic.own not in (settings, settings | _CLOSED):
             return commands.step(self._options, f"{what}; `apply` did not make it as it is, so it is not deleted", command)
         with _closed(cluster, one.name, settings.get(_FENCE)):
-            waiting = cluster.groups.waiting(one.group, topic)
+            try:
+                waiting = cluster.groups.waiting(one.group, topic)
+            except errors.GroupAuthorizationFailedError:
+                return commands.step(
+                    self._options, f"{what}; group `{one.group}` may not be seen, so whether it is empty is not known", command
+                )
             if waiting:
                 return Step(f"{what}; {waiting} records in it were not taken yet: let the bridge run, and try again", "", False)
             cluster.delete(one.name)
@@ -110,8 +115,13 @@ class KafkaInterception:
         with opened(self._options) as cluster:
             names = cluster.names()
             read = self.read(names)
-            topics = cluster.topics(_with_destinations(read))
-            findings = [finding for one in read for finding in self._check_topic(topics, one)]
+            wanted = _with_destinations(read)
+            hidden = cluster.hidden(wanted - names)
+            topics = cluster.topics(wanted - hidden)
+            findings = [
+                Finding(False, f"whether there is a topic `{name}` may not be seen", "grant DESCRIBE on it") for name in sorted(hidden)
+            ]
+            findings += [finding for one in read if not hidden & {one.name, one.destination} for finding in self._check_topic(topics, one)]
             return [*findings, *self._check_strays(cluster, names, read), *self._check_groups(cluster, topics, read)]
 
     def probe(self) -> list[Finding]:

@@ -67,7 +67,7 @@ def on_one_node(queue: Queue, nodes: int) -> Iterator[Finding]:
         yield Finding(
             True,
             f"queue `{queue.name}` is a classic queue on one of {nodes} nodes: nothing comes in while that is away, and what waits is lost with its disk; "
-            "deleted while it is empty, it is made anew as a quorum queue by `delaybridge apply`",
+            "to have a quorum queue, stop bridges and producers, delete it when it is empty, and run `delaybridge apply`",
         )
 
 

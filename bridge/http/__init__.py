@@ -91,7 +91,7 @@ def _route(path: str, endpoints: Mapping[str, Endpoint], api: Api) -> Route:
 
 
 def _answer(endpoint: Endpoint, api: Api, request: Request, body: bytes) -> Response:
-    """Validate, ask, log what was done, encode; runs in a worker thread, for a body may be large and the control may wait."""
+    """Validate, ask, log what was done (of a stream, what was asked for), encode; runs in a worker thread, for a body may be large and the control may wait."""
     asked: list[Any] = []
     if endpoint.asks is not None:
         with asked_badly():

@@ -42,7 +42,7 @@ class Guard:
         host = headers.get("host", "")
         if self._loopback and not _names_loopback(host):
             return problem(403, "forbidden_host", "The bridge is bound to loopback: call it as localhost or 127.0.0.1.")
-        # Browsers send no `Origin` with what a page merely shows (`<img src=…>`), and `observe` takes messages away from a queue.
+        # Browsers send no `Origin` with what a page merely shows (`<img src=…>`), and even that could take the few places that there are for streams.
         site = headers.get("sec-fetch-site", "none")
         if site not in ("none", "same-origin") or headers.get("origin") not in (None, f"http://{host}", f"https://{host}"):
             return problem(403, "forbidden_origin", "Pages of another origin may not call the bridge.")

@@ -97,7 +97,7 @@ class Pumped(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request (ASGI)."""
-        if scope["method"] == "HEAD":  # the body that nobody gets may be what a queue held
+        if scope["method"] == "HEAD":  # nobody gets the body, and an endless one would keep its place
             await super().__call__(scope, receive, send)
             return
         request = Request(scope, receive)

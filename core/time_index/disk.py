@@ -110,7 +110,7 @@ class Disk:
         if self._whole or not self._reserve_bytes:
             return
         try:
-            with self._reserve.open("ab") as file:
+            with os.fdopen(os.open(self._reserve, os.O_CREAT | os.O_RDWR, 0o600)) as file:
                 if os.fstat(file.fileno()).st_blocks * _BLOCK < self._reserve_bytes:
                     os.posix_fallocate(file.fileno(), 0, self._reserve_bytes)
             self._whole = True

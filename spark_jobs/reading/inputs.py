@@ -40,7 +40,7 @@ MANY = 10_000
 KAFKA_MARGIN_MS = HOUR_MS
 """A topic is read from so long before the window: what arrives earlier than that is reported as not observed."""
 
-_EMPTY = re.compile(r"path=([^;]*); isDirectory=false; length=0;")
+_EMPTY = re.compile(r"path=(.*?); isDirectory=false; length=0;")
 """How Hadoop shows a file of no bytes."""
 
 _AS_TOLD = {"event_time": "timestamp", "id": "string", "occurrence": "string", "due_time": "string", "topic": "string", "place": "string"}

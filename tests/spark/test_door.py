@@ -107,7 +107,7 @@ def test_a_file_without_a_byte_is_not_taken_for_one_in_which_nothing_happened(sp
     bridge, observer = Bridge(), Observer()
     bridge.both("a", T0)
     observer.saw_all(bridge)
-    seen = Path(observer.write(tmp_path / "seen"))
+    seen = Path(observer.write(tmp_path / "seen; here"))
     (seen / "observed2.parquet").touch()
     inputs.ledger(spark, [bridge.write(tmp_path / "whole; length=0;")])
 

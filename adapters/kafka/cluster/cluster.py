@@ -140,9 +140,10 @@ def _require(told: Iterable[Mapping[str, Any]], what: str, *well: type[Exception
         kind = errors.for_code(each["error_code"])
         if kind in (errors.NoError, *well):
             continue
+        said = each["error_message"] or ""
         if kind.retriable:
-            raise kind(each["error_message"])
-        raise AdapterError(f"{what}: {kind.__name__}: {each['error_message']}")
+            raise kind(said)
+        raise AdapterError(f"{what}: {kind.__name__}: {said}".removesuffix(": "))
 
 
 @contextlib.contextmanager

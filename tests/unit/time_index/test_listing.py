@@ -1,17 +1,60 @@
-"""How a time index lists: in pages of bounded work, whatever the filter."""
+"""What a page of a listing reads: deliveries wait for that long."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from contract.stores import HOUR, T0, give, record
+from contract.stores import HOUR, T0, give, record, take
+from msgspec.structs import replace
 
-from delaybridge.core.store import Page, Query
+from delaybridge.core.store import Page, Query, Refuse, Settled
 from delaybridge.core.time_index import lanes, listing
 
 if TYPE_CHECKING:
     from delaybridge.core.time_index import TimeIndex
+
+BODY = "x" * 400_000
+
+
+def _pages(index: TimeIndex, query: Query) -> list[int]:
+    """How many were on each page."""
+    page = index.list(query, 100)
+    found = [len(page.items)]
+    while page.cursor:
+        page = index.list(query, 100, page.cursor)
+        found.append(len(page.items))
+    return found
+
+
+def test_a_page_ends_behind_a_mebibyte_whatever_the_filter(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "_TRACKS", 1)
+    give(index, *(record(BODY, T0 + number, chosen_id=f"large {number}") for number in range(7)))
+
+    assert _pages(index, Query()) == [3, 3, 1]
+    assert _pages(index, Query(id_prefix="large")) == [3, 3, 1]
+    assert _pages(index, Query(address="none")) == [0, 0, 0]
+
+
+def test_a_page_of_the_shelf_ends_behind_a_mebibyte(index: TimeIndex) -> None:
+    give(index, *(record(BODY) for _ in range(7)))
+    while found := take(index):
+        index.settle([Settled(due.key, "dead_lettered", T0, "rejected_by_broker") for due in found], T0)
+
+    first = index.dead_letters(100)
+
+    assert [letter.number for letter in first] == [1, 2, 3]
+    assert [letter.number for letter in index.dead_letters(100, after=3)] == [4, 5, 6]
+
+
+def test_a_dead_letter_on_its_way_is_not_listed(index: TimeIndex) -> None:
+    refused = record("bad", chosen_id="order-1")
+    index.put([Refuse(refused, "bad_delay", "", replace(refused, address="dead", kind="refused"))], T0)
+
+    assert index.carriers() == 1
+    assert _pages(index, Query()) == [0]
+    assert _pages(index, Query(id_prefix="order")) == [0]
+    assert index.first_due() == T0, "it is late all the same where its destination takes nothing"
 
 
 def test_a_page_of_a_listing_looks_at_a_bounded_number_of_records(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,13 +62,7 @@ def test_a_page_of_a_listing_looks_at_a_bounded_number_of_records(index: TimeInd
     monkeypatch.setattr(lanes, "_TRACKS", 1)
     give(index, *(record(str(number), address="rare" if number == 15 else "common") for number in range(25)))
 
-    pages: list[Page] = []
-    cursor = ""
-    while cursor or not pages:
-        pages.append(index.list(Query(address="rare"), 5, cursor))
-        cursor = pages[-1].cursor
-
-    assert [len(page.items) for page in pages] == [0, 1, 0]
+    assert _pages(index, Query(address="rare")) == [0, 1, 0]
 
 
 def test_a_listing_of_one_address_looks_at_no_others(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
