@@ -9,10 +9,19 @@ from typing import Any
 from ...core.dialects.rabbitmq import HEADER
 from ...core.headers import DELAY_NAMES, TO
 
-_NAMES = frozenset[Any](DELAY_NAMES | {name.decode() for name in DELAY_NAMES})
-_PLUGIN = (HEADER.decode(), HEADER)
+
+def _kinds(*names: bytes) -> tuple[frozenset[Any], frozenset[Any]]:
+    """The names as text, and as bytes; the index is `isinstance(name, bytes)`.
+
+    Apart, because their hashes are equal, and `python -bb` does not let one be compared with the other.
+    """
+    return frozenset(name.decode() for name in names), frozenset(names)
+
+
+_NAMES = _kinds(*DELAY_NAMES)
+_PLUGIN = _kinds(HEADER)
 _NEGATIVE = re.compile("-[0-9]{1,19}")
-_TO = frozenset[Any](name for raw in (TO, TO.replace(b"-", b"_")) for name in (raw, raw.decode()))
+_TO = _kinds(TO, TO.replace(b"-", b"_"))
 
 
 def delayed(headers: Any) -> bool:
@@ -22,7 +31,7 @@ def delayed(headers: Any) -> bool:
     """
     try:
         for name, value in headers.items() if isinstance(headers, dict) else headers if isinstance(headers, Collection) else ():
-            if name in _NAMES and not _negated(name, value):
+            if name in _NAMES[isinstance(name, bytes)] and not _negated(name, value):
                 return True
     except (TypeError, ValueError):
         return False
@@ -34,14 +43,14 @@ def _negated(name: Any, value: Any) -> bool:
 
     All digits are looked at: the first byte of a binary number (some nine days) can be a minus as well.
     """
-    if name not in _PLUGIN or not isinstance(value, str | bytes):
+    if name not in _PLUGIN[isinstance(name, bytes)] or not isinstance(value, str | bytes):
         return False
     return _NEGATIVE.fullmatch(value if isinstance(value, str) else value.decode("latin-1")) is not None
 
 
 def addressed(headers: Any, topic: str) -> Any:
     """The same headers with `x-delay-to: <topic>`, unless they say already where the message goes."""
-    if any(name in _TO for name in (headers if isinstance(headers, dict) else (pair[0] for pair in headers))):
+    if any(name in _TO[isinstance(name, bytes)] for name in (headers if isinstance(headers, dict) else (pair[0] for pair in headers))):
         return headers
     if isinstance(headers, dict):
         return {**headers, TO.decode(): topic.encode()}
