@@ -73,14 +73,19 @@ def start(patches: Patches) -> None:
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     for name, patch in patches.items():
-        if name in sys.modules:
+        if _is_there(name):
             _apply(patch, importlib.import_module(name))  # which waits where another thread is still importing it
 
 
 def stop() -> list[ModuleType]:
     """Patch nothing more; returns the modules that are loaded."""
-    loaded = [sys.modules[name] for name in _FINDER.patches if name in sys.modules]
+    loaded = [sys.modules[name] for name in _FINDER.patches if _is_there(name)]
     _FINDER.patches = {}
     if _FINDER in sys.meta_path:
         sys.meta_path.remove(_FINDER)
     return loaded
+
+
+def _is_there(name: str) -> bool:
+    """Whether it is loaded. What tests put in its place, a mock or None (as if it were not installed), sends nothing."""
+    return isinstance(sys.modules.get(name), ModuleType)
