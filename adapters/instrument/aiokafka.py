@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import methods
-from .divert import Current, explain, keeps_partition, wrapped
+from .divert import Current, explain, keeps_partition, plainly, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ def restore(module: ModuleType) -> None:
 
 def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
     """A coroutine function, as `send` is: mocks and frameworks ask, and what is refused is refused where it is awaited."""
-    diverting = wrapped(_explaining(send), 5, 3)
+    diverting = wrapped(send, 5, 3, _explaining(send))
 
     @functools.wraps(send)
     async def divert(producer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -47,10 +47,12 @@ def _explaining(send: Callable[..., Any], place: int = 0) -> Callable[..., Any]:
 
     @functools.wraps(send)
     async def explained(producer: Any, *args: Any, **kwargs: Any) -> Any:
+        topic = args[place] if args else kwargs.get("topic")
+        args, kwargs = plainly(args, kwargs)
         try:
             return await send(producer, *args, **kwargs)
         except Exception as error:
-            explain(error, args[place] if args else kwargs.get("topic"))
+            explain(error, topic)
             raise
 
     return explained

@@ -14,7 +14,7 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class Topic(str):
-    """The ingress topic, which knows the topic that was meant: serializers may choose by it."""
+    """The ingress topic, which knows the topic that was meant: serializers may choose by it. For wrappers of ours; see `plainly`."""
 
     __slots__ = ("meant",)
     meant: str
@@ -50,9 +50,16 @@ def use(rule: Rule | None) -> None:
     Current.rule = rule
 
 
-def wrapped(send: Callable[..., Any], place: int, partition_place: int) -> Callable[..., Any]:
-    """A `send(producer, topic, …)` that diverts. `place`, `partition_place`: where headers and partition stand among its arguments, counted from `topic`."""
+def wrapped(
+    send: Callable[..., Any], place: int, partition_place: int, send_delayed: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """A `send(producer, topic, …)` that diverts. `place`, `partition_place`: where headers and partition stand among its arguments, counted from `topic`.
+
+    `send_delayed` sends what carries a delay header, if not `send` itself.
+    """
     from .headers import delayed  # noqa: PLC0415 - the core's tables, once a client is there
+
+    send_delayed = send_delayed or send
 
     @functools.wraps(send)
     def divert(producer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -61,12 +68,21 @@ def wrapped(send: Callable[..., Any], place: int, partition_place: int) -> Calla
             return send(producer, *args, **kwargs)
         args, kwargs = _diverted(args, kwargs, headers, place, partition_place)
         try:
-            return send(producer, *args, **kwargs)
+            return send_delayed(producer, *args, **kwargs)
         except Exception as error:
             explain(error, args[0] if args else kwargs.get("topic"))
             raise
 
     return divert
+
+
+def plainly(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with plain text for a Topic: clients keep it and answer with it, and what writes answers out (msgspec, PyYAML) takes nothing else."""
+    return tuple(map(_plain, args)), {name: _plain(value) for name, value in kwargs.items()}
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Topic) else value
 
 
 def explain(error: Exception, topic: Any) -> None:

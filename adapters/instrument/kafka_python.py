@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import functools
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from . import methods
-from .divert import wrapped
+from .divert import Topic, plainly, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
 MODULE = "kafka.producer.kafka"
+_DIVERTED: ContextVar[Topic | None] = ContextVar("delaybridge_diverted", default=None)
+"""Of the message that is being sent: a thread sends one at a time, and so does a greenlet."""
 
 
 def patch(module: ModuleType) -> None:
     """send(topic, value, key, headers, partition, timestamp_ms)."""
-    methods.replace(module.KafkaProducer, "send", lambda send: wrapped(send, 3, 4))
+    methods.replace(module.KafkaProducer, "send", lambda send: wrapped(send, 3, 4, _remembering(send)))
     methods.replace(module.KafkaProducer, "_serialize", _serializing)
 
 
@@ -27,11 +30,32 @@ def restore(module: ModuleType) -> None:
     methods.restore(module.KafkaProducer, "_serialize")
 
 
+def _remembering(send: Callable[..., Any]) -> Callable[..., Any]:
+    """The client gets the topic as plain text, from which `_serializing` cannot tell which one was meant."""
+
+    @functools.wraps(send)
+    def remember(producer: Any, *args: Any, **kwargs: Any) -> Any:
+        topic = args[0] if args else kwargs.get("topic")
+        token = _DIVERTED.set(topic if isinstance(topic, Topic) else None)
+        args, kwargs = plainly(args, kwargs)
+        try:
+            return send(producer, *args, **kwargs)
+        finally:
+            _DIVERTED.reset(token)
+
+    return remember
+
+
 def _serializing(serialize: Callable[..., Any]) -> Callable[..., Any]:
-    """Serializers are told the topic that was meant: a schema registry knows no other."""
+    """Serializers are told the topic that was meant: a schema registry knows no other.
+
+    The topic is compared, because a serializer may send a message of its own.
+    """
 
     @functools.wraps(serialize)
     def meant(producer: Any, serializer: Any, topic: Any, *rest: Any) -> Any:
-        return serialize(producer, serializer, getattr(topic, "meant", topic), *rest)
+        diverted = _DIVERTED.get()
+        told = diverted.meant if diverted is not None and topic == diverted else topic
+        return serialize(producer, serializer, told, *rest)
 
     return meant

@@ -110,6 +110,36 @@ def test_a_serializer_of_kafka_python_is_told_the_topic_that_was_meant(cluster: 
     assert [record.value for record in cluster.records(1)] == [b"orders: v"]
 
 
+def test_a_message_that_a_serializer_of_kafka_python_sends_is_its_own(cluster: Cluster) -> None:
+    class Audited(kafka.Serializer):  # type: ignore[misc]  # an untyped module
+        def serialize(self, topic: str, headers: Any, value: str) -> bytes:  # noqa: ARG002
+            if topic != "audit":
+                producer.send("audit", "seen").get(10)
+            return f"{topic}: {value}".encode()
+
+    with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3), value_serializer=Audited()) as producer:
+        producer.send("orders", "v", headers=LATE).get(10)
+    assert [record.value for record in cluster.records(2)] == [b"audit: seen", b"orders: v"]
+
+
+def test_the_topic_in_an_answer_is_plain_text_which_every_encoder_takes(cluster: Cluster) -> None:
+    async def run() -> list[Any]:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=cluster.url) as other:
+            batch = other.create_batch()
+            batch.append(timestamp=None, key=b"k", value=b"v", headers=LATE)
+            batched = await (await other.send_batch(batch, "orders", partition=1))
+            return [
+                await other.send_and_wait("orders", b"v", headers=LATE),
+                batched,
+                await other.send_and_wait(topic="orders", value=b"v", headers=LATE),
+            ]
+
+    with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3)) as producer:
+        answers = [producer.send("orders", b"v", headers=LATE).get(10), producer.send(topic="orders", value=b"v", headers=LATE).get(10)]
+    answers += asyncio.run(run())
+    assert [(type(one.topic), one.topic) for one in answers] == [(str, "orders.delayed")] * 5
+
+
 def test_kafka_python_says_itself_that_a_partition_is_missing(cluster: Cluster) -> None:
     with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3)) as producer:
         producer.send("orders.delayed", b"v").get(10)
