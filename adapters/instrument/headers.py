@@ -55,4 +55,4 @@ def addressed(headers: Any, topic: str) -> Any:
     if isinstance(headers, dict):
         return {**headers, TO.decode(): topic.encode()}
     pairs = (*headers, (TO.decode(), topic.encode()))
-    return type(headers)(pairs) if isinstance(headers, list | tuple) else list(pairs)
+    return pairs if isinstance(headers, tuple) else list(pairs)  # only the application can make an object of a class of its own
