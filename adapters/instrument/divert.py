@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,10 @@ def _plain(value: Any) -> Any:
 def explain(error: Exception, topic: Any) -> None:
     """Names the topic, which is nowhere in the application: of one that is missing kafka-python says after a minute that it has no metadata."""
     if isinstance(topic, Topic):
-        error.add_note(f"delaybridge diverts this message, which carries a delay header, to {str(topic)!r}: `delaybridge apply` makes it")
+        with contextlib.suppress(Exception):  # one that takes no note, such as a frozen dataclass, must stay the error that it is
+            error.add_note(
+                f"delaybridge diverts this message, which carries a delay header, to {str(topic)!r}: `delaybridge apply` makes it"
+            )
 
 
 def _diverted(args: Any, kwargs: Any, headers: Any, place: int, partition_place: int) -> tuple[Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import functools
 import importlib.util
 import inspect
@@ -171,6 +172,19 @@ def test_so_does_one_that_comes_while_aiokafka_is_awaited(batched: bool, headers
     with pytest.raises(TimeoutError) as error:
         asyncio.run(run())
     assert any("'orders.delayed'" in note for note in getattr(error.value, "__notes__", [])) is told
+
+
+def test_an_error_that_takes_no_note_stays_the_error() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class InvalidOrderError(Exception):
+        order: int
+
+    def send(*_: Any, **__: Any) -> None:
+        raise InvalidOrderError(17)  # as an application's serializer may
+
+    divert.use(SUFFIX)
+    with pytest.raises(InvalidOrderError):
+        divert.wrapped(send, 3, 4)(Producer(), "orders", b"v", headers=LATE)
 
 
 def test_a_topic_that_is_an_ingress_topic_is_left_alone() -> None:
