@@ -12,7 +12,8 @@ def _instrument() -> None:
 
         start()
     except Exception as error:  # noqa: BLE001 - an application of a Python without delaybridge must start as well
-        print(f"delaybridge-instrument: {sys.executable} diverts nothing: {error}", file=sys.stderr)  # noqa: T201
+        if sys.stderr is not None:  # closed (`2>&-`): print would write among the application's data
+            print(f"delaybridge-instrument: {sys.executable} diverts nothing: {error}", file=sys.stderr)  # noqa: T201
 
 
 def _go_on() -> None:

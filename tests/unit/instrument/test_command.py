@@ -157,3 +157,8 @@ def test_a_python_without_delaybridge_runs_and_says_that_it_diverts_nothing(tmp_
     done = run(tmp_path / "other" / "bin" / "python", "-c", "print(1)")
     assert (done.returncode, done.stdout) == (0, "1\n")
     assert "diverts nothing: No module named 'delaybridge'" in done.stderr
+
+
+def test_it_says_nothing_among_the_data_where_standard_error_is_closed(tmp_path: Path) -> None:
+    venv.create(tmp_path / "other", with_pip=False)
+    assert printed("sh", "-c", f"{tmp_path}/other/bin/python -c 'print(1)' 2>&-") == "1"
