@@ -78,6 +78,7 @@ class State:
         self.memory_lock = Turns()
         self.compacting = threading.Lock()
         self._durable = self.numbers
+        self._refused = 0
         self.gone_bytes = 0
         if row > self.numbers.row or not self.outbox.is_named:
             self._begin(row)
@@ -212,22 +213,35 @@ class State:
         self._learn(change, counted)
 
     def _write(self, change: Change, *, spend_reserve: bool) -> None:
+        number = change.numbers.write
         try:
             self.db.write(change.due, change.ids, change.meta, change.dropped)
         except StoreFull:
-            if self.reopen() == change.numbers.write:
+            if self.reopen(number):
                 return
             if not spend_reserve:
                 raise
+            self._refused = number  # the next change gets this number, too: if this one happens all the same, it must not be taken for that
             self.db.write(change.due, change.ids, change.meta, change.dropped)
+            self._refused = 0
 
-    def reopen(self) -> int:
-        """After a failed write or sync, with both locks held: make room and open again. What was written is durable then; returns how many writes."""
+    def reopen(self, number: int = 0) -> bool:
+        """After a failed write or sync, with both locks held: make room and open again. What was written is durable then.
+
+        Returns whether the write of this number, which has just failed, happened after all. Raises StoreError where memory and disk would no longer agree:
+        the disk lost a write, or took one that was refused. Recovery decides then.
+        """
         self.disk.release()
         with self.compacting:
             self.db.reopen()
-            self._durable = self.numbers
-        return Numbers.written(self.db.meta.get(keys.NUMBERS_KEY))
+        found = Numbers.written(self.db.meta.get(keys.NUMBERS_KEY))
+        if found < self.numbers.write:
+            raise StoreError("the disk lost what was written and not synced yet")
+        happened = found > self.numbers.write
+        if happened and (found != number or found == self._refused):
+            raise StoreError("the disk was full for a write, and has it all the same")
+        self._durable, self._refused = self.numbers, 0
+        return happened
 
     def _learn(self, change: Change, counted: dict[bytes, int]) -> None:
         self.numbers = change.numbers
@@ -266,8 +280,7 @@ class State:
                 self._synced(reached)
                 return
             with self.memory_lock:
-                if self.reopen() < aim:
-                    raise StoreError("the disk lost what was written and not synced yet")
+                self.reopen()
 
     def _synced(self, reached: Numbers) -> None:
         self.db.sync()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import Mock
 
 import pytest
 from contract.stores import T0, adds_up, bodies, delivered, give, record, take
 
-from delaybridge.core.store import Answer, Held, StoreFull, Withdraw
+from delaybridge.core.store import Answer, Held, StoreError, StoreFull, Withdraw
 from delaybridge.core.time_index import database, delivery
+from delaybridge.core.time_index.numbers import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,33 @@ def on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], ob
                 something()
 
     return does
+
+
+Fate = Literal["not written", "written"]
+
+
+@pytest.fixture
+def the_disk_is_full_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[*tuple[Fate, ...]], None]:
+    """Lets the next writes find no room. Some happen all the same. Like RocksDB, the database takes none after such a one until it is opened again."""
+    write, open_it = database.Database.write, database.Database._open
+    fates: list[Fate] = []
+    only_reads: list[bool] = []
+
+    def written(self: database.Database, *puts: Any) -> None:
+        if fates or only_reads:
+            if not only_reads and fates.pop(0) == "written":
+                write(self, *puts)
+            only_reads[:] = [True]
+            raise StoreFull("no space left")
+        write(self, *puts)
+
+    def opened(self: database.Database) -> None:
+        open_it(self)
+        only_reads.clear()
+
+    monkeypatch.setattr(database.Database, "write", written)
+    monkeypatch.setattr(database.Database, "_open", opened)
+    return lambda *next_ones: fates.extend(next_ones)
 
 
 def test_what_could_not_be_set_aside_is_handed_out_after_a_restart(
@@ -70,3 +98,60 @@ def test_what_was_withdrawn_in_flight_and_could_not_be_ended_when_it_came_back_e
     assert index.find("a") == Answer("too_late", "cancelled", T0)
     assert index.counts().pending == 0
     assert adds_up(index)
+
+
+def test_a_write_that_was_refused_and_happened_all_the_same_is_not_taken_for_the_next_one(
+    open_index: Callable[[], TimeIndex], the_disk_is_full_for: Callable[[*tuple[Fate, ...]], None]
+) -> None:
+    """Both have the same number. What the next one wrote would be lost, and told to be there."""
+    index = open_index()
+    give(index, record("1", chosen_id="a"))
+
+    the_disk_is_full_for("not written", "written")
+    with pytest.raises(StoreFull):
+        index.cancel("a", T0)
+    with pytest.raises(StoreError, match="has it all the same"):
+        give(index, record("2"))
+
+    index.close()
+    index = open_index()
+    assert index.find("a") == Answer("too_late", "cancelled", T0)
+    give(index, record("2"))
+    assert bodies(take(index)) == ["2"]
+    assert [row.sequence for row in index.unfiled.rows(10)] == [1, 2, 3]
+    assert adds_up(index)
+
+
+def test_a_write_that_was_refused_and_did_not_happen_is_followed_by_the_next_one(
+    open_index: Callable[[], TimeIndex], the_disk_is_full_for: Callable[[*tuple[Fate, ...]], None]
+) -> None:
+    index = open_index()
+    give(index, record("1", chosen_id="a"))
+
+    the_disk_is_full_for("not written", "not written")
+    with pytest.raises(StoreFull):
+        index.cancel("a", T0)
+    with pytest.raises(StoreFull):
+        give(index, record("2"))
+    the_disk_is_full_for("written")
+    give(index, record("3"))
+    index = open_index()
+
+    assert bodies(take(index)) == ["1", "3"]
+    assert adds_up(index)
+
+
+def test_a_write_that_a_full_disk_lost_is_not_passed_over_by_the_next_one(
+    index: TimeIndex, the_disk_is_full_for: Callable[[*tuple[Fate, ...]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was settled and not synced yet was in the log that could not be read back."""
+    give(index, record("1"))
+    reached = index._state.numbers.write
+    delivered(index, take(index))
+    monkeypatch.setattr(Numbers, "written", lambda _: reached)
+
+    the_disk_is_full_for("not written")
+    with pytest.raises(StoreError, match="the disk lost what was written"):
+        give(index, record("2"))
+    with pytest.raises(StoreError, match="failed before"):
+        take(index)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from delaybridge.core.schedule import Schedule
 from delaybridge.core.store import Answer, Change, Due, Held, Put, Query, Refuse, Settled, StoreError, Withdraw
 from delaybridge.core.time_index import TimeIndex, keys
+from delaybridge.core.time_index.numbers import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,7 +183,7 @@ def _fail() -> None:
 
 def test_a_store_whose_disk_lost_a_write_refuses_everything_from_then_on(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index._state.db, "sync", _fail)
-    monkeypatch.setattr(index._state, "reopen", lambda: 0)
+    monkeypatch.setattr(Numbers, "written", lambda _: 0)
 
     with pytest.raises(StoreError, match="did not take"):
         give(index, record("a"))
