@@ -166,6 +166,8 @@ class Database:
             self._handles = [self._root.get_column_family_handle(name) for name in _FAMILIES]
 
     def _batch(self, families: Sequence[Puts], dropped: Sequence[tuple[bytes, bytes]]) -> WriteBatch:
+        if not self._handles:  # as reading from it says
+            raise DbClosedError("closed")
         batch = WriteBatch(raw_mode=True)
         for first, end in dropped:
             batch.delete_range(first, end, self._handles[-1])

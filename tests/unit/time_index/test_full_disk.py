@@ -155,3 +155,23 @@ def test_a_write_that_a_full_disk_lost_is_not_passed_over_by_the_next_one(
         give(index, record("2"))
     with pytest.raises(StoreError, match="failed before"):
         take(index)
+
+
+def test_a_store_that_a_full_disk_lets_nobody_open_again_tells_that_to_whoever_writes(
+    open_index: Callable[[], TimeIndex],
+    on_a_full_disk: Callable[[Callable[[], object]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the bridge ends as with any failure of its store, and not as with a defect of its own."""
+    index = open_index()
+    give(index, record("1"))
+    dues = take(index)
+    with monkeypatch.context() as full:
+        full.setattr(database.Database, "_open", Mock(side_effect=StoreFull("no space left")))
+        on_a_full_disk(lambda: give(index, record("2")))
+
+    with pytest.raises(StoreError, match="make room and start anew"):
+        delivered(index, dues)
+    index.close()
+    index = open_index()
+    assert bodies(take(index)) == ["1"]
