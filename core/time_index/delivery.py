@@ -226,16 +226,17 @@ class Delivery:
         lanes = self._state.lanes
         change = self._state.change()
         settled: dict[bytes, Record] = {}
+        strays: set[bytes] = set()
         try:
-            self._settle_all(change, outcomes, settled, now)
+            self._settle_all(change, outcomes, settled, strays, now)
             self._advance(change, len(settled))
             if settled:
                 self._state.commit(change)
         except BaseException:
-            lanes.claimed.update(settled)
+            lanes.claimed.update((key, record) for key, record in settled.items() if key not in strays)
             raise
 
-    def _settle_all(self, change: Change, outcomes: Sequence[Settled], settled: dict[bytes, Record], now: int) -> None:
+    def _settle_all(self, change: Change, outcomes: Sequence[Settled], settled: dict[bytes, Record], strays: set[bytes], now: int) -> None:
         """The common outcomes are settled within this loop, which calls only what it must; the others one by one."""
         state, claimed, named, from_held = self._state, self._state.lanes.claimed, self._state.lanes.named, self._state.lanes.from_held
         due, rows, totals, by_address, by_hour = change.due, change.rows, change.totals, change.by_address, change.by_hour
@@ -244,7 +245,7 @@ class Delivery:
             key, event, at = outcome.key, outcome.event, outcome.at
             record = claimed.pop(key, None)
             if record is None:
-                self._settle_stray(change, outcome, settled, now)
+                self._settle_stray(change, outcome, settled, strays, now)
                 continue
             settled[key] = record
             if (
@@ -265,11 +266,12 @@ class Delivery:
             by_address[record.lane, record.address] -= 1
             by_hour[instant // HOUR_MS] -= 1
 
-    def _settle_stray(self, change: Change, outcome: Settled, settled: dict[bytes, Record], now: int) -> None:
+    def _settle_stray(self, change: Change, outcome: Settled, settled: dict[bytes, Record], strays: set[bytes], now: int) -> None:
         found = self._state.read(outcome.key) if outcome.key not in settled else None
         if found is not None:
             record, named = found
             settled[outcome.key] = record
+            strays.add(outcome.key)
             self._settle_one(change, outcome, record, named=named, now=now)
 
     def _settle_one(self, change: Change, outcome: Settled, record: Record, *, named: bool, now: int) -> None:

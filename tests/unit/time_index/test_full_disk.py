@@ -175,3 +175,17 @@ def test_a_store_that_a_full_disk_lets_nobody_open_again_tells_that_to_whoever_w
     index.close()
     index = open_index()
     assert bodies(take(index)) == ["1"]
+
+
+def test_what_was_confirmed_late_and_could_not_be_settled_is_handed_out_again(
+    index: TimeIndex, on_a_full_disk: Callable[[Callable[[], object]], None]
+) -> None:
+    """It was put back before: nobody has it in flight, and who asks for it must not be told so until the next start."""
+    give(index, record("1", chosen_id="a"), record("2"))
+    late, other = take(index)
+    index.put_back([late.key])
+
+    on_a_full_disk(lambda: delivered(index, [late, other]))
+
+    assert index.cancel(other.record.id, T0) == Answer("in_flight")
+    assert bodies(take(index)) == ["1"]
