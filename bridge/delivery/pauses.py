@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -42,9 +43,14 @@ class Pauses:
 
     def _save(self, routes: set[str]) -> None:
         try:
-            replace_text(self._file, msgspec.json.encode(sorted(routes)).decode())
+            self._write(routes)
         except OSError as error:
+            with contextlib.suppress(OSError):  # it may have taken its place already, and only not be durable
+                self._write(self.routes)
             raise StoreError(f"which routes are paused cannot be written, so nothing was changed: {error}") from error
+
+    def _write(self, routes: set[str]) -> None:
+        replace_text(self._file, msgspec.json.encode(sorted(routes)).decode())
 
 
 def _kept(file: Path) -> set[str]:

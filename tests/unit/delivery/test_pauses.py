@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from delaybridge.bridge import durable
 from delaybridge.bridge.delivery.pauses import Pauses
 from delaybridge.core.store import StoreError
 
@@ -75,3 +78,31 @@ def test_a_file_that_tells_nothing_is_named_with_what_to_do(tmp_path: Path, text
 
     with pytest.raises(StoreError, match=r"paused\.json does not tell .*write them there as a JSON list, \[\] for none"):
         Pauses(tmp_path / "paused.json", lambda: None)
+
+
+def test_a_pause_that_took_its_place_and_may_not_last_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the rename could not be made durable: who was told that nothing was changed must not find the route paused after the next start."""
+    file, synced = tmp_path / "paused.json", durable.sync_directory
+    pauses = Pauses(file, lambda: None)
+    pauses.pause("bills")
+
+    def fail_once(directory: Path) -> None:
+        monkeypatch.setattr(durable, "sync_directory", synced)
+        raise OSError(5, f"{directory}: Input/output error")
+
+    for change in (partial(pauses.pause, "orders"), partial(pauses.resume, "bills")):
+        monkeypatch.setattr(durable, "sync_directory", fail_once)
+        with pytest.raises(StoreError, match="nothing was changed"):
+            change()
+        assert pauses.routes == Pauses(file, lambda: None).routes == {"bills"}
+
+
+def test_a_first_pause_that_may_not_last_is_taken_back_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "paused.json"
+    pauses = Pauses(file, lambda: None)
+    monkeypatch.setattr(durable, "sync_directory", Mock(side_effect=OSError(5, "Input/output error")))
+
+    with pytest.raises(StoreError, match="nothing was changed"):
+        pauses.pause("orders")
+
+    assert Pauses(file, lambda: None).routes == set()
