@@ -155,7 +155,7 @@ class ObservedFiles:
 
     @property
     def unwritten(self) -> int:
-        """How many are in no file yet."""
+        """How many are in no file yet, or in one that is written again."""
         return sum(map(len, self._hours.values()))
 
     def flush_if_due(self, now: int) -> None:
@@ -179,14 +179,17 @@ class ObservedFiles:
             self._next_flush = now + INTERVAL_MS
 
     def flush(self) -> None:
-        """Write what there is. OSError where that fails; the rows that are in no file are kept."""
-        for hour in list(self._hours):
-            table = pa.Table.from_pylist(self._hours[hour], schema=SCHEMA)
-            parquet.write(self.root, hour, f"observed-{self._observer}-{self._files:06d}.parquet", [table])
-            self._files += 1  # not before: where the rows stay, they are written again, over what may be there of them
-            del self._hours[hour]
+        """Write what there is. OSError where that fails: all of it is kept then.
+
+        Also what is in files by then: it is written to the same ones again, over what may be there, and so it is by whoever finds it after a kill.
+        """
+        for number, (hour, rows) in enumerate(self._hours.items(), self._files):
+            table = pa.Table.from_pylist(rows, schema=SCHEMA)
+            parquet.write(self.root, hour, f"observed-{self._observer}-{number:06d}.parquet", [table])
         if self._taken is not None:
             self._taken.written()
+        self._files += len(self._hours)
+        self._hours.clear()
         self._mark()
 
     @classmethod

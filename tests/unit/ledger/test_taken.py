@@ -13,11 +13,12 @@ from pyarrow.dataset import dataset
 
 from delaybridge.adapters.base import Batch, Received
 from delaybridge.bridge.cli import observe
-from delaybridge.bridge.ledger import taken
+from delaybridge.bridge.ledger import parquet, taken
 from delaybridge.bridge.ledger.observed import SCHEMA, ObservedFiles
 from delaybridge.core.message import message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 T0 = 1_750_000_000_000
@@ -124,6 +125,36 @@ def test_what_a_killed_observer_has_taken_is_written_once(tmp_path: Path) -> Non
     assert ObservedFiles.recover(tmp_path) == 2
     assert (seen(tmp_path), left(tmp_path)) == (["a", "b"], [])
     assert ObservedFiles.recover(tmp_path) == 0
+
+
+def test_what_a_full_disk_kept_from_some_files_is_written_over_the_same_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There was room for the file of one hour, more of that hour came, and the observer was killed before it had noted what it had written then."""
+    files, put = observing(tmp_path), parquet.write
+    files.add(delivery("a"), delivery("b", T0 + HOUR))
+    with monkeypatch.context() as full:
+        full.setattr(parquet, "write", _full_for_the_second(put))
+        with pytest.raises(OSError, match="No space left"):
+            files.flush()
+    files.add(delivery("c"))
+    [note] = left(tmp_path)
+    shutil.copy(note, kept := tmp_path / note.name)
+    files.flush()
+    shutil.move(kept, note)
+
+    assert ObservedFiles.recover(tmp_path) == 3
+    assert seen(tmp_path) == ["a", "b", "c"]
+
+
+def _full_for_the_second(write: Callable[..., None]) -> Callable[..., None]:
+    room = [True]
+
+    def written(*file: object) -> None:
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        room.pop()
+        write(*file)
+
+    return written
 
 
 def test_what_is_in_files_already_is_written_over_the_same(tmp_path: Path) -> None:
