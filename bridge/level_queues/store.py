@@ -77,9 +77,10 @@ class LevelQueues(Unindexed):
     # What comes in.
 
     def put(self, changes: Sequence[Change], now: int, came: SourceProgress | None = None) -> list[Answer]:
-        """See `core.store.Store.put`. Durable is what the broker confirmed; raises NotConnected where it did not, and some of it may be there then.
+        """See `core.store.Store.put`. Durable is what the broker confirmed.
 
-        What comes again is recognised as `Doors` says; what is not is delivered again, under the same id where tokens are exact.
+        Raises NotConnected where it did not confirm all, and StoreFull where the ledger has no room: some or all may be there then. What comes again is
+        recognised as `Doors` says; what is not is delivered again, under the same id where tokens are exact.
         """
         items: list[Addressed] = []
         told: list[LedgerEvent] = []
@@ -94,7 +95,7 @@ class LevelQueues(Unindexed):
                 self._change(change, claim, now, items, told)
         try:
             self.doors.enter(items, told, now, came)
-        except NotConnected:
+        except (NotConnected, StoreFull):
             self.claims.doubt()
             raise
         return answers
