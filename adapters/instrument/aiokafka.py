@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import methods
-from .divert import Current, explain, keeps_partition, plainly, wrapped
+from .divert import Current, explain, keeps_partition, plainly, topic_of, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ def _explaining(send: Callable[..., Any], place: int = 0) -> Callable[..., Any]:
 
     @functools.wraps(send)
     async def explained(producer: Any, *args: Any, **kwargs: Any) -> Any:
-        topic = args[place] if args else kwargs.get("topic")
+        topic = topic_of(args, kwargs, place)
         args, kwargs = plainly(args, kwargs)
         try:
             return await send(producer, *args, **kwargs)

@@ -71,10 +71,15 @@ def wrapped(
         try:
             return send_delayed(producer, *args, **kwargs)
         except Exception as error:
-            explain(error, args[0] if args else kwargs.get("topic"))
+            explain(error, topic_of(args, kwargs))
             raise
 
     return divert
+
+
+def topic_of(args: tuple[Any, ...], kwargs: dict[str, Any], place: int = 0) -> Any:
+    """The topic among the arguments of a call. `place`: where it stands if it is given by place."""
+    return args[place] if len(args) > place else kwargs.get("topic")
 
 
 def plainly(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -98,7 +103,7 @@ def explain(error: Exception, topic: Any) -> None:
 def _diverted(args: Any, kwargs: Any, headers: Any, place: int, partition_place: int) -> tuple[Any, Any]:
     """The arguments with another topic, and, for one shared ingress topic, another header."""
     rule = Current.rule
-    meant = args[0] if args else kwargs.get("topic")
+    meant = topic_of(args, kwargs)
     topic = rule.topic(meant) if rule is not None and isinstance(meant, str) else None
     if rule is None or topic is None:
         return args, kwargs

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from . import methods
-from .divert import Topic, plainly, wrapped
+from .divert import Topic, plainly, topic_of, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def _remembering(send: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(send)
     def remember(producer: Any, *args: Any, **kwargs: Any) -> Any:
-        topic = args[0] if args else kwargs.get("topic")
+        topic = topic_of(args, kwargs)
         token = _DIVERTED.set(topic if isinstance(topic, Topic) else None)
         args, kwargs = plainly(args, kwargs)
         try:

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -58,6 +60,11 @@ TokenOption = Annotated[
 ]
 LimitOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Show at most this many.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+
+
+def exit_at_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: what is open is closed first. The exit status is a shell's, 143."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def connect(config: Path | None, url: str | None, token_file: Path | None) -> Client:

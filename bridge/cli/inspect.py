@@ -4,14 +4,25 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
-from .common import FAILED, USAGE, ConfigOption, IdArgument, LimitOption, Output, OutputOption, TokenOption, UrlOption, connect
+from .common import (
+    FAILED,
+    USAGE,
+    ConfigOption,
+    IdArgument,
+    LimitOption,
+    Output,
+    OutputOption,
+    TokenOption,
+    UrlOption,
+    connect,
+    exit_at_sigterm,
+)
 
 commands = typer.Typer()
 
@@ -47,7 +58,7 @@ def top(
     if not sys.stdout.isatty() or Console().is_dumb_terminal:  # rich would draw nothing on that
         typer.echo("top needs a terminal that it can draw on; for programs there is: delaybridge status --output json", err=True)
         raise typer.Exit(USAGE)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the terminal is given back, as at Ctrl-C
+    exit_at_sigterm()  # so that the terminal is given back
     with suppress(KeyboardInterrupt):
         watch(connect(config, url, token_file), interval)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..text import messages
-from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
+from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect, exit_at_sigterm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -355,7 +355,7 @@ def export(
         raise typer.BadParameter(f"{to} is a {'directory' if to.is_dir() else 'device'}: name a file", param_hint="--to")
     if not to.parent.is_dir():
         raise typer.BadParameter(f"there is no directory {to.parent}", param_hint="--to")
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is half written goes, as at Ctrl-C
+    exit_at_sigterm()  # so that what is half written goes
     try:
         with connect(config, url, token_file).export() as pieces:
             rows = write_parquet(pieces, to, _progress)

@@ -26,7 +26,7 @@ from .endpoints import ENDPOINTS, JSON, Api, Endpoint
 from .errors import HANDLERS, asked_badly, problem, stopping
 from .guard import Guard
 from .openapi import document
-from .shapes import CancelRequest, TakeRequest
+from .shapes import CancelRequest, Destination
 from .streams import Streams
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _answer(endpoint: Endpoint, api: Api, request: Request, body: bytes) -> Resp
             asked = [_asked(endpoint, request, body)]
     result = endpoint.handler(api, *asked, **request.path_params)
     if endpoint.method != "GET":
-        which = msgspec.structs.asdict(asked[0]) if endpoint.asks in (CancelRequest, TakeRequest) else request.path_params
+        which = msgspec.structs.asdict(asked[0]) if endpoint.asks in (CancelRequest, Destination) else request.path_params
         log.info("api_call", call=endpoint.handler.__name__, client=request.client and request.client.host, **which)
     return result if isinstance(result, Response) else Response(msgspec.json.encode(result), endpoint.status, media_type=JSON)
 

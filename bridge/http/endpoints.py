@@ -187,7 +187,7 @@ def observe(api: Api, asked: shapes.Destination) -> Response:
     return Pumped(partial(deliveries, api.control, asked, api.clock, take=False), NDJSON, api.streams, endless=True)
 
 
-def take(api: Api, asked: shapes.TakeRequest) -> Response:
+def take(api: Api, asked: shapes.Destination) -> Response:
     """What arrives at a destination from now on; from a queue of RabbitMQ or ActiveMQ it is taken away for good, before its consumers.
 
     It ends as `observe` does.
@@ -273,7 +273,7 @@ ENDPOINTS = (
         method="GET", path="/api/v1/observe", handler=observe, asks=shapes.Destination, answers=shapes.Delivery, errors=(404, 409, 422, 429), media=NDJSON,
     ),
     Endpoint(
-        method="POST", path="/api/v1/observe", handler=take, asks=shapes.TakeRequest, answers=shapes.Delivery, errors=(404, 409, 422, 429), media=NDJSON,
+        method="POST", path="/api/v1/observe", handler=take, asks=shapes.Destination, answers=shapes.Delivery, errors=(404, 409, 422, 429), media=NDJSON,
     ),
     Endpoint(method="GET", path="/api/v1/export", handler=export, errors=(429, 501), media=ARROW),
 )  # fmt: skip

@@ -27,7 +27,8 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     """The whole document, ready for JSON."""
     types = [kind for endpoint in endpoints for kind in (endpoint.asks, endpoint.answers) if kind is not None]
     _, schemas = msgspec.json.schema_components([*types, Error], ref_template="#/components/schemas/{name}")
-    queries = {endpoint.asks.__name__ for endpoint in endpoints if endpoint.asks and endpoint.method == "GET"}
+    asked = [(endpoint.method == "GET", endpoint.asks.__name__) for endpoint in endpoints if endpoint.asks]
+    queries = {name for query, name in asked if query} - {name for query, name in asked if not query}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(_PARAMETER.sub(r"{\1}", endpoint.path), {})[endpoint.method.lower()] = _operation(endpoint, schemas)

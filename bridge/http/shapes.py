@@ -233,10 +233,6 @@ class Destination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: str
 
 
-class TakeRequest(Destination, frozen=True, forbid_unknown_fields=True):
-    """A destination whose messages are to be taken away."""
-
-
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line of an observation: what arrived, and when (`at`, this machine's clock). `id` to `lateness_ms` only where the bridge delivered it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -15,6 +16,7 @@ from ...core.durations import duration
 from ...core.levels import Levels
 from .. import plugins
 from ..views import Check, LevelStatus
+from ..workers import Reasons
 from .depths import DepthWorker
 from .doors import Doors
 from .exits import Exits
@@ -257,14 +259,14 @@ def exact(config: Config) -> set[str]:
 class Declaration:
     """Declares the queues before anything is published, and before anybody looks for them. `made` is set once that was tried.
 
-    It is tried at each attempt to connect: why it cannot be done is told once, until it can, or for another reason cannot.
+    It is tried at each attempt to connect: why it cannot be done is told as `Reasons` says.
     """
 
     def __init__(self, level_queues: LevelDeclaration) -> None:
         self.made = threading.Event()
         self._level_queues = level_queues
         self._lock = threading.Lock()
-        self._told = ""
+        self._reasons = Reasons()
 
     def make(self) -> None:
         """Declare them, one thread at a time: two would make one queue twice. Raises NotConnected.
@@ -274,7 +276,7 @@ class Declaration:
         with self._lock:
             try:
                 self._level_queues.apply()
-                self._told = ""
+                self._reasons.over()
             except NotConnected:
                 raise
             except AdapterError as error:
@@ -282,8 +284,7 @@ class Declaration:
         self.made.set()
 
     def _tell(self, error: str) -> None:
-        if error != self._told:
-            self._told = error
+        if self._reasons.untold(error, time.monotonic()):
             log.warning("level_queues_not_declared", error=error, action="they must be there: delaybridge plan tells what is needed")
 
 

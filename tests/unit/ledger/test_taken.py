@@ -68,6 +68,14 @@ def left(root: Path) -> list[Path]:
     return list((root / "_taken").glob("*"))
 
 
+def flush_without_a_note(files: ObservedFiles, root: Path) -> None:
+    """As where the observer was killed after it had written its files, and before it had noted that."""
+    [note] = left(root)
+    shutil.copy(note, kept := root / note.name)
+    files.flush()
+    shutil.move(kept, note)
+
+
 def killed(root: Path, *ids: str, at: int = T0) -> None:
     """An observer that took these, and is no more: its lock goes with it."""
     files = observing(root)
@@ -136,10 +144,7 @@ def test_what_a_full_disk_kept_from_some_files_is_written_over_the_same_too(tmp_
         with pytest.raises(OSError, match="No space left"):
             files.flush()
     files.add(delivery("c"))
-    [note] = left(tmp_path)
-    shutil.copy(note, kept := tmp_path / note.name)
-    files.flush()
-    shutil.move(kept, note)
+    flush_without_a_note(files, tmp_path)
 
     assert ObservedFiles.recover(tmp_path) == 3
     assert seen(tmp_path) == ["a", "b", "c"]
@@ -163,10 +168,7 @@ def test_what_is_in_files_already_is_written_over_the_same(tmp_path: Path) -> No
     files.add(delivery("first"))
     files.flush()
     files.add(delivery("a"), delivery("b", T0 + HOUR))
-    [note] = left(tmp_path)
-    shutil.copy(note, kept := tmp_path / note.name)
-    files.flush()
-    shutil.move(kept, note)
+    flush_without_a_note(files, tmp_path)
 
     assert ObservedFiles.recover(tmp_path) == 2
     assert seen(tmp_path) == ["a", "b", "first"]

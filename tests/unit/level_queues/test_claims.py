@@ -283,7 +283,7 @@ def test_what_comes_again_because_its_batch_was_not_taken_in_claims_its_id_only_
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     with monkeypatch.context() as away:
         away.setattr(store.doors, "enter", Mock(side_effect=error))
-        with pytest.raises(type(error)):
+        with pytest.raises(type(error), match=str(error)):
             store.put(*batch)
     store.replica._read(10.0)
 
