@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..adapters.base import Observable, Producing, Received, Source
 from ..core.recurrence import upcoming
-from ..core.store import Pending, Query, Refuse
+from ..core.store import EndsBefore, Query, Refuse
 from . import plugins
 from .outlet import Outlet
 from .overview import Overview
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..core.downtimes import Downtimes
     from ..core.message import Message
-    from ..core.store import Answer, DeadLetter, Page, Record
+    from ..core.store import Answer, DeadLetter, Page, Pending, Record
     from .config import Config, Route
     from .engine import Engine
     from .views import Check, Status
@@ -103,21 +103,14 @@ class Control:
 
     def reschedule(self, id: str, due_ms: int) -> Answer:  # noqa: A002 - the field's own word
         """See `views.ControlPort`."""
-        answer = self._answers.definite(lambda: self._move(id, due_ms, self._clock()))
+        try:
+            answer = self._answers.definite(lambda: self._store.reschedule(id, due_ms, self._clock()))
+        except EndsBefore as error:
+            late, ends = instant(error.due), instant(error.ends)
+            raise NotPossibleError(f"{late} is after its x-delay-ends ({ends}): it would expire, not be delivered") from error
         for worker in self._lanes.values():
             worker.poke()
         return answer
-
-    def _move(self, id_: str, due_ms: int, now: int) -> Answer:
-        """Reschedule, to now at the earliest.
-
-        What is due at an instant at which the bridge was down counts as missed, which the misfire rule `skip` lets expire.
-        """
-        due, found = max(due_ms, now), self._store.find(id_) if self._store.indexed else None
-        ends = found.record.schedule.ends if isinstance(found, Pending) and found.state != "in_flight" else None
-        if ends is not None and due > ends:
-            raise NotPossibleError(f"{instant(due)} is after its x-delay-ends ({instant(ends)}): it would expire, not be delivered")
-        return self._store.reschedule(id_, due, now)
 
     def release(self, id: str) -> Answer:  # noqa: A002 - the field's own word
         """See `views.ControlPort`."""

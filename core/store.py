@@ -11,6 +11,7 @@ Errors:
     +-- StoreClosed         it was closed in good order: the bridge is ending
     +-- StoreFull           no room left on the disk; what was asked has not happened, and settling is still possible
     Unsupported             this kind of store cannot do that (level queues: find, list and the like; cancel, where their broker keeps no log of ids)
+    EndsBefore              a record cannot be moved to that instant; nothing was changed
 """
 
 from __future__ import annotations
@@ -50,6 +51,15 @@ class StoreFull(StoreError):
 
 class Unsupported(Exception):
     """A kind of store cannot do what was asked; nothing was changed. The text says why."""
+
+
+class EndsBefore(Exception):
+    """A schedule ends, at `ends`, before the instant `due` to which it was to be moved: it would expire there. Nothing was changed."""
+
+    def __init__(self, ends: int, due: int) -> None:
+        super().__init__(f"it ends at {ends}, before {due}")
+        self.ends = ends
+        self.due = due
 
 
 _CARRIED = ("dead_letter", "refused")
@@ -335,7 +345,10 @@ class Store(Protocol):
         ...
 
     def reschedule(self, id: str, due: int, now: int) -> Answer:  # noqa: A002 - the field's own word
-        """Move a pending record to another instant; its recurrence, if any, goes on as before after it."""
+        """Move a pending record to another instant, `now` at the earliest; its recurrence, if any, goes on as before after it. Raises EndsBefore.
+
+        What is due at an instant at which the bridge was down counts as missed, which the misfire rule `skip` lets expire: what is moved has missed nothing.
+        """
         ...
 
     def find(self, id: str) -> Pending | Answer:  # noqa: A002 - the field's own word

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ..recurrence import moved
 from ..schedule import Schedule
-from ..store import Answer, Pending
+from ..store import Answer, EndsBefore, Pending
 from . import keys
 from .locate import Located, became, locate
 from .state import State, encode
@@ -53,8 +53,11 @@ class Control:
             state.bury(change, found.key, found.record, now)
             state.commit(change)
             return Answer("too_late", "cancelled", now)
+        due, ends = max(due, now), found.record.schedule.ends
+        if ends is not None and due > ends:
+            raise EndsBefore(ends, due)
         record = replace(found.record, schedule=moved(found.record.schedule, due))
-        key = keys.moved(found.key, max(due, now))
+        key = keys.moved(found.key, due)
         state.remove(change, found.key, found.record)
         change.due[key] = encode(record)
         change.came(state.lanes.of(key), key)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from msgspec.structs import replace
 
 from contract.stores import HOUR, MINUTE, T0, adds_up, bodies, delivered, give, only_an_index, record, take
-from delaybridge.core.store import Answer, Held, Pending, Put, Query, Refuse, Settled, Store, Withdraw
+from delaybridge.core.store import Answer, EndsBefore, Held, Pending, Put, Query, Refuse, Settled, Store, Withdraw
 
 if TYPE_CHECKING:
     from contract.stores import OpenStore
@@ -314,7 +315,20 @@ def test_a_record_can_be_released_at_once_by_an_instant_that_has_passed(store: S
 
     assert store.reschedule("a", T0 - 5, T0) == Answer("done")
 
-    assert bodies(take(store, T0)) == ["a"]
+    found = take(store, T0)
+    assert bodies(found) == ["a"]
+    assert found[0].record.schedule.due == T0, "it has missed no instant at which the bridge may have been down"
+
+
+def test_nothing_is_moved_behind_its_end(store: Store) -> None:
+    waiting = record("a", T0 + 1000, chosen_id="a")
+    give(store, replace(waiting, schedule=replace(waiting.schedule, ends=T0 + 5000)))
+
+    with pytest.raises(EndsBefore) as refused:
+        store.reschedule("a", T0 + 5001, T0)
+
+    assert (refused.value.ends, refused.value.due) == (T0 + 5000, T0 + 5001)
+    assert [due.record.schedule.due for due in take(store, T0 + 1000)] == [T0 + 1000]
 
 
 def test_a_held_record_can_be_cancelled_and_rescheduled_until_it_was_delivered(store: Store) -> None:

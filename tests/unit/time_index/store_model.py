@@ -265,8 +265,8 @@ class Model:
             self.end(item, item.doomed, now)
             return Answer("too_late", "cancelled", now)
         self.events.update(["replaced", "scheduled"])
-        item.record = replace(item.record, schedule=moved(item.record.schedule, due))
         item.instant, item.held = max(due, now), None
+        item.record = replace(item.record, schedule=moved(item.record.schedule, item.instant))
         return Answer("done")
 
     def find(self, chosen: str) -> Pending | Answer:
