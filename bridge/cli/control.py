@@ -131,6 +131,8 @@ def _sentence(answer: dict[str, Any]) -> str:
         return f"too_late: {answer['event']} at {instant(answer['at'])}"
     if answer["outcome"] == "refused":
         return f"refused: {answer['message']}"
+    if answer.get("waits_for"):
+        return f"{answer['outcome']}, but {answer['waits_for']}"
     sentences = {
         "too_late": "too_late: it has ended; what became of it is no longer remembered",
         "in_flight": "in_flight: it is being published right now; ask again",

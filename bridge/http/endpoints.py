@@ -142,16 +142,16 @@ def cancel_messages(api: Api, asked: shapes.CancelRequest) -> shapes.CancelAnswe
         return shapes.CancelAnswers(list(threads.map(partial(_cancelled, api.control), asked.ids)))
 
 
-def reschedule_message(api: Api, asked: shapes.RescheduleRequest, id: str) -> shapes.Done:  # noqa: A002 - the field's own word
+def reschedule_message(api: Api, asked: shapes.RescheduleRequest, id: str) -> shapes.Moved:  # noqa: A002 - the field's own word
     """Move a pending message to another instant; its recurrence goes on as before after it."""
     with asked_badly():
         due = epoch_ms(asked.due, api.clock())
-    return _done(api.control.reschedule(id, due))
+    return _moved(api, id, api.control.reschedule(id, due))
 
 
-def release_message(api: Api, id: str) -> shapes.Done:  # noqa: A002 - the field's own word
+def release_message(api: Api, id: str) -> shapes.Moved:  # noqa: A002 - the field's own word
     """Deliver a pending message now."""
-    return _done(api.control.release(id))
+    return _moved(api, id, api.control.release(id))
 
 
 def list_dead_letters(api: Api, asked: shapes.DeadLettersQuery) -> shapes.DeadLetterPage:
@@ -226,6 +226,12 @@ def _done(answer: Answer) -> shapes.Done:
     return shapes.Done("done", answer.event, answer.at)
 
 
+def _moved(api: Api, id_: str, answer: Answer) -> shapes.Moved:
+    done, found = _done(answer), api.control.find(id_)
+    waits_for = api.control.waits_for(found.record) if isinstance(found, Pending) else ""
+    return shapes.Moved(done.outcome, done.event, done.at, waits_for)
+
+
 def _refusal(answer: Answer, status: int, too_late: str) -> Problem:
     """Why a message cannot be had, as an error."""
     words = {
@@ -260,10 +266,10 @@ ENDPOINTS = (
         body_limit=16 * SMALL,
     ),
     Endpoint(
-        method="POST", path=f"{_ID}/reschedule", handler=reschedule_message, asks=shapes.RescheduleRequest, answers=shapes.Done,
+        method="POST", path=f"{_ID}/reschedule", handler=reschedule_message, asks=shapes.RescheduleRequest, answers=shapes.Moved,
         errors=(404, 409, 501),
     ),
-    Endpoint(method="POST", path=f"{_ID}/release", handler=release_message, answers=shapes.Done, errors=(404, 409, 501)),
+    Endpoint(method="POST", path=f"{_ID}/release", handler=release_message, answers=shapes.Moved, errors=(404, 409, 501)),
     Endpoint(method="GET", path=_LETTERS, handler=list_dead_letters, asks=shapes.DeadLettersQuery, answers=shapes.DeadLetterPage, errors=(501,)),
     Endpoint(method="POST", path=f"{_LETTERS}/{{number:number}}/retry", handler=retry_dead_letter, answers=shapes.Done, errors=(404, 409, 501)),
     Endpoint(method="DELETE", path=f"{_LETTERS}/{{number:number}}", handler=drop_dead_letter, answers=shapes.Done, errors=(404, 501)),

@@ -194,6 +194,12 @@ class Done(msgspec.Struct, frozen=True):
     at: int | None = None
 
 
+class Moved(Done, frozen=True):
+    """It has another instant now. `waits_for` says what keeps it from going out, if it is due; empty where nothing does."""
+
+    waits_for: str = ""
+
+
 class DeadLettersQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shelf after number `after`."""
 

@@ -191,6 +191,14 @@ def test_what_is_done_is_told_with_status_0(daemon: Daemon, verb: str) -> None:
     assert (told.exit_code, told.stdout) == (0, "done\n")
 
 
+def test_what_is_released_and_cannot_go_out_says_why(daemon: Daemon) -> None:
+    daemon.on("POST /api/v1/messages/a/release", {"outcome": "done", "event": None, "at": None, "waits_for": "route orders is paused"})
+
+    told = call("release", "a")
+
+    assert (told.exit_code, told.stdout) == (0, "done, but route orders is paused\n")
+
+
 @pytest.mark.parametrize(
     ("status", "code", "sentence"),
     [
