@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from . import about, audit, broker, control, daemon, dead_letter, inspect, migrate, observe, producer
+from . import about, audit, broker, control, daemon, dead_letter, export, inspect, migrate, observe, producer
 from .common import FAILED, USAGE, exit_code
 
 SURROGATES = "surrogates not allowed"
@@ -62,7 +62,7 @@ def _options(
     del version  # its callback has done all
 
 
-for family in (daemon, broker, inspect, control, producer, observe, migrate, about):
+for family in (daemon, broker, inspect, control, producer, observe, export, migrate, about):
     app.add_typer(family.commands)
 app.add_typer(dead_letter.commands, name="dead-letter")
 app.add_typer(audit.commands, name="audit")

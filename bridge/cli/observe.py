@@ -1,4 +1,4 @@
-"""Commands that copy data out: what arrives at a destination, and what is pending."""
+"""The command that shows or records what arrives at a destination."""
 
 # ruff: noqa: PLC0415 - commands import late, so that --help is quick
 
@@ -13,27 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..text import messages
-from .common import FAILED, ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect, exit_at_sigterm
+from .common import ConfigOption, Output, OutputOption, TokenOption, UrlOption, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
-    from ...adapters.base import Batch, Source
-    from ..clock import Clock
     from ..config import Config
     from ..ledger.observed import Look, ObservedFiles, Reach
 
 commands = typer.Typer()
-
-_AT_ONCE = 500
-"""Messages that are taken in one go, at most."""
-
-_LOOK = 0.02
-"""Seconds from a look's first message to its end."""
-
-_BYTES = 4 << 20
-"""Bodies of so many bytes in one look: it is full."""
 
 
 @commands.command(epilog="Example: delaybridge observe /exchanges/orders.real/eu --to ./observed")
@@ -86,8 +75,7 @@ def observe(
         from ..ledger.observed import ObservedFiles, Reach
 
         files = ObservedFiles(to, name, address, secrets.token_hex(4), copies=copies)
-        written = _write(arrivals, files, None if known.embedded else Reach(copies=copies))
-        typer.echo(f"{messages(written)} written below {to}", err=True)
+        _write(arrivals, files, None if known.embedded else Reach(copies=copies))
 
 
 def _the_broker(config: Config, name: str | None) -> str:
@@ -140,12 +128,13 @@ def _through_daemon(
     from ..clock import wall_clock
     from ..config.file import find
     from ..ledger.observed import Look
+    from ..observing import with_pauses
     from .client import ApiError
 
     try:
         with connect(config, url, token_file).observe(broker, address) as lines:
             _announce(broker, address)
-            for line in _with_pauses(islice(lines, count)):
+            for line in with_pauses(islice(lines, count)):
                 deliveries = [json.loads(line)] if line else []
                 at = deliveries[0]["at"] if deliveries else wall_clock()
                 yield Look(at, at, deliveries, full=True)
@@ -154,36 +143,6 @@ def _through_daemon(
             raise
         there = "observe reads from the daemon's own configuration what they are, and there is none here"
         raise typer.BadParameter(f"{error}. {there}: name that one", param_hint="--config") from error
-
-
-def _with_pauses(lines: Iterator[str]) -> Iterator[str]:
-    """The lines, and an empty one whenever none comes for `QUIET_MS`: then what came before may have to be written."""
-    import queue
-    import threading
-
-    from ..ledger.observed import QUIET_MS
-
-    came: queue.Queue[str | Exception | None] = queue.Queue(_AT_ONCE)
-
-    def read() -> None:
-        try:
-            for line in lines:
-                came.put(line)
-            came.put(None)
-        except Exception as error:  # noqa: BLE001 - it is raised where the lines are asked for
-            came.put(error)
-
-    threading.Thread(target=read, name="lines", daemon=True).start()
-    while True:
-        try:
-            line = came.get(timeout=QUIET_MS / 1000)
-        except queue.Empty:
-            line = ""
-        if line is None:
-            return
-        if isinstance(line, Exception):
-            raise line
-        yield line
 
 
 def _others() -> list[signal.Signals]:
@@ -215,6 +174,7 @@ def _directly(config: Config, broker: str, address: str, count: int | None, ende
     from ...adapters.base import AdapterError, Observable
     from .. import plugins
     from ..clock import wall_clock
+    from ..observing import AT_ONCE, looks
 
     section = config.brokers[broker]
     adapter = plugins.adapter(section.type)
@@ -225,69 +185,10 @@ def _directly(config: Config, broker: str, address: str, count: int | None, ende
         tap.connect()
         _announce(broker, address)
         # Half of the prefetch: Artemis counts it in bytes, and what was acknowledged last may still be on its way to the broker.
-        room = max(1, min(_AT_ONCE, getattr(section.options, "prefetch", _AT_ONCE)) // 2)
-        yield from _looks(tap, address, room, wall_clock, time.monotonic, count, ended)
+        room = max(1, min(AT_ONCE, getattr(section.options, "prefetch", AT_ONCE)) // 2)
+        yield from looks(tap, address, room, wall_clock, time.monotonic, count, ended)
     finally:
         tap.close()
-
-
-def _looks(
-    tap: Source,
-    address: str,
-    room: int,
-    clock: Clock,
-    elapsed: Callable[[], float],
-    count: int | None = None,
-    ended: Callable[[], bool] = lambda: False,
-) -> Iterator[Look]:
-    """One look after the other, until `count` messages have come, or it has `ended`. When the next one is asked for, the last one is acknowledged.
-
-    During a look nothing is acknowledged: a broker that gives no more has no more, for it could give up to `room`, unless it says that it is behind.
-    """
-    from ...adapters.base import Trailing
-    from ..ledger.observed import Look
-
-    left = count or sys.maxsize
-    while left and not ended():
-        began = clock()
-        taken, full = _look(tap, min(room, left), clock, elapsed, left)
-        deliveries = [delivery for batch, at in taken for delivery in _told(batch, address, at)]
-        yield Look(began, clock(), deliveries, full or (isinstance(tap, Trailing) and tap.behind))
-        for batch, _ in taken:
-            batch.ack()
-        left -= len(deliveries)
-
-
-def _look(tap: Source, room: int, clock: Clock, elapsed: Callable[[], float], most: int) -> tuple[list[tuple[Batch, int]], bool]:
-    """What comes from the first message on, for a short time, or until the look is full, and when; nothing if none comes for `QUIET_MS`.
-
-    It never has more than `most`.
-    """
-    from ..ledger.observed import QUIET_MS
-
-    taken: list[tuple[Batch, int]] = []
-    count = size = 0
-    end = elapsed() + QUIET_MS / 1000
-    while (left := end - elapsed()) > 0:
-        batch = tap.receive(limit=min(_AT_ONCE, most - count), timeout=left)
-        if batch is None:
-            continue
-        if not taken:
-            end = elapsed() + _LOOK
-        taken.append((batch, clock()))
-        count += len(batch.messages)
-        size += sum(len(received.message.body or b"") for received in batch.messages)
-        if count >= room or size >= _BYTES:
-            return taken, True
-    return taken, False
-
-
-def _told(batch: Batch, address: str, at: int) -> list[dict[str, Any]]:
-    import msgspec
-
-    from ..http.convert import delivery
-
-    return [msgspec.to_builtins(delivery(received, address, at)) for received in batch.messages]
 
 
 def _announce(broker: str, address: str) -> None:
@@ -315,8 +216,8 @@ def _print(deliveries: Iterable[dict[str, Any]], output: Output) -> None:
         typer.echo("  ".join(printable(part) for part in (instant(each["at"]), lateness, identity, body[:80])))
 
 
-def _write(arrivals: Iterable[Look], files: ObservedFiles, reach: Reach | None) -> int:
-    """Until there are no more, or interrupted; returns how many. Without a `reach` nobody can say how far it has seen, and its files count as whole."""
+def _write(arrivals: Iterable[Look], files: ObservedFiles, reach: Reach | None) -> None:
+    """Until there are no more, it is interrupted, or the broker is lost. Without a `reach` nobody can say how far it has seen, and its files count as whole."""
     from ..clock import wall_clock
 
     written, failing = 0, False
@@ -336,35 +237,4 @@ def _write(arrivals: Iterable[Look], files: ObservedFiles, reach: Reach | None) 
             files.flush()
         except OSError as error:
             raise OSError(f"{files.root}: {files.unwritten} of {written} messages are in no file: {error}") from error
-    return written
-
-
-@commands.command(epilog="Example: delaybridge export --to pending.parquet")
-def export(
-    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The Parquet file to write; replaced when the new one is whole.")],
-    config: ConfigOption = None,
-    url: UrlOption = None,
-    token_file: TokenOption = None,
-) -> None:
-    """Write all pending messages to a Parquet file, for Spark and the like."""
-    from .export import CutOffError, write_parquet
-
-    if str(to) == "-":
-        raise typer.BadParameter("a Parquet file is not written to standard output: name a file", param_hint="--to")
-    if to.exists() and not to.is_file():
-        raise typer.BadParameter(f"{to} is a {'directory' if to.is_dir() else 'device'}: name a file", param_hint="--to")
-    if not to.parent.is_dir():
-        raise typer.BadParameter(f"there is no directory {to.parent}", param_hint="--to")
-    exit_at_sigterm()  # so that what is half written goes
-    try:
-        with connect(config, url, token_file).export() as pieces:
-            rows = write_parquet(pieces, to, _progress)
-    except CutOffError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(FAILED) from error
-    typer.echo(f"{messages(rows)} written to {to}")
-
-
-def _progress(rows: int) -> None:
-    if sys.stderr.isatty():
-        typer.echo(f"\r{messages(rows)}", err=True, nl=False)
+        typer.echo(f"{messages(written)} written below {files.root}", err=True)

@@ -17,7 +17,7 @@ from brokers.kafka import admin, create_topic, delete_topic
 from contract.kafka_user import User, bodies, named, out, receive
 from delaybridge.adapters.base import Outgoing
 from delaybridge.adapters.kafka import adapter
-from delaybridge.bridge.cli import observe
+from delaybridge.bridge import observing
 from delaybridge.bridge.clock import wall_clock
 from delaybridge.bridge.ledger.observed import Reach
 from delaybridge.core import fields
@@ -272,7 +272,7 @@ def test_a_tap_hears_also_what_came_to_a_new_partition_before_it_knew_of_that(us
 def test_an_observer_behind_somebodys_open_transaction_does_not_think_that_it_has_seen_all(user: User) -> None:
     tap = adapter.tap(user.options(), user.topic)
     tap.connect()
-    looks, reach = observe._looks(tap, user.topic, 500, wall_clock, time.monotonic), Reach(copies=True)
+    looks, reach = observing.looks(tap, user.topic, 500, wall_clock, time.monotonic), Reach(copies=True)
     reach.looked(next(looks))
     producer = confluent_kafka.Producer({"bootstrap.servers": user.url, "transactional.id": named("other")})
     producer.init_transactions()
@@ -309,7 +309,7 @@ def test_an_observer_of_a_topic_into_which_many_write_in_transactions_all_the_ti
             producer.flush()
             producer.commit_transaction()
 
-    looks, reach = observe._looks(tap, user.topic, 500, wall_clock, time.monotonic), Reach(copies=True)
+    looks, reach = observing.looks(tap, user.topic, 500, wall_clock, time.monotonic), Reach(copies=True)
     with ThreadPoolExecutor(3) as pool:
         writing = [pool.submit(write, number) for number in range(3)]
         began = wall_clock()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fake_control import FakeControl
 
-from delaybridge.bridge.cli.export import write_parquet
+from delaybridge.bridge.cli.parquet import write_parquet
 from delaybridge.bridge.http.streams import backlog
 from delaybridge.core.downtimes import Downtimes
 from delaybridge.core.message import message

@@ -11,12 +11,14 @@ import pytest
 import typer
 from fake_daemon import Daemon, call
 
-from delaybridge.adapters.base import Batch, Received
+from delaybridge.adapters.base import Batch, NotConnected, Received
+from delaybridge.bridge import observing
 from delaybridge.bridge.cli import observe
 from delaybridge.bridge.ledger.observed import Look, ObservedFiles, Reach
 from delaybridge.core.message import message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from delaybridge.core import fields
@@ -156,7 +158,7 @@ def test_a_number_that_no_bridge_writes_is_none_and_the_rows_beside_it_are_kept(
 
     def seen(**told: int | str) -> dict[str, Any]:
         text: dict[str, fields.Value] = {f"x-delay-{name}": str(value) for name, value in told.items()}
-        return observe._told(Batch([Received(message(b"", text), "", b"")], lambda: None), "out", T0)[0]
+        return observing.told(Batch([Received(message(b"", text), "", b"")], lambda: None), "out", T0)[0]
 
     files = ObservedFiles(tmp_path, "rabbit", "out", "a1")
     files.add(seen(id="mine", due=T0, occurrence=2**63 - 1))
@@ -232,7 +234,7 @@ class Tap:
 
 def _reach_of(tap: Tap, seconds: float) -> Reach:
     reach, end = Reach(copies=False), tap.now + seconds
-    looks = observe._looks(tap, "out", 50, tap.clock, tap.elapsed)
+    looks = observing.looks(tap, "out", 50, tap.clock, tap.elapsed)
     while tap.now < end:
         reach.looked(next(looks))
     return reach
@@ -257,7 +259,7 @@ def test_an_observer_for_which_more_waits_does_not_think_that_it_has_seen_all_ho
 def test_an_observer_of_large_messages_for_which_more_waits_does_not_think_that_it_has_seen_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(observe, "_BYTES", 100)
+    monkeypatch.setattr(observing, "_BYTES", 100)
     tap = Tap(waiting=10**9, gives=1, body=b"x" * 101)
 
     assert _reach_of(tap, 1.5).until == 0
@@ -332,12 +334,26 @@ def test_an_observer_that_stops_after_a_count_takes_as_many_away_as_it_tells(
     monkeypatch: pytest.MonkeyPatch, where: list[str], count: int, left: int
 ) -> None:
     tap = Tap(waiting=12)
-    monkeypatch.setattr(observe, "_directly", lambda *asked: observe._looks(tap, asked[2], 50, tap.clock, tap.elapsed, asked[3]))
+    monkeypatch.setattr(observe, "_directly", lambda *asked: observing.looks(tap, asked[2], 50, tap.clock, tap.elapsed, asked[3]))
 
     told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", str(count), "-o", "ndjson", *where)
 
     assert told.stderr.count(f"{count} message") == 1 if where else len(told.stdout.splitlines()) == count
     assert (tap.held, tap.inbox) == (left, left)  # not acknowledged, and not told
+
+
+@pytest.mark.usefixtures("quiet")
+def test_an_observer_that_loses_its_broker_says_how_much_it_has_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def lost() -> Iterator[Look]:
+        yield _look(_deliveries(3))
+        raise NotConnected("the broker is gone")
+
+    monkeypatch.setattr(observe, "_directly", lambda *_: lost())
+
+    told = call("observe", "orders", "--broker", "rabbit", "--take", "--to", "observed")
+
+    assert (told.exit_code, told.stderr) == (69, "3 messages written below observed\nthe broker is gone\n")
+    assert [*tmp_path.rglob("*.parquet")]
 
 
 @pytest.mark.usefixtures("quiet")
@@ -352,7 +368,7 @@ def test_an_observer_below_a_file_is_wrong_usage(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("quiet")
 def test_an_observer_that_cannot_write_takes_nothing_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tap = Tap(waiting=12)
-    monkeypatch.setattr(observe, "_directly", lambda *asked: observe._looks(tap, asked[2], 50, tap.clock, tap.elapsed, asked[3]))
+    monkeypatch.setattr(observe, "_directly", lambda *asked: observing.looks(tap, asked[2], 50, tap.clock, tap.elapsed, asked[3]))
     (tmp_path / "date=2026-11-24").write_text("a file")
 
     told = call("observe", "orders", "--broker", "rabbit", "--take", "--count", "12", "--to", ".")

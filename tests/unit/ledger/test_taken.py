@@ -15,6 +15,7 @@ from delaybridge.adapters.base import Batch, Received
 from delaybridge.bridge.cli import observe
 from delaybridge.bridge.ledger import parquet, taken
 from delaybridge.bridge.ledger.observed import SCHEMA, ObservedFiles
+from delaybridge.bridge.observing import looks
 from delaybridge.core.message import message
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def observing(root: Path, *, copies: bool = False) -> ObservedFiles:
 
 
 def write(files: ObservedFiles, happened: list[str], count: int) -> None:
-    observe._write(observe._looks(Tap(count, happened), "out", 1, lambda: T0, lambda: 0.0, count), files, None)
+    observe._write(looks(Tap(count, happened), "out", 1, lambda: T0, lambda: 0.0, count), files, None)
 
 
 def delivery(id_: str, at: int = T0) -> dict[str, object]:
