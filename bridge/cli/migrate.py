@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from ...core.time_index import TimeIndex
     from ..clock import Clock
     from ..config import Config
-    from ..migrate import MovedIn, MovedOut, Place, Tell
+    from ..migration import MovedIn, MovedOut, Place, Tell
 
 commands = typer.Typer()
 
 _EVERY = 1.0
+
+INTERRUPTED = 130
+"""A shell's exit status for what Ctrl-C ended."""
 
 
 class Kind(StrEnum):
@@ -62,7 +65,7 @@ def migrate_store(
     from ..clock import wall_clock
     from ..config.file import load
     from ..engine import open_journal
-    from ..migrate import MovedOut, place, to_level_queues, to_time_index
+    from ..migration import MovedOut, place, to_level_queues, to_time_index
 
     loaded = load(config)
     broker, prefix = _where(loaded, to, broker, prefix)
@@ -75,6 +78,9 @@ def migrate_store(
     try:
         move: Callable[[TimeIndex, Place, Clock, Tell], MovedOut | MovedIn] = to_level_queues if to is Kind.LEVEL_QUEUES else to_time_index
         done = move(index, there, wall_clock, progress.tell)
+    except KeyboardInterrupt as error:
+        typer.echo(f"interrupted after {progress.moved:,} messages; nothing is lost, and the same command goes on with the rest", err=True)
+        raise typer.Exit(INTERRUPTED) from error
     finally:
         index.close()
     _show(done, output)
@@ -128,10 +134,12 @@ class _Progress:
     """A line a second on standard error."""
 
     def __init__(self) -> None:
+        self.moved = 0
         self._said = time.monotonic()
 
     def tell(self, count: int) -> None:
-        """See migrate.Tell."""
+        """See migration.place.Tell."""
+        self.moved = count
         if time.monotonic() - self._said >= _EVERY:
             self._said = time.monotonic()
             typer.echo(f"{count:,} moved so far", err=True)

@@ -15,7 +15,7 @@ from crash import compare, traffic
 from crash.conftest import ENDS
 from crash.traffic import Sent
 
-from delaybridge.bridge.migrate import OUT
+from delaybridge.bridge.migration.out import OUT
 from integration.daemon import COMMAND, Daemon
 from integration.level_queues import config
 

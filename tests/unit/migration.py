@@ -9,16 +9,15 @@ import pytest
 from contract.stores import T0
 
 from delaybridge.adapters import memory
-from delaybridge.bridge import migrate
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.level_queues.envelope import unpack
-from delaybridge.bridge.migrate import to_level_queues, to_time_index
+from delaybridge.bridge.migration import into, to_level_queues, to_time_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from delaybridge.bridge.migrate import Place
+    from delaybridge.bridge.migration import MovedIn, MovedOut, Place
     from delaybridge.core.message import Message
     from delaybridge.core.store import Record
     from delaybridge.core.time_index import TimeIndex
@@ -34,10 +33,10 @@ def configured(path: Path) -> Config:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for what may still come out of a level."""
     for name in ("WAKING", "UNKNOWN", "QUIET"):
-        monkeypatch.setattr(migrate, name, 0.0)
+        monkeypatch.setattr(into, name, 0.0)
 
 
-def out(index: TimeIndex, there: Place, now: int = T0) -> migrate.MovedOut:
+def out(index: TimeIndex, there: Place, now: int = T0) -> MovedOut:
     return to_level_queues(index, there, lambda: now, lambda _: None)
 
 
@@ -53,7 +52,7 @@ def killed_out(index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch) 
             out(index, there)
 
 
-def back(index: TimeIndex, there: Place, now: int = T0) -> migrate.MovedIn:
+def back(index: TimeIndex, there: Place, now: int = T0) -> MovedIn:
     return to_time_index(index, there, lambda: now, lambda _: None)
 
 

@@ -12,10 +12,10 @@ from unit.migration import at_once, back, configured, levels, messages, out, tex
 
 from delaybridge.adapters import memory
 from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejected
-from delaybridge.bridge import migrate
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.level_queues.envelope import Envelope, pack, unpack
-from delaybridge.bridge.migrate import Place, place, to_level_queues, to_time_index
+from delaybridge.bridge.migration import Place, into, place, to_level_queues, to_time_index
+from delaybridge.bridge.migration.out import OUT
 from delaybridge.core.fields import plain
 from delaybridge.core.message import Message
 from delaybridge.core.reasons import Reason
@@ -268,11 +268,11 @@ def test_cancellations_that_wait_for_their_schedules_are_counted(index: TimeInde
 
 
 def test_many_batches_move_each_message_once(index: TimeIndex, there: Place) -> None:
-    count = 2 * migrate.OUT + 7
+    count = 2 * OUT + 7
     give(index, *(record(str(number), T0 + HOUR + number % 10) for number in range(count)))
     told: list[int] = []
     to_level_queues(index, there, lambda: T0, told.append)
-    assert told == [migrate.OUT, 2 * migrate.OUT, count]
+    assert told == [OUT, 2 * OUT, count]
     found = levels(there)["1h"]
     assert [each.schedule.due for each in found] == sorted(each.schedule.due for each in found)
     assert sorted(map(int, texts(found))) == list(range(count))
@@ -282,7 +282,7 @@ def test_many_batches_move_each_message_once(index: TimeIndex, there: Place) -> 
 def test_a_move_out_that_was_killed_doubles_one_batch_at_most_and_the_way_back_finds_it(
     index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 3 * migrate.OUT
+    count = 3 * OUT
     give(index, *(record(str(number), T0 + HOUR) for number in range(count)))
     move, calls = index.migration.out, []
 
@@ -299,10 +299,9 @@ def test_a_move_out_that_was_killed_doubles_one_batch_at_most_and_the_way_back_f
     out(index, there)
 
     found = [(each.id, each.schedule.occurrence) for each in levels(there)["1h"]]
-    assert (len(found), len(set(found))) == (count + migrate.OUT, count)
-    monkeypatch.setattr(migrate, "QUIET", 0.0)
+    assert (len(found), len(set(found))) == (count + OUT, count)
     came = back(index, there)
-    assert (came.records, came.again) == (count, migrate.OUT)
+    assert (came.records, came.again) == (count, OUT)
     assert index.counts().pending == count
 
 
@@ -319,7 +318,7 @@ def test_a_broker_that_refuses_stops_the_move_and_nothing_is_forgotten(config: C
 def test_a_way_back_that_was_killed_keeps_each_message_once(index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     give(index, *(record(str(number), T0 + HOUR) for number in range(50)))
     out(index, there)
-    monkeypatch.setattr(migrate, "IN", 20)
+    monkeypatch.setattr(into, "IN", 20)
     take_in: Callable[[Sequence[Record], int], list[Record | None]] = index.migration.take_in
 
     def killed(records: Sequence[Record], now: int) -> list[Record | None]:

@@ -11,7 +11,7 @@ from unit.migration import at_once, back, configured, killed_out, levels, messag
 
 from delaybridge.bridge.level_queues.envelope import unpack
 from delaybridge.bridge.level_queues.ids.lines import cancelling, going_on
-from delaybridge.bridge.migrate import Place, place
+from delaybridge.bridge.migration import Place, place
 from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:

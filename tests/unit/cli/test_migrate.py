@@ -13,8 +13,8 @@ from fake_daemon import alone, call
 from msgspec.structs import replace
 
 from delaybridge.adapters.memory import adapter, broker
-from delaybridge.bridge import migrate
 from delaybridge.bridge.clock import wall_clock
+from delaybridge.bridge.migration import into
 from delaybridge.core.store import Put, Withdraw
 from delaybridge.core.time_index import TimeIndex
 
@@ -55,7 +55,7 @@ class House:
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     alone(tmp_path, monkeypatch)
     for name in ("WAKING", "UNKNOWN", "QUIET"):
-        monkeypatch.setattr(migrate, name, 0.0)
+        monkeypatch.setattr(into, name, 0.0)
     made = House(tmp_path)
     made.fill()
     return made
@@ -85,6 +85,26 @@ def test_it_moves_there_and_back_and_says_how_much(house: House) -> None:
     index = house.index()
     assert index.counts().pending == 2
     index.close()
+
+
+@pytest.mark.usefixtures("lasting")
+def test_a_move_that_is_interrupted_says_how_far_it_came_and_the_next_one_goes_on(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.on(kind="level_queues", broker="here")
+    shelf = TimeIndex.dead_letters
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TimeIndex, "dead_letters", interrupted)
+    told = call("migrate-store", "--to", "level_queues")
+    assert (told.exit_code, told.stderr) == (
+        130,
+        "interrupted after 2 messages; nothing is lost, and the same command goes on with the rest\n",
+    )
+
+    monkeypatch.setattr(TimeIndex, "dead_letters", shelf)
+    assert "messages moved: 0" in call("migrate-store", "--to", "level_queues").stdout
+    assert house.waiting("delaybridge.level.2h") == 2
 
 
 @pytest.mark.usefixtures("house", "lasting")
