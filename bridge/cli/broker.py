@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,7 +115,10 @@ def _chosen(config: Config, names: list[str] | None) -> list[str]:
 
 
 def _steps(
-    path: Path | None, names: list[str] | None, only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[dict[str, Any]]]
+    path: Path | None,
+    names: list[str] | None,
+    only: Part | None,
+    ask: Callable[[Interception | LevelDeclaration], Iterable[dict[str, Any]]],
 ) -> Iterator[dict[str, Any]]:
     from ..config.file import load
 
@@ -123,7 +127,7 @@ def _steps(
 
 
 def _asked(
-    config: Config, names: Iterable[str], only: Part | None, ask: Callable[[Interception | LevelDeclaration], list[dict[str, Any]]]
+    config: Config, names: Iterable[str], only: Part | None, ask: Callable[[Interception | LevelDeclaration], Iterable[dict[str, Any]]]
 ) -> Iterator[dict[str, Any]]:
     """Ask broker by broker, so that one that fails takes away nothing of what was done on those before it."""
     from rich.console import Console
@@ -138,8 +142,20 @@ def _asked(
             typer.echo(f"{name}: nothing to do{why}", err=True)
         for part in parts:
             with console.status(f"{name} ..."):  # on a terminal: undoing levels on RabbitMQ takes three minutes
-                steps = ask(part)
+                steps, failed = _until_it_fails(ask(part))
             yield from ({"broker": name, **step} for step in steps)
+            if failed is not None:
+                raise failed
+
+
+def _until_it_fails(steps: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], Exception | None]:
+    came = []
+    try:
+        for step in steps:
+            came.append(step)  # noqa: PERF402 - those before a failure count
+    except Exception as error:  # noqa: BLE001 - it is raised when these have been told
+        return came, error
+    return came, None
 
 
 def _rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
@@ -148,10 +164,24 @@ def _rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(step) for step in steps]
 
 
-def _applied(part: Interception | LevelDeclaration) -> list[dict[str, Any]]:
-    """Apply, and say of each step whether it was done `now`. A planned step that is none any more was done, too: a binding that was copied and taken away."""
+def _applied(part: Interception | LevelDeclaration) -> Iterator[dict[str, Any]]:
+    """Apply, and say of each step whether it was done `now`. Where the broker refuses something, say first what was done before that."""
+    from ...adapters.base import AdapterError, NotConnected
+
     before = [step for step in part.plan() if not step.done]
-    after = part.apply()
+    try:
+        after = part.apply()
+    except NotConnected:
+        raise
+    except AdapterError:
+        with suppress(AdapterError):
+            yield from (row for row in _told(before, part.plan()) if row["now"])
+        raise
+    yield from _told(before, after)
+
+
+def _told(before: list[Step], after: list[Step]) -> list[dict[str, Any]]:
+    """A step to do `before` that is none any more was done, too: a binding that was copied and taken away."""
     to_do, known = {step.what for step in before}, {step.what for step in after}
     told = [row | {"now": row["done"] and row["what"] in to_do} for row in _rows(after)]
     return told + [row | {"done": True, "now": True} for row in _rows(before) if row["what"] not in known]

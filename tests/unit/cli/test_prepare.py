@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_daemon import alone, call
 
-from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.kafka.entry import KafkaAdapter
 from delaybridge.adapters.preparing import Step
 
@@ -102,6 +102,31 @@ def test_apply_tells_what_it_did_and_what_was_so_before(monkeypatch: pytest.Monk
         ("a file", False, False),
         ("a binding is gone", True, True),
     ]
+
+
+class Refused(Part):
+    """Makes one thing, and may not make the next."""
+
+    def __init__(self) -> None:
+        super().__init__("gate")
+        self._made = False
+
+    def plan(self) -> list[Step]:
+        return [Step("a queue", "", True), Step("an exchange", "make", self._made), Step("a binding", "bind", False)]
+
+    def apply(self) -> list[Step]:
+        self._made = True
+        raise AdapterError("the broker does not allow the binding")
+
+
+def test_what_was_made_is_told_before_what_the_broker_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KafkaAdapter, "interception", lambda *_: Refused())
+
+    told = call("apply", "--broker", "kafka", "--only", "interception")
+
+    assert (told.exit_code, told.stdout, told.stderr) == (
+        1, "done now  kafka: an exchange\n", "the broker does not allow the binding\n"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("command", "code"), [("paste $SECRET", 0), ("", 1)])
