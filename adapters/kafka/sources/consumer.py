@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspec
     subscription.request_offset_reset = partial(_told, subscription, subscription.request_offset_reset)
     coordinator = consumer._coordinator  # noqa: SLF001 - nothing public paces it, or puts a consumer where its group is
     coordinator._send_group_coordinator_request = _paced(coordinator)  # noqa: SLF001
+    coordinator.time_to_next_poll = _unhurried
     if consumer.config["api_version"] >= _TELLS_ENDS:
         coordinator.refresh_committed_offsets_if_needed_async = partial(_go_on, coordinator, subscription)
     return consumer, topics
@@ -75,6 +77,15 @@ def _paced(coordinator: Any) -> Callable[[], Any]:
         return await ask()
 
     return paced
+
+
+def _unhurried() -> float:
+    """For how long a poll may wait, besides its own limit: by kafka-python, until a heartbeat is due. But its own thread sends them, whoever polls.
+
+    While no broker answers, one is overdue, and a poll would look again without any wait, thousands of times a second. Each look leaves something behind at
+    the fetch that is on its way: 10 MB a second, which is not given back.
+    """
+    return math.inf
 
 
 async def _go_on(coordinator: Any, subscription: Any, timeout_ms: float | None = None) -> bool:

@@ -7,6 +7,7 @@ import os
 import socket
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition, errors
@@ -26,6 +27,7 @@ from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionMa
 from kafka.protocol.parser import KafkaProtocol
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
+from kafka.util import Timer
 from unit.kafka.sender import sending
 
 from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Rejected
@@ -371,3 +373,21 @@ def test_a_batch_of_a_transaction_says_so() -> None:
     records.set_producer_state(1, 0, 0, True)
     records.close()
     assert DefaultRecordBatch(records.buffer()).is_transactional
+
+
+def test_a_poll_waits_its_time_also_while_a_heartbeat_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one is while no broker answers. kafka-python would look again without any wait, and each look leaves something behind at the fetch under way."""
+    waits = list[float]()
+
+    def fetch(_: int, *, update_offsets: bool, timeout_ms: float) -> tuple[dict[str, Any], bool]:
+        del update_offsets
+        waits.append(timeout_ms)
+        return {}, False
+
+    fetcher = Mock(fetch_records=fetch)
+    ours = Mock(config={"api_version": (2, 2), "group_id": "bridges"}, _fetcher=fetcher)
+    ours._coordinator = Mock(config={"retry_backoff_ms": 100}, time_to_next_poll=lambda: 0.0)
+    monkeypatch.setattr(consumer, "KafkaConsumer", lambda **_: ours)
+    consumer.bootstrapped({}, Mock(), Kafka(bootstrap_servers="127.0.0.1:1"), Mock())
+    KafkaConsumer._poll_once(ours, Timer(200), 1)
+    assert 100 < waits[0] <= 200
