@@ -138,8 +138,9 @@ class LevelQueues(Unindexed):
         """
         del wait
         taken = [(entry, outcome) for outcome in outcomes if (entry := self._waiting.take(outcome.key)) is not None]
+        certain = [(entry, outcome) for entry, outcome in taken if not self._is_to_be_moved(outcome)]
         try:
-            self.journal.tell([row for entry, outcome in taken for row in self._told(entry, outcome, now)], now)
+            self.journal.tell([row for entry, outcome in certain for row in self._told(entry, outcome, now)], now)
         except StoreFull:
             self._waiting.give_back([entry for entry, _ in taken])
             raise
@@ -148,13 +149,17 @@ class LevelQueues(Unindexed):
             if self._is_moved(entry, outcome):
                 entry.finish()
             else:
-                scheduled = None if outcome.next is None else partial(self._rows.tell, LedgerEvent("scheduled", now, outcome.next))
-                self._exits.leave(self._follow_up(entry, outcome, now), entry.origin, entry.finish, scheduled)
+                later = list(self._told_later(entry, outcome, now))
+                self._exits.leave(self._follow_up(entry, outcome, now), entry.origin, entry.finish, partial(self._tell, later))
         return True
 
     def _is_moved(self, entry: Entry, outcome: Settled) -> bool:
         """Whether its delivery, what follows it and the end of its stay were one transaction."""
         return outcome.event == "delivered" and entry.record.lane == self._moving
+
+    def _is_to_be_moved(self, outcome: Settled) -> bool:
+        """Whether it ends so only if its transaction succeeds: else this message comes again, here or at another bridge, which then says how it ended."""
+        return self._moving is not None and outcome.event != "delivered"
 
     def _upcoming(self, entry: Entry, outcome: Settled) -> Record | None:
         return entry.next if self._is_moved(entry, outcome) else outcome.next
@@ -166,6 +171,17 @@ class LevelQueues(Unindexed):
             yield LedgerEvent(outcome.event, outcome.at, record, lateness, outcome.attempts, str(outcome.reason))
         if entry.next is not None and self._is_moved(entry, outcome):
             yield LedgerEvent("scheduled", now, entry.next)
+
+    def _told_later(self, entry: Entry, outcome: Settled, now: int) -> Iterator[LedgerEvent]:
+        """What is true once `_follow_up` is confirmed."""
+        if self._is_to_be_moved(outcome):
+            yield from self._told(entry, outcome, now)
+        if outcome.next is not None:
+            yield LedgerEvent("scheduled", now, outcome.next)
+
+    def _tell(self, rows: Sequence[LedgerEvent]) -> None:
+        for row in rows:
+            self._rows.tell(row)
 
     def _follow_up(self, entry: Entry, outcome: Settled, now: int) -> list[Addressed]:
         """What is to be confirmed before this record may be forgotten."""

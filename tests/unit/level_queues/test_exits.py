@@ -6,18 +6,26 @@ from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
-from contract.stores import HOUR, T0, record
+from contract.level_queues import TABLE
+from contract.stores import HOUR, MINUTE, T0, record
 
+from delaybridge.bridge.level_queues.envelope import Envelope
 from delaybridge.bridge.level_queues.exits import Exits
 from delaybridge.bridge.level_queues.ids.claims import Claims
 from delaybridge.bridge.level_queues.ids.lines import Claim
+from delaybridge.bridge.level_queues.late_rows import LateRows
 from delaybridge.bridge.level_queues.passage import Finish, Taken
+from delaybridge.bridge.level_queues.places import Places
 from delaybridge.bridge.level_queues.publisher import Item
+from delaybridge.bridge.level_queues.store import LevelQueues
 from delaybridge.bridge.level_queues.waiting import Waiting
 from delaybridge.core.message import Message
+from delaybridge.core.store import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from delaybridge.core.ledger import Event
 
 
 class Submitted:
@@ -55,3 +63,24 @@ def test_the_ledger_hears_of_a_cancel_from_the_bridge_whose_move_ends_its_messag
     rows.tell.assert_not_called()
     (item.landed if moved else item.gone)()
     assert [call.args[0].event for call in rows.tell.call_args_list] == told
+
+
+@pytest.mark.parametrize("event", ["expired", "dead_lettered"])
+@pytest.mark.parametrize("moved", [True, False])
+def test_the_ledger_hears_of_an_end_from_the_bridge_whose_move_makes_it_and_from_no_other(event: Event, *, moved: bool) -> None:
+    """Of a broker that does not answer, both would tell: the message comes again, and has expired there, too."""
+    mover, journal, waiting, origin = Submitted(), Mock(), Waiting(), Taken()
+    places = Places(TABLE, [f"level-{number}" for number in range(len(TABLE.waits))], "shelf")
+    rows = LateRows(journal, lambda: T0)
+    store = LevelQueues(places, Mock(), waiting, Mock(), Exits(Submitted(), mover), journal, rows, moving="rabbit")
+    waiting.add(Envelope(record("a", every=MINUTE), T0), origin, Finish(Mock(lost=lambda _: False), 0, b""))
+    (due,) = waiting.due("rabbit", T0, 1, 1 << 20)
+
+    def told() -> list[str]:
+        return [row.event for call in journal.tell.call_args_list for row in call.args[0]]
+
+    store.settle([Settled(due.key, event, T0, next=record("a", due=T0 + MINUTE, every=MINUTE))], T0)
+    assert told() == []
+    (item,) = mover.items
+    (item.landed if moved else item.gone)()
+    assert told() == ([event, "scheduled"] if moved else [])
