@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TABLES = {"open": OPEN, "unlike": UNLIKE, "alerts": ALERTS, "lines": LINES}
+TOLD = "told.json"
 _PREFIX = "tables-"
 
 
@@ -91,6 +92,7 @@ class State:
         elif "stream" in names:
             raise UnusableInput(f"{self.folder.url} holds a stream without a state: give another --checkpoint, or remove it")
         else:
+            self.folder.remove(TOLD)  # of an earlier watch, of which somebody removed the rest: it says that our first lines were told
             self._replace(Holds(ledgers=ledgers, observed=observed, since=since, watch=secrets.token_hex(8)))
 
     def require_own(self) -> None:

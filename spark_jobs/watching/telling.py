@@ -22,6 +22,7 @@ from ..columns import UnusableInput
 from ..reading import kafka_client
 from ..reading.places import address_of
 from ..session import cause
+from .state import TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from .state import State
 
-_TOLD = "told.json"
 _BLOCK = 1 << 20
 
 PORTION = 50_000
@@ -72,17 +72,17 @@ class Teller:
         text = [(row["number"], row["line"]) for row in rows]
         self._print(text) if self._file is None else _append(self._file, self._state.holds.watch, text)
         self._publish(portion)  # last: a topic that has gone must not keep an alert from everybody
-        self._state.folder.replace(_TOLD, json.dumps({"number": text[-1][0]}))
+        self._state.folder.replace(TOLD, json.dumps({"number": text[-1][0]}))
         self.alerted += sum(row["event"] == "alert" for row in rows)
 
     def _told(self) -> int:
         folder = self._state.folder
-        if _TOLD not in folder.names():
+        if TOLD not in folder.names():
             return 0
         try:
-            return int(json.loads(folder.read(_TOLD))["number"])
+            return int(json.loads(folder.read(TOLD))["number"])
         except (ValueError, LookupError, TypeError) as error:
-            raise UnusableInput(f"{folder.at(_TOLD)} does not say what was told: remove it, and the last alerts are told again") from error
+            raise UnusableInput(f"{folder.at(TOLD)} does not say what was told: remove it, and the last alerts are told again") from error
 
     def _publish(self, waiting: DataFrame) -> None:
         """Each alert and its end have one key, so they stay in order in one partition. Raises UnusableInput where Kafka does not take them."""

@@ -42,6 +42,13 @@ def test_one_that_lost_its_stream_is_refused(scene: Scene) -> None:
         scene.look(T0 + 7_000)
 
 
+def test_one_of_which_somebody_left_only_what_was_told_begins_anew_and_loses_no_alert(scene: Scene) -> None:
+    """As where he who is told to remove it removes what the sentence speaks of."""
+    shutil.rmtree(scene.folder / "checkpoint" / "stream")
+    (scene.folder / "checkpoint" / "state.json").unlink()
+    assert [line["id"] for line in scene.look(T0 + 7_000)] == ["stuck"]
+
+
 def test_a_second_watch_at_the_same_step_takes_nothing_from_the_first_and_is_told_why_it_must_end(
     spark: SparkSession, tmp_path: Path
 ) -> None:
