@@ -76,6 +76,11 @@ class Folder:
             return []
         return sorted(status.getPath().getName() for status in self._files.listStatus(self._root))
 
+    def size(self, name: str) -> int | None:
+        """How many bytes the files right in an entry have together; None where it is not there."""
+        path = self._path(name)
+        return sum(int(status.getLen()) for status in self._files.listStatus(path)) if self._files.exists(path) else None
+
     def read(self, name: str) -> str:
         """A small file's text."""
         stream = self._files.open(self._path(name))

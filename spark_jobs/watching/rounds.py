@@ -17,7 +17,7 @@ from ..reading import marks
 from ..reconciling.verdict import instant
 from ..session import cause
 from . import alerts, counting, sessions, steps, streams, topics
-from .state import State
+from .state import ANEW, State
 from .telling import Teller
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _FRAME = re.compile(r"^\[STREAM_FAILED\].*? terminated with exception: | SQLSTATE: \w+")
 """What Spark says around the reason why a stream ended."""
-_ANEW = "give another --checkpoint, and a --since that covers the alerts that are open"
 
 
 class Rounds:
@@ -94,7 +93,7 @@ class Rounds:
         what = _FRAME.sub("", cause(error))
         return UnusableInput(
             f"the stream of {self.state.folder.url} ended: {what}; if it does at each start, with inputs that can be read and room on the disk, "
-            f"what Spark noted in {self.state.folder.at('stream')} is damaged: {_ANEW}"
+            f"what Spark noted in {self.state.folder.at('stream')} is damaged: {ANEW}"
         )
 
     def _absorb(self, batch: DataFrame, number: int) -> None:
@@ -115,7 +114,7 @@ class Rounds:
     def _require_next(self, number: int) -> None:
         """Raises UnusableInput where Spark counts its batches anew: it may have passed over files, and what is in this batch would count as absorbed."""
         if number < self.state.holds.batch:
-            raise UnusableInput(f"{self.state.folder.at('stream')} has lost notes of what was read: {_ANEW}")
+            raise UnusableInput(f"{self.state.folder.at('stream')} has lost notes of what was read: {ANEW}")
 
     def _take(self, step: Step, now: int) -> None:
         """The step holds from now on; tell what it tells."""

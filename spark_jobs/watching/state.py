@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 TABLES = {"open": OPEN, "unlike": UNLIKE, "alerts": ALERTS, "lines": LINES}
 TOLD = "told.json"
+ANEW = "give another --checkpoint, and a --since that covers the alerts that are open"
 _PREFIX = "tables-"
 
 
@@ -41,9 +42,9 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     """What holds. `ledgers`, `observed` and `since` are those of the first start: Spark's part of the checkpoint belongs to them.
 
     `watch` names the checkpoint among others that tell to one place: it stands in each line, as it does not where an earlier version made the checkpoint.
-    `number` is that of the last line; `tables` names each table's folder; `counts` has the counts of each (broker, address). `bridges` tells which
-    rows were read, `beginnings` where the ledgers begin that lack their first one, `topics` how far the topics were read. `silent` and `stuck` are the bridges
-    and the topics of which that was told.
+    `number` is that of the last line; `tables` names each table's folder, and `sizes` its bytes; `counts` has the counts of each (broker, address).
+    `bridges` tells which rows were read, `beginnings` where the ledgers begin that lack their first one, `topics` how far the topics were read. `silent` and
+    `stuck` are the bridges and the topics of which that was told.
     """
 
     ledgers: tuple[str, ...]
@@ -61,6 +62,7 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     topics: Topics = {}
     counts: tuple[tuple[str, str, dict[str, int]], ...] = ()
     tables: dict[str, str] = {}
+    sizes: dict[str, int] = {}
 
 
 class _Whose(msgspec.Struct, frozen=True):
@@ -87,6 +89,7 @@ class State:
         names = self.folder.names()
         if "state.json" in names:
             self.holds = self._taken_up(ledgers, observed)
+            self._require_whole()
             if self.holds.batch >= 0 and "stream" not in names:  # a new one begins at batch 0, which counts as absorbed
                 raise UnusableInput(f"{self.folder.url} holds a state without its stream: give another --checkpoint, or remove it")
         elif "stream" in names:
@@ -107,7 +110,7 @@ class State:
         try:
             return msgspec.json.decode(self.folder.read("state.json"), type=kind)
         except msgspec.DecodeError as error:
-            raise UnusableInput(f"{self.folder.at('state.json')} is no state of a watch: {error}") from error
+            raise UnusableInput(f"{self.folder.at('state.json')} is no state of a watch: {error}; {ANEW}") from error
 
     def _taken_up(self, ledgers: tuple[str, ...], observed: tuple[str, ...]) -> Holds:
         holds = self._there(Holds)
@@ -115,6 +118,14 @@ class State:
             watched = ", ".join(holds.ledgers + holds.observed)
             raise UnusableInput(f"{self.folder.url} belongs to a watch over {watched}: give another --checkpoint")
         return holds
+
+    def _require_whole(self) -> None:
+        """Raises UnusableInput where tables have lost files, or parts of them: Spark would read what is left, as if nothing else had been pending."""
+        for name, place in self.holds.tables.items():
+            found = self.folder.size(place)
+            if found is None or found != self.holds.sizes.get(name, found):
+                self.require_own()  # who has gone on has removed them
+                raise UnusableInput(f"{self.folder.at(place)} has lost what was written there: {ANEW}")
 
     def table(self, name: str) -> DataFrame:
         """A table as it holds."""
@@ -144,11 +155,17 @@ class State:
         Those of the same step stay until the next one: another watch may be writing them, and is to end with that sentence.
         """
         self.require_own()
-        self._replace(changed)
+        self._replace(msgspec.structs.replace(changed, sizes=self._sizes(changed.tables)))
         used = {place.split("/")[0] for place in changed.tables.values()}
         for name in self.folder.names():
             if name.startswith(_PREFIX) and name not in used and name.split("-")[1] != str(changed.step):
                 self.folder.remove(name)
+
+    def _sizes(self, tables: Mapping[str, str]) -> dict[str, int]:
+        """The bytes of each table; of those that stay where they are, as they were."""
+        before = {place: self.holds.sizes.get(name) for name, place in self.holds.tables.items()}
+        known = {name: before[place] if place in before else self.folder.size(place) for name, place in tables.items()}
+        return {name: size for name, size in known.items() if size is not None}
 
     def _replace(self, changed: Holds) -> None:
         self.folder.replace("state.json", msgspec.json.encode(changed).decode() + "\n")

@@ -88,6 +88,25 @@ def test_one_in_which_the_notes_of_the_stream_are_damaged_is_refused_with_what_t
     assert "runId" not in str(told.value)
 
 
+@pytest.mark.parametrize("damage", ["emptied", "removed", "cut off", "without its folder"])
+def test_one_in_which_tables_have_lost_rows_is_refused_instead_of_forgetting_what_is_pending(scene: Scene, damage: str) -> None:
+    """Spark passes over a file of no bytes, as a machine leaves it that lost its power, and does not miss one that is not there."""
+    [table] = scene.folder.glob("checkpoint/tables-*/open")
+    for part in table.glob("part-*"):
+        part.with_name(f".{part.name}.crc").unlink()
+        part.unlink() if damage == "removed" else part.write_bytes(part.read_bytes()[: 50 if damage == "cut off" else 0])
+    if damage == "without its folder":
+        shutil.rmtree(table)
+    with pytest.raises(UnusableInput, match=r"file:\S+/open has lost what was written there: give another --checkpoint"):
+        scene.look(T0 + 7_000)
+
+
+def test_one_whose_state_is_damaged_is_refused_with_what_to_do(scene: Scene) -> None:
+    (scene.folder / "checkpoint" / "state.json").write_text("")
+    with pytest.raises(UnusableInput, match=r"state\.json is no state of a watch: .*; give another --checkpoint"):
+        scene.look(T0 + 7_000)
+
+
 def test_one_whose_stream_counts_its_batches_anew_is_refused_instead_of_passing_over_what_comes(scene: Scene) -> None:
     scene.one.scheduled("second", T0 + 1)
     scene.flush(scene.one, T0 + 6_500)
