@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -22,7 +23,7 @@ from ..columns import UnusableInput
 from ..reading import kafka_client
 from ..reading.places import address_of
 from ..session import cause
-from .state import TOLD
+from .state import ANEW, TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -56,6 +57,19 @@ class Teller:
             self._file.open("ab+").close()  # as it will be: a pipe cannot be read back
         if self._topic is not None:
             kafka_client.require_writable(spark, self._topic, self._options)
+
+    def require_older(self) -> None:
+        """Raises UnusableInput where more was told than the state knows, as if it was put back from a copy: its next lines would count as told."""
+        holds = self._state.holds
+        if max(self._told(), self._last() if holds.watch else 0) > holds.number:
+            raise UnusableInput(f"{self._state.folder.url} is older than what it has told: was it put back from a copy? {ANEW}")
+
+    def _last(self) -> int:
+        """The number of this watch's last line in the file."""
+        if self._file is None:
+            return 0
+        with _locked(self._file) as output:
+            return _last_of(self._state.holds.watch, output)
 
     def tell(self) -> None:
         """What was not told yet, in portions. On return all sinks have it, and that is noted. OSError where the file cannot be written."""
@@ -106,12 +120,18 @@ class Teller:
 
 def _append(file: Path, watch: str, lines: Iterable[tuple[int, str]]) -> None:
     """Those lines that are not there yet, behind what is there. Watches that tell to one file wait for each other."""
-    with file.open("ab+") as output:
-        fcntl.flock(output, fcntl.LOCK_EX)
+    with _locked(file) as output:
         last = _last_of(watch, output)
         output.writelines(f"{line}\n".encode() for number, line in lines if number > last)
         output.flush()
         _sync(output.fileno())
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[BinaryIO]:
+    with file.open("ab+") as output:
+        fcntl.flock(output, fcntl.LOCK_EX)
+        yield output
 
 
 def _sync(descriptor: int) -> None:

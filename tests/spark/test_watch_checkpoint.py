@@ -136,6 +136,24 @@ def test_a_step_that_cannot_be_written_leaves_no_tables_and_is_taken_by_the_next
     assert [line["id"] for line in scene.look(T0 + 7_000)] == ["second"]
 
 
+def test_one_that_was_put_back_from_a_copy_is_refused_instead_of_taking_its_next_alerts_for_those_that_were_told(scene: Scene) -> None:
+    checkpoint, copy = scene.folder / "checkpoint", scene.folder / "copy"
+    shutil.copytree(checkpoint, copy)
+    scene.one.scheduled("second", T0 + 1)
+    scene.flush(scene.one, T0 + 6_500)
+    assert [line["id"] for line in scene.look(T0 + 6_500)] == ["second"]
+    shutil.rmtree(checkpoint)
+    shutil.copytree(copy, checkpoint)
+    refused = pytest.raises(UnusableInput, match=r"is older than what it has told: was it put back from a copy\? give another --checkpoint")
+    scene.restart()
+    with refused:
+        scene.look(T0 + 7_000)
+    (scene.folder / "alerts.jsonl").unlink()  # put away, as every night
+    (checkpoint / "told.json").write_text('{"number": 2}')
+    with refused:
+        scene.look(T0 + 7_000)
+
+
 def _until_full(writer: DataFrameWriter, path: str) -> None:
     writer.format("parquet").save(path)
     raise OSError("No space left on device")
