@@ -154,6 +154,22 @@ def test_one_that_was_put_back_from_a_copy_is_refused_instead_of_taking_its_next
         scene.look(T0 + 7_000)
 
 
+def test_one_that_was_copied_while_a_watch_was_at_work_is_refused_instead_of_lacking_what_that_read(scene: Scene) -> None:
+    checkpoint, copy = scene.folder / "checkpoint", scene.folder / "copy"
+    shutil.copytree(checkpoint, copy)
+    scene.one.both("fine", T0 + 6_000)
+    scene.flush(scene.one, T0 + 7_000)
+    assert scene.look(T0 + 7_000) == []
+    shutil.copytree(checkpoint / "stream", copy / "stream", dirs_exist_ok=True)
+    shutil.rmtree(checkpoint)
+    copy.rename(checkpoint)
+    scene.restart()
+    scene.one.both("fine, too", T0 + 6_001)
+    scene.flush(scene.one, T0 + 8_000)
+    with pytest.raises(UnusableInput, match=r"state\.json is older than the stream beside it, and lacks what that read: give another"):
+        scene.look(T0 + 8_000)
+
+
 def _until_full(writer: DataFrameWriter, path: str) -> None:
     writer.format("parquet").save(path)
     raise OSError("No space left on device")
