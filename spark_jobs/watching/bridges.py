@@ -113,19 +113,25 @@ def _joined(bridge: str, found: list[Island]) -> list[Island]:
     return whole
 
 
-def reached(known: Islands, beginnings: Beginnings, marks: Mapping[str, Mark], ended: frozenset[str], now: int) -> list[Reach]:
-    """Each bridge's reach, as `reconcile` sees it: also of one that has a mark, and of which no row was read."""
+def reached(
+    known: Islands, beginnings: Beginnings, marks: Mapping[str, Mark], ended: frozenset[str], now: int, skew: int = 0
+) -> list[Reach]:
+    """Each bridge's reach, as `reconcile` sees it: also of one that has a mark, and of which no row was read.
+
+    Rows that are from well beyond now were not when they were read: since then the clock of the watch was set back, and they tell nothing.
+    """
+    question = Question(since=0, until=FOREVER, as_of=now, ended=ended, now=now)
+    believed = now + max(question.grace, skew)
     names, marks = renames.joined(marks)
     ledgers: dict[str, list[tuple[Island, Beginning | None]]] = {}
     for bridge, those in known.items():
         ledgers.setdefault(names.get(bridge, bridge), []).extend((one, beginnings.get(bridge)) for one in those)
     blocks = [
-        Block(name, size, size, one.first, one.last, one.latest_ms)
+        Block(name, size, size, one.first, one.last, one.latest_ms if one.latest_ms <= believed else -1)
         for name, those in ledgers.items()
         for one in _whole(those)
         for size in [one.last - one.first + 1]
     ]
-    question = Question(since=0, until=FOREVER, as_of=now, ended=ended, now=now)
     found = reaches(blocks, marks, question)
     former = {now: tuple(old for old, present in names.items() if present == now) for now in names.values()}
     return [replace(one, former=former.get(one.bridge, ())) for one in (*found, *vanished(found, marks, question))]
@@ -148,4 +154,6 @@ def why(reach: Reach) -> str:
         return f"its ledger has no row, and by its mark it wrote {reach.last}"
     if reach.hole is not None:
         return f"its ledger lacks rows, number {reach.hole} first"
+    if reach.reaches_ms < 0:
+        return "neither rows nor a mark of its ledger are from before now: do clocks differ?"
     return "neither rows nor a mark of its ledger are newer"

@@ -95,7 +95,7 @@ def _numbers(holds: Holds, batch: DataFrame, latest: int) -> Holds:
 
 def reaches(state: State, arguments: Arguments, marks: Mapping[str, Mark], now: int) -> list[Reach]:
     """How far each ledger reaches by the rows that were absorbed; `marks` were read before, at `now`."""
-    return bridges.reached(state.holds.bridges, state.holds.beginnings, marks, arguments.ended, now)
+    return bridges.reached(state.holds.bridges, state.holds.beginnings, marks, arguments.ended, now, arguments.skew)
 
 
 def oldest(found: Iterable[Reach]) -> int:
