@@ -42,7 +42,7 @@ class Rounds:
         self.state = State(spark, arguments.checkpoint)
         streams.door(spark, arguments)  # before a checkpoint belongs to places that are misspelt
         self.teller = Teller(spark, self.state, arguments.alerts, arguments.alerts_to, arguments.kafka_options)
-        self.state.open(arguments.ledgers, arguments.observed, arguments.since)
+        self.state.open(arguments.ledgers, arguments.observed, arguments.since, arguments.aliases)
         self.teller.require_older()
         _tell_of_since(arguments, self.state)
         self._arguments = replace(arguments, since=self.state.holds.since)

@@ -41,6 +41,8 @@ _PREFIX = "tables-"
 class Holds(msgspec.Struct, frozen=True, kw_only=True):
     """What holds. `ledgers`, `observed` and `since` are those of the first start: Spark's part of the checkpoint belongs to them.
 
+    `aliases`, too: None until an earlier version's checkpoint is taken up.
+
     `watch` names the checkpoint among others that tell to one place: it stands in each line, as it does not where an earlier version made the checkpoint.
     `number` is that of the last line; `tables` names each table's folder, and `sizes` its bytes; `counts` has the counts of each (broker, address).
     `bridges` tells which rows were read, `beginnings` where the ledgers begin that lack their first one, `topics` how far the topics were read. `silent` and
@@ -50,6 +52,7 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     ledgers: tuple[str, ...]
     observed: tuple[str, ...]
     since: int
+    aliases: dict[str, str] | None = None
     watch: str = ""
     batch: int = -1
     step: int = 0
@@ -84,11 +87,11 @@ class State:
         self._own = secrets.token_hex(4)
         self.holds: Holds
 
-    def open(self, ledgers: tuple[str, ...], observed: tuple[str, ...], since: int) -> None:
+    def open(self, ledgers: tuple[str, ...], observed: tuple[str, ...], since: int, aliases: Mapping[str, str] | None = None) -> None:
         """Take up what an earlier run left, or begin. Raises UnusableInput for another run's checkpoint."""
         names = self.folder.names()
         if "state.json" in names:
-            self.holds = self._taken_up(ledgers, observed)
+            self.holds = self._taken_up(ledgers, observed, dict(aliases or {}))
             self._require_whole()
             if self.holds.batch >= 0 and "stream" not in names:  # a new one begins at batch 0, which counts as absorbed
                 raise UnusableInput(f"{self.folder.url} holds a state without its stream: give another --checkpoint, or remove it")
@@ -96,7 +99,7 @@ class State:
             raise UnusableInput(f"{self.folder.url} holds a stream without a state: give another --checkpoint, or remove it")
         else:
             self.folder.remove(TOLD)  # of an earlier watch, of which somebody removed the rest: it says that our first lines were told
-            self._replace(Holds(ledgers=ledgers, observed=observed, since=since, watch=secrets.token_hex(8)))
+            self._replace(Holds(ledgers=ledgers, observed=observed, since=since, aliases=dict(aliases or {}), watch=secrets.token_hex(8)))
 
     def require_own(self) -> None:
         """Raises UnusableInput where another watch has gone on from here: what it absorbed, Spark hands on to nobody else, and we lack it."""
@@ -112,12 +115,16 @@ class State:
         except msgspec.DecodeError as error:
             raise UnusableInput(f"{self.folder.at('state.json')} is no state of a watch: {error}; {ANEW}") from error
 
-    def _taken_up(self, ledgers: tuple[str, ...], observed: tuple[str, ...]) -> Holds:
+    def _taken_up(self, ledgers: tuple[str, ...], observed: tuple[str, ...], aliases: dict[str, str]) -> Holds:
         holds = self._there(Holds)
         if (holds.ledgers, holds.observed) != (ledgers, observed):
             watched = ", ".join(holds.ledgers + holds.observed)
             raise UnusableInput(f"{self.folder.url} belongs to a watch over {watched}: give another --checkpoint")
-        return holds
+        before = aliases if holds.aliases is None else holds.aliases
+        if observed and before != aliases:  # what was delivered at one name, and then seen at another, would never be found
+            named = " ".join(f"with --alias {name}={address}" for name, address in sorted(before.items())) or "without --alias"
+            raise UnusableInput(f"{self.folder.url} belongs to a watch that was begun {named}: say so again, or give another --checkpoint")
+        return msgspec.structs.replace(holds, aliases=before)
 
     def _require_whole(self) -> None:
         """Raises UnusableInput where tables have lost files, or parts of them: Spark would read what is left, as if nothing else had been pending."""

@@ -276,6 +276,23 @@ def test_an_alias_may_name_the_broker_at_which_it_holds() -> None:
     assert watched.watched == {("kafka", "bills")}
 
 
+def test_a_checkpoint_belongs_to_the_aliases_with_which_its_topics_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Under another name what was delivered would not be found, and what is delivered from now on not be looked for."""
+    ledgers, observed, begun = ("ledger",), ("kafka://host:1/orders",), {"orders": "bills"}
+
+    def opened(aliases: dict[str, str]) -> dict[str, str] | None:
+        state = State(spark, str(tmp_path))
+        state.open(ledgers, observed, 0, aliases)
+        return state.holds.aliases
+
+    assert opened(begun) == opened(begun) == begun
+    with pytest.raises(UnusableInput, match="belongs to a watch that was begun with --alias orders=bills: say so again, or give another"):
+        opened({})
+    there = tmp_path / "state.json"
+    there.write_text(json.dumps({name: value for name, value in json.loads(there.read_text()).items() if name != "aliases"}))
+    assert opened({}) == {}, "what an earlier version began is taken as it is"
+
+
 def test_a_since_with_which_a_checkpoint_does_not_begin_is_told_to_be_passed_over(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
