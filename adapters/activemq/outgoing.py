@@ -13,7 +13,8 @@ tables and arrays as JSON. Bytes that are no UTF-8, and text that holds NUL, are
 
 Names that mean something to ActiveMQ on SEND, or to the client that receives it, are never an application's: such a header gets the name
 `x-header-<name>`. So nobody can steer the broker through the bridge: neither another destination, nor an expiry, nor ActiveMQ's own scheduler. Only what
-is sent in a producer's place keeps the names with which it asks for a delay.
+is sent in a producer's place keeps the names with which it asks for a delay. What ActiveMQ's AMQP connector noted of a message keeps its name on the way
+back to ActiveMQ: without it a consumer is given the whole encoded message of an AMQP 1.0 producer as its body.
 
 The body is bytes, or text where the message came as text, or where its content type says that it is and it is UTF-8.
 """
@@ -55,6 +56,8 @@ _RESERVED = frozenset((
     b"timestamp", b"correlation-id", b"reply-to", b"type", b"browser", b"browser-end", b"heart-beat",
 ))  # fmt: skip
 _STEERING = re.compile(rb"JMS|AMQ_SCHEDULE|_AMQ_|_HQ_|activemq\.|scheduledJobId")
+_BY_AMQP = re.compile(rb"JMS_AMQP_(?!MA_x-opt-delivery-)")
+"""What the AMQP connector notes, but for what asked for a delay: its consumers would see that again."""
 _GROUP_SEQUENCE = re.compile(rb"-?\d{1,9}")
 _DESTINATION = re.compile(rb"/(?:remote-temp-)?(?:queue|topic)/")
 _TEXTUAL = re.compile(rb"text/|application/(?:[\w.-]+\+)?(?:json|xml)\b", re.IGNORECASE)
@@ -170,6 +173,7 @@ def _table(message: Message, named: Callable[[bytes, bytes], bytes]) -> dict[byt
     """The application's headers, and those that the bridge adds."""
     properties = message.properties
     out: dict[bytes, bytes] = {}
+    from_activemq = properties.text is not None  # no other broker says so; there it is an application that made up such a name
     try:
         for field in fields(message.headers):
             name = _name(field.name)
@@ -179,7 +183,7 @@ def _table(message: Message, named: Callable[[bytes, bytes], bytes]) -> dict[byt
             if name == KEY and message.key is not None:
                 continue  # `_added` says it, maybe under another name
             name, value = _sayable(name, value)
-            out[named(name, value)] = value
+            out[name if from_activemq and _BY_AMQP.match(name) else named(name, value)] = value
     except MalformedTableError as error:
         raise Rejected(Reason.HEADER_DAMAGED, str(error)) from error
     return out | dict(_sayable(name, value) for name, value in _added(message, out))

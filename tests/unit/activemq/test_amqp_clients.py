@@ -1,0 +1,51 @@
+"""Messages of AMQP 1.0 clients, which ActiveMQ gives to a STOMP client as an encoded whole, with notes among the headers that say so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delaybridge.adapters.activemq.frames import Frame
+from delaybridge.adapters.activemq.incoming import Rules, received
+from delaybridge.adapters.activemq.outgoing import asking, harmless, headers_of, selectable
+from delaybridge.core.message import Message, message
+
+if TYPE_CHECKING:
+    from delaybridge.adapters.base import Received
+
+NOW = 1_800_000_000_000
+ENCODED = b"\0SpE\0Sw\xa1\x05hello"
+NOTES = {
+    b"JMS_AMQP_NATIVE": b"true",
+    b"JMS_AMQP_HEADER": b"true",
+    b"JMS_AMQP_ContentType": b"text/plain",
+    b"JMS_AMQP_MA_x-opt-colour": b"red",
+}
+
+
+def taken(**more: bytes) -> Received:
+    given = {b"message-id": b"ID\\chost-1-2-3\\c4\\c1\\c1\\c5", b"ack": b"a", b"subscription": b"s", b"destination": b"/queue/q"}
+    given |= NOTES | {name.replace("_id", "-id").encode(): value for name, value in more.items()}
+    return received(Frame(b"MESSAGE", given, ENCODED, sized=True), Rules())
+
+
+def came(**more: bytes) -> Message:
+    return taken(**more).message
+
+
+@pytest.mark.parametrize("named", [harmless, asking, selectable])
+def test_what_the_amqp_connector_noted_comes_back_to_it_so_that_it_can_read_the_message(named: object) -> None:
+    lines, body = headers_of(came(), NOW, persistent=True, named=named)  # type: ignore[arg-type]
+    assert body == ENCODED
+    assert {b"%b:%b" % note for note in NOTES.items()} <= set(lines.split(b"\n"))
+
+
+def test_the_delay_of_an_amqp_producer_is_not_shown_to_the_consumer_as_one_of_this_message() -> None:
+    lines, _ = headers_of(came(**{"JMS_AMQP_MA_x-opt-delivery-delay": b"500"}), NOW, persistent=True)
+    assert b"\nx-header-JMS_AMQP_MA_x-opt-delivery-delay:500\n" in lines
+
+
+def test_nobody_on_another_broker_makes_a_body_pass_for_an_encoded_message() -> None:
+    lines, _ = headers_of(message(b"x", {"JMS_AMQP_NATIVE": "true"}), NOW, persistent=True)
+    assert b"\nx-header-JMS_AMQP_NATIVE:true\n" in lines
