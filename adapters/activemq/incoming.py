@@ -101,12 +101,15 @@ def _token(headers: dict[bytes, bytes]) -> bytes:
     """The broker's name for a message, which tells it from all others.
 
     Of copies for several destinations ActiveMQ lets some through with one id: where they were sent tells them apart. Artemis counts messages, from the
-    beginning where it restarts without a journal, and puts the consumer's number before: without that, and with the message's time, it is a name.
+    beginning where it restarts without a journal, and puts the consumer's number before: without that, and with the message's time, it is a name. So is the
+    id that an AMQP 1.0 producer chose, with that time: ActiveMQ cannot read it in our acknowledgement, closes the connection, and gives the message again.
     """
     _, artemis, number = headers.get(b"message-id", b"").rpartition(b",")
     if artemis:
         return number + b"@" + headers.get(b"timestamp", b"")
     if not _COUNTED.search(number):
+        if any(name.startswith(b"JMS_AMQP_") for name in headers):
+            return b"@".join((number, headers.get(b"timestamp", b""), headers.get(b"original-destination", b"")))
         return number + b"@" + headers.get(b"ack", b"")  # a copy would be another message, and no other message a copy
     came_to = headers.get(b"original-destination")
     return number if came_to is None else number + b"@" + came_to

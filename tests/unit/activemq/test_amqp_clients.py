@@ -49,3 +49,13 @@ def test_the_delay_of_an_amqp_producer_is_not_shown_to_the_consumer_as_one_of_th
 def test_nobody_on_another_broker_makes_a_body_pass_for_an_encoded_message() -> None:
     lines, _ = headers_of(message(b"x", {"JMS_AMQP_NATIVE": "true"}), NOW, persistent=True)
     assert b"\nx-header-JMS_AMQP_NATIVE:true\n" in lines
+
+
+def test_a_message_whose_id_activemq_cannot_acknowledge_is_known_again_when_it_is_given_again() -> None:
+    """Qpid JMS makes such ids: ActiveMQ fails to read the number at their end, closes the connection, and redelivers."""
+    chosen = b"ID\\c99daa45e-12a1\\c1\\c1\\c2-1"
+    first, again, other = (
+        taken(message_id=chosen, ack=ack, timestamp=time).token for ack, time in ((b"7", b"1800"), (b"9", b"1800"), (b"7", b"1801"))
+    )
+    assert first == again
+    assert first != other, "a producer may give one id to several messages"
