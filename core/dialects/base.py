@@ -61,15 +61,20 @@ def text(field: Field) -> str:
     return value
 
 
+def binary(field: Field) -> bool:
+    """Whether it is an integer as its bytes (Kafka), not as its digits."""
+    payload = field.payload
+    return field.tag == "x" and len(payload) in {4, 8} and not (payload.isascii() and payload.decode().isprintable())
+
+
 def scalar(field: Field) -> int | str:
     """A whole number, however it was sent, or the text that is none."""
     if field.tag in INTEGERS:
         value = value_of(field)
         assert isinstance(value, int)
         return value
-    payload = field.payload
-    if field.tag == "x" and len(payload) in {4, 8} and not (payload.isascii() and payload.decode().isprintable()):
-        return int.from_bytes(payload, signed=True)
+    if binary(field):
+        return int.from_bytes(field.payload, signed=True)
     if field.tag not in "Sx":
         raise wrong_type(field, "a number or text")
     written = text(field)

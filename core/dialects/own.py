@@ -5,7 +5,7 @@ from ..fields import Field
 from ..reasons import Reason, Refusal
 from ..schedule import Limits, Recurrence
 from . import rabbitmq
-from .base import Asked, Dialect, Headers, cron, duration, instant, natural, recurring, shown, zone
+from .base import Asked, Dialect, Headers, binary, cron, duration, instant, natural, recurring, shown, zone
 
 NAME = "delaybridge"
 DELAY, UNTIL, CRON = b"x-delay", b"x-delay-until", b"x-delay-cron"
@@ -50,6 +50,8 @@ def _delay(field: Field | None, limits: Limits) -> tuple[str, int, bytes]:
         delay = duration(field)
     if delay > limits.max_delay:
         raise Refusal(Reason.DELAY_TOO_LONG, f"{shown(field)} is more than {limits.max_delay} ms", name)
+    if delay < -limits.max_delay and binary(field):  # a few seconds, little-endian: as a negative number it would ask for no delay
+        raise Refusal(Reason.BAD_NUMBER, f"{shown(field)} is {delay} ms, as an integer in bytes is big-endian", name)
     if delay <= 0:
         return name, 0, b""
     return name, delay, rabbitmq.negated(delay) if name == rabbitmq.NAME else b""
