@@ -1,6 +1,7 @@
 """From a MESSAGE frame to a message of the bridge.
 
-    expires - timestamp         expiration, the time to live in ms; none where that is not after the other
+    expires - timestamp         expiration, the time to live in ms; none where that is not after the other. If nothing says when it was sent, as of AMQP 1.0
+                                clients that give no time, what is left of it now
     timestamp                   timestamp_ms and `Received.sent`, unless `x-delay-timestamp` says that the message is older than that
     persistent                  delivery_mode, 2 or 1
     priority, correlation-id, reply-to, type, content-type, content-encoding, app-id     the property of that name
@@ -73,8 +74,8 @@ class Rules(NamedTuple):
     carry_empty: bool = False
 
 
-def received(frame: Frame, rules: Rules) -> Received:
-    """What a frame of our subscription holds."""
+def received(frame: Frame, rules: Rules, now: int | None = None) -> Received:
+    """What a frame of our subscription holds, which is read at `now` (epoch ms)."""
     token = _token(frame.headers)
     try:
         headers = {
@@ -85,7 +86,7 @@ def received(frame: Frame, rules: Rules) -> Received:
         return _unread(frame, token, Rejected(Reason.HEADER_DAMAGED, str(error)))
     table, too_long = _table(headers)
     sent = _sent(headers)
-    message = Message(frame.body, table, _properties(headers, sent, frame.sized), _key(headers))
+    message = Message(frame.body, table, _properties(headers, sent, now, frame.sized), _key(headers))
     return Received(
         message, _address(headers, rules.gates), token, redelivered=True, sent=sent, defect=_defect(frame, headers, rules) or too_long
     )
@@ -154,11 +155,12 @@ def _delivery_mode(headers: dict[bytes, bytes]) -> int:
     return PERSISTENT if headers.get(b"persistent") == b"true" else 1
 
 
-def _properties(headers: dict[bytes, bytes], sent: int | None, sized: bool) -> Properties:
+def _properties(headers: dict[bytes, bytes], sent: int | None, now: int | None, sized: bool) -> Properties:
     values: dict[str, Any] = {TEXTS[name]: headers[name] for name in TEXTS.keys() & headers.keys()}
     expires = _number(headers.get(b"expires"))
-    if expires is not None and sent is not None and expires > sent:  # the broker hands out nothing that has expired
-        values["expiration"] = b"%d" % (expires - sent)
+    since = now if sent is None else sent
+    if expires is not None and since is not None and expires > since:  # the broker hands out nothing that has expired
+        values["expiration"] = b"%d" % (expires - since)
     priority = headers.get(b"priority", b"")
     return Properties(
         **values,

@@ -132,7 +132,8 @@ class ActiveSource:
         frames = session.take(limit, timeout)
         if not frames:
             return None
-        return Batch([received(each, self._rules) for each in frames], session.open(frames[-1]))
+        now = time.time_ns() // 1_000_000
+        return Batch([received(each, self._rules, now) for each in frames], session.open(frames[-1]))
 
     def gather(self, *, calm: bool) -> None:
         """See base.Gathering."""

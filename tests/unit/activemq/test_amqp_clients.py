@@ -27,7 +27,7 @@ NOTES = {
 def taken(**more: bytes) -> Received:
     given = {b"message-id": b"ID\\chost-1-2-3\\c4\\c1\\c1\\c5", b"ack": b"a", b"subscription": b"s", b"destination": b"/queue/q"}
     given |= NOTES | {name.replace("_id", "-id").encode(): value for name, value in more.items()}
-    return received(Frame(b"MESSAGE", given, ENCODED, sized=True), Rules())
+    return received(Frame(b"MESSAGE", given, ENCODED, sized=True), Rules(), NOW)
 
 
 def came(**more: bytes) -> Message:
@@ -59,3 +59,11 @@ def test_a_message_whose_id_activemq_cannot_acknowledge_is_known_again_when_it_i
     )
     assert first == again
     assert first != other, "a producer may give one id to several messages"
+
+
+def test_a_time_to_live_holds_also_where_nothing_says_when_the_message_was_sent() -> None:
+    """The connector with `transport.transformer=jms` gives the time 0 to what has no creation-time."""
+    expires = b"%d" % (NOW + 60_000)
+    assert came(expires=expires, timestamp=b"0").properties.expiration == b"60000"
+    assert came(expires=expires, timestamp=b"%d" % (NOW - 5_000)).properties.expiration == b"65000"
+    assert came(expires=b"%d" % (NOW - 1), timestamp=b"0").properties.expiration is None
