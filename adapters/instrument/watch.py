@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -36,13 +37,24 @@ class _Loader:
 
 
 class _Finder:
-    """Finds by means of the other finders."""
+    """Finds by means of the other finders. One that does so as well (slipcover's, that of another copy of this module) asks this one in its turn."""
 
     patches: Patches = {}  # noqa: RUF012 - there is one finder
 
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self.patches:
+        sought: set[str] = vars(self._of_thread).setdefault("sought", set())
+        if name not in self.patches or name in sought:
             return None
+        sought.add(name)
+        try:
+            return self._find(name, path, target)
+        finally:
+            sought.discard(name)
+
+    def _find(self, name: str, path: Any, target: Any) -> Any:
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None and finder is not self else None
