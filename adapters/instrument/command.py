@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from importlib.metadata import version
 from typing import NoReturn
@@ -62,8 +63,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _become(command: list[str], environ: dict[str, str]) -> NoReturn:
+    _leave_signals_as_they_were()
     try:
         os.execvpe(command[0], command, environ)  # noqa: S606 - the user's own command, and no shell
     except OSError as error:
         print(f"delaybridge-instrument: {command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         raise SystemExit(126 if isinstance(error, PermissionError) else 127) from None
+
+
+def _leave_signals_as_they_were() -> None:
+    """Python ignores these two for itself, and what is ignored stays so in the command: `yes | head -1` in a shell script would fail."""
+    for each in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(each, signal.SIG_DFL)

@@ -90,6 +90,12 @@ def test_signals_reach_the_command() -> None:
         assert process.wait(20) == 7
 
 
+@pytest.mark.parametrize("name", ["PIPE", "XFSZ"])
+def test_signals_that_python_ignores_for_itself_are_the_commands_again(name: str) -> None:
+    """A shell script's `yes | head -1` would fail otherwise."""
+    assert run("sh", "-c", f"kill -{name} $$").returncode == -signal.Signals[f"SIG{name}"]
+
+
 def test_what_cannot_be_run_is_said_as_a_shell_says_it(tmp_path: Path) -> None:
     assert run("no-such-command").returncode == 127
     assert "no-such-command: No such file or directory" in run("no-such-command").stderr
