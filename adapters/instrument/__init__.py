@@ -10,6 +10,7 @@ once if it is there already; none is imported from here. What stays as it was, a
 from __future__ import annotations
 
 import threading
+from types import ModuleType
 
 from . import aiokafka, confluent, divert, kafka_python, watch
 
@@ -27,7 +28,7 @@ def instrument(suffix: str = divert.SUFFIX, ingress: str = "") -> None:
     rule = divert.Rule(suffix, ingress)
     with _LOCK:
         divert.use(rule)
-        watch.start({name: client.patch for name, client in _CLIENTS.items()})
+        watch.start(dict.fromkeys(_CLIENTS, _patch))
 
 
 def uninstrument() -> None:
@@ -35,4 +36,15 @@ def uninstrument() -> None:
     with _LOCK:
         divert.use(None)
         for module in watch.stop():
-            _CLIENTS[module.__name__].restore(module)
+            if not _stands_in(module):
+                _CLIENTS[module.__name__].restore(module)
+
+
+def _patch(module: ModuleType) -> None:
+    if not _stands_in(module):
+        _CLIENTS[module.__name__].patch(module)
+
+
+def _stands_in(module: ModuleType) -> bool:
+    """Whether it is a module of another kind, whose producer is no class: Sphinx puts such ones in the place of clients. They send nothing."""
+    return type(module) is not ModuleType and not isinstance(_CLIENTS[module.__name__].sender(module), type)

@@ -17,17 +17,22 @@ MODULE = "aiokafka.producer.producer"
 _COUNT = "_delaybridge_delayed"
 
 
+def sender(module: ModuleType) -> Any:
+    """The class that sends."""
+    return module.AIOKafkaProducer
+
+
 def patch(module: ModuleType) -> None:
     """send(topic, value, key, partition, timestamp_ms, headers)."""
-    methods.replace(module.AIOKafkaProducer, "send", _sending)
-    methods.replace(module.AIOKafkaProducer, "send_batch", _batch)
+    methods.replace(sender(module), "send", _sending)
+    methods.replace(sender(module), "send_batch", _batch)
     methods.replace(_builder(module), "append", _counting)
 
 
 def restore(module: ModuleType) -> None:
     """See delaybridge.uninstrument."""
-    methods.restore(module.AIOKafkaProducer, "send")
-    methods.restore(module.AIOKafkaProducer, "send_batch")
+    methods.restore(sender(module), "send")
+    methods.restore(sender(module), "send_batch")
     methods.restore(_builder(module), "append")
 
 

@@ -22,9 +22,14 @@ MODULE = "confluent_kafka"
 _MARK = "_delaybridge_replaces"
 
 
+def sender(module: ModuleType) -> Any:
+    """The class that sends, or what took its place."""
+    return module.cimpl.Producer
+
+
 def patch(module: ModuleType) -> None:
     """produce(topic, value, key, partition, callback, on_delivery, timestamp, headers); produce_batch(topic, messages, …) sends no headers."""
-    producer = module.cimpl.Producer
+    producer = sender(module)
     if _MARK not in vars(producer):
         _swap(producer, _subclass(producer))
         if not getattr(module.__spec__, "_initializing", False):  # while it is being imported nobody has made any, and to look takes time
@@ -33,7 +38,7 @@ def patch(module: ModuleType) -> None:
 
 def restore(module: ModuleType) -> None:
     """See delaybridge.uninstrument."""
-    producer = module.cimpl.Producer
+    producer = sender(module)
     if _MARK in vars(producer):
         _swap(producer, vars(producer)[_MARK])
 
@@ -76,7 +81,7 @@ def _tell_of_those_made_before(old: type) -> None:
         warnings.warn(
             f"delaybridge.instrument() came too late for {count} of confluent-kafka's producers, which divert nothing: call it before they are made",
             RuntimeWarning,
-            stacklevel=6,  # who called instrument()
+            stacklevel=7,  # who called instrument()
         )
 
 

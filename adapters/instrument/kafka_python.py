@@ -18,16 +18,21 @@ _DIVERTED: ContextVar[Topic | None] = ContextVar("delaybridge_diverted", default
 """Of the message that is being sent: a thread sends one at a time, and so does a greenlet."""
 
 
+def sender(module: ModuleType) -> Any:
+    """The class that sends."""
+    return module.KafkaProducer
+
+
 def patch(module: ModuleType) -> None:
     """send(topic, value, key, headers, partition, timestamp_ms)."""
-    methods.replace(module.KafkaProducer, "send", lambda send: wrapped(send, 3, 4, _remembering(send)))
-    methods.replace(module.KafkaProducer, "_serialize", _serializing)
+    methods.replace(sender(module), "send", lambda send: wrapped(send, 3, 4, _remembering(send)))
+    methods.replace(sender(module), "_serialize", _serializing)
 
 
 def restore(module: ModuleType) -> None:
     """See delaybridge.uninstrument."""
-    methods.restore(module.KafkaProducer, "send")
-    methods.restore(module.KafkaProducer, "_serialize")
+    methods.restore(sender(module), "send")
+    methods.restore(sender(module), "_serialize")
 
 
 def _remembering(send: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Clients that an application's own tests have replaced, in processes of their own: those of this one are loaded."""
+"""Clients that an application's own tests, or its documentation, have replaced, in processes of their own: those of this one are loaded."""
 
 from __future__ import annotations
 
@@ -29,4 +29,35 @@ def test_the_other_clients_are_patched_and_restored_beside_it() -> None:
         "delaybridge.instrument(); assert kafka.KafkaProducer.send is not before\n"
         "delaybridge.uninstrument(); assert kafka.KafkaProducer.send is before"
     )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_an_application_is_documented_where_stand_ins_are_found_in_the_place_of_clients() -> None:
+    """Sphinx's `autodoc_mock_imports`: modules whose every attribute is an object that is no class. They send nothing."""
+    script = """
+import importlib.machinery, sys, types
+import delaybridge
+
+class StandIn(types.ModuleType):
+    __path__ = ()
+    def __getattr__(self, name): return Anything()
+
+class Anything:
+    def __getattr__(self, name): return Anything()
+    def __mro_entries__(self, bases): return (Anything,)
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("kafka", "confluent_kafka", "aiokafka"):
+            return importlib.machinery.ModuleSpec(name, self)
+    def create_module(self, spec): return StandIn(spec.name)
+    def exec_module(self, module): pass
+
+sys.meta_path.insert(0, Finder())
+delaybridge.instrument()
+import aiokafka.producer.producer, confluent_kafka, kafka.producer.kafka
+delaybridge.instrument()
+delaybridge.uninstrument()
+assert type(confluent_kafka) is type(kafka.producer.kafka) is type(aiokafka.producer.producer) is StandIn
+"""
     subprocess.run([sys.executable, "-c", script], check=True)
