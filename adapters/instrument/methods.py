@@ -37,9 +37,10 @@ def _callable(method: Any) -> Callable[..., Any]:
 def restore(owner: type, name: str) -> None:
     """Put the method back. One that somebody else wrapped meanwhile stays: without a rule it diverts nothing.
 
-    `functools.wraps` copies our mark into theirs, but what theirs wraps is ours.
+    `functools.wraps` copies our mark into theirs, but what theirs wraps is ours. A mock has whatever mark it is asked for, and wraps nothing;
+    nor has one in the place of the class the method.
     """
-    method = owner.__dict__[name]
+    method = owner.__dict__.get(name)
     replaced = getattr(method, _MARK, None)
-    if replaced is not None and method.__wrapped__ is replaced:
+    if replaced is not None and getattr(method, "__wrapped__", None) is replaced:
         setattr(owner, name, replaced)

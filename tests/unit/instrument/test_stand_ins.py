@@ -61,3 +61,24 @@ delaybridge.uninstrument()
 assert type(confluent_kafka) is type(kafka.producer.kafka) is type(aiokafka.producer.producer) is StandIn
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        "kafka.producer.kafka.KafkaProducer",
+        "kafka.producer.kafka.KafkaProducer.send",
+        "aiokafka.producer.producer.AIOKafkaProducer",
+        "aiokafka.producer.producer.AIOKafkaProducer.send",
+    ],
+)
+def test_it_can_be_taken_back_while_a_test_has_replaced_a_producer_or_its_method(replaced: str) -> None:
+    script = (
+        "import aiokafka, confluent_kafka, kafka, delaybridge; from unittest import mock\n"
+        "def state(): return confluent_kafka.Producer, kafka.KafkaProducer.send, aiokafka.AIOKafkaProducer.send\n"
+        "before = state(); delaybridge.instrument()\n"
+        f"with mock.patch({replaced!r}): delaybridge.uninstrument()\n"
+        "assert sum(one is not other for one, other in zip(before, state())) == 1, 'all but what was replaced'\n"
+        "delaybridge.instrument(); delaybridge.uninstrument(); assert state() == before"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
