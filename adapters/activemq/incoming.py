@@ -24,6 +24,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.message import PERSISTENT, Message, Properties
@@ -76,7 +77,7 @@ class Rules(NamedTuple):
 
 def received(frame: Frame, rules: Rules, now: int | None = None) -> Received:
     """What a frame of our subscription holds, which is read at `now` (epoch ms)."""
-    token = _token(frame.headers)
+    token = _token(frame)
     try:
         headers = {
             name if b"\\" not in name else unescaped(name): value if b"\\" not in value else unescaped(value)
@@ -98,19 +99,22 @@ def _unread(frame: Frame, token: bytes, defect: Rejected) -> Received:
     return Received(message, "", token, redelivered=True, defect=defect)
 
 
-def _token(headers: dict[bytes, bytes]) -> bytes:
+def _token(frame: Frame) -> bytes:
     """The broker's name for a message, which tells it from all others.
 
     Of copies for several destinations ActiveMQ lets some through with one id: where they were sent tells them apart. Artemis counts messages, from the
     beginning where it restarts without a journal, and puts the consumer's number before: without that, and with the message's time, it is a name. So is the
-    id that an AMQP 1.0 producer chose, with that time: ActiveMQ cannot read it in our acknowledgement, closes the connection, and gives the message again.
+    id that an AMQP 1.0 producer chose, with that time and the body: ActiveMQ cannot read it in our acknowledgement, closes the connection, and gives the
+    message again.
     """
+    headers = frame.headers
     _, artemis, number = headers.get(b"message-id", b"").rpartition(b",")
     if artemis:
         return number + b"@" + headers.get(b"timestamp", b"")
     if not _COUNTED.search(number):
         if any(name.startswith(b"JMS_AMQP_") for name in headers):
-            return b"@".join((number, headers.get(b"timestamp", b""), headers.get(b"original-destination", b"")))
+            body = blake2b(frame.body, digest_size=8).digest()
+            return b"@".join((number, headers.get(b"timestamp", b""), headers.get(b"original-destination", b""), body))
         return number + b"@" + headers.get(b"ack", b"")  # a copy would be another message, and no other message a copy
     came_to = headers.get(b"original-destination")
     return number if came_to is None else number + b"@" + came_to

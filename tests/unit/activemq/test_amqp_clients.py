@@ -24,10 +24,10 @@ NOTES = {
 }
 
 
-def taken(**more: bytes) -> Received:
+def taken(body: bytes = ENCODED, **more: bytes) -> Received:
     given = {b"message-id": b"ID\\chost-1-2-3\\c4\\c1\\c1\\c5", b"ack": b"a", b"subscription": b"s", b"destination": b"/queue/q"}
     given |= NOTES | {name.replace("_id", "-id").encode(): value for name, value in more.items()}
-    return received(Frame(b"MESSAGE", given, ENCODED, sized=True), Rules(), NOW)
+    return received(Frame(b"MESSAGE", given, body, sized=True), Rules(), NOW)
 
 
 def came(**more: bytes) -> Message:
@@ -59,6 +59,7 @@ def test_a_message_whose_id_activemq_cannot_acknowledge_is_known_again_when_it_i
     )
     assert first == again
     assert first != other, "a producer may give one id to several messages"
+    assert first != taken(b"another", message_id=chosen, ack=b"8", timestamp=b"1800").token, "also within a millisecond"
 
 
 def test_a_time_to_live_holds_also_where_nothing_says_when_the_message_was_sent() -> None:
