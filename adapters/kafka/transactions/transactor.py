@@ -96,7 +96,7 @@ class Transactor(Publisher):
             self._await(result, timeout)
         except (errors.KafkaError, NotConnected) as error:
             super().close()
-            raise NotConnected(f"transactions are not allowed: {error}") from error
+            raise NotConnected(f"transactions cannot begin: {error}") from error
         self._thread = threading.Thread(target=self._run, name="kafka transactions", daemon=True)
         self._thread.start()
 
@@ -110,7 +110,7 @@ class Transactor(Publisher):
         if self._markers.overdue:
             raise NotConnected(_UNENDED)
         if not result.wait(max(0, timeout - ENDING) * 1000):
-            raise NotConnected(f"transactions were not allowed within {timeout:g} s")
+            raise NotConnected(f"transactions did not begin within {timeout:g} s")
 
     def _numbered(self, **known: Any) -> Moving:
         if known["api_version"] < _OLDEST:

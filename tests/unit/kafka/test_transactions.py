@@ -331,7 +331,7 @@ def test_whoever_takes_an_id_over_waits_no_longer_than_for_an_end_that_cannot_be
     transactor, waited = Transactor.__new__(Transactor), Waited()
     markers: Any = SimpleNamespace(recall=lambda: busy, overdue=False)
     transactor._markers = markers
-    with pytest.raises(NotConnected, match="not written everywhere within 3 s" if busy else "not allowed within 10 s"):
+    with pytest.raises(NotConnected, match="not written everywhere within 3 s" if busy else "did not begin within 10 s"):
         transactor._await(waited, 10)
     assert (waited.waits, markers.overdue) == (waits, bool(busy))
 
