@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -219,10 +220,13 @@ class Ledger(Section):
     flush_interval: Duration = Field(default=10_000, gt=0)
 
 
+_WITH_PORT = re.compile(r"(\[.*\]|[^:]*):([0-9]+)")
+
+
 class Http(Section):
     """The daemon's API. Anything but loopback needs a token."""
 
-    bind: str = "127.0.0.1"
+    bind: Annotated[str, AfterValidator(lambda host: host[1:-1] if host.startswith("[") and host.endswith("]") else host)] = "127.0.0.1"
     port: Number = Field(default=8470, ge=0, le=65_535)
     token: SecretStr | None = Field(default=None, min_length=16)
 
@@ -239,6 +243,9 @@ class Http(Section):
 
     @model_validator(mode="after")
     def _guarded(self) -> Self:
+        if found := _WITH_PORT.fullmatch(self.bind):
+            host, port = found.groups()
+            refuse(("bind",), f'{self.bind} holds a port: write `bind: "{host.strip("[]")}"` and `port: {port}`')
         if not self.token and not is_loopback(self.bind):
             refuse(("bind",), f"{self.bind} is reachable from other machines: set http.token_file, or bind to 127.0.0.1")
         return self

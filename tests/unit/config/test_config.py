@@ -168,6 +168,8 @@ logs: {level: loud}
         ),
         ("http: {token: short}", "1: http.token: is too short: at least 16 are needed"),
         ("http: {token: a-token-of-length, token_file: x}", "1: http.token_file: token is given as well: keep one of the two"),
+        ('http: {bind: "127.0.0.1:8571"}', '1: http.bind: 127.0.0.1:8571 holds a port: write `bind: "127.0.0.1"` and `port: 8571`'),
+        ('http: {bind: "[::1]:8571"}', '1: http.bind: [::1]:8571 holds a port: write `bind: "::1"` and `port: 8571`'),
         ("http: {bind: 0.0.0.0}", "1: http.bind: 0.0.0.0 is reachable from other machines: set http.token_file, or bind to 127.0.0.1"),
     ],
 )
@@ -365,7 +367,13 @@ def test_commands_find_the_daemon_whatever_is_wrong_elsewhere(file: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("bind", "url"), [("0.0.0.0", "http://127.0.0.1:8470"), ("::", "http://[::1]:8470"), ("localhost", "http://localhost:8470")]
+    ("bind", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:8470"),
+        ("::", "http://[::1]:8470"),
+        ("[::1]", "http://[::1]:8470"),
+        ("localhost", "http://localhost:8470"),
+    ],
 )
 def test_a_client_on_this_machine_finds_the_api_behind_any_bind(file: Path, bind: str, url: str) -> None:
     file.write_text(f'http: {{bind: "{bind}", token: a-token-of-length}}')
