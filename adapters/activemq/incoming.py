@@ -48,6 +48,9 @@ TEXTS = {
 }
 """Headers that are properties of the same meaning; the first three have a place of their own in ActiveMQ's messages."""
 
+_OF_DELIVERY = frozenset((b"ack", b"subscription", b"redelivered"))
+"""Headers that say how a message is given to us, and nothing of itself."""
+
 USUAL_PRIORITY = 4
 """What a message has where nothing is said."""
 
@@ -103,21 +106,29 @@ def _token(frame: Frame) -> bytes:
     """The broker's name for a message, which tells it from all others.
 
     Of copies for several destinations ActiveMQ lets some through with one id: where they were sent tells them apart. Artemis counts messages, from the
-    beginning where it restarts without a journal, and puts the consumer's number before: without that, and with the message's time, it is a name. So is the
-    id that an AMQP 1.0 producer chose, with that time and the body: ActiveMQ cannot read it in our acknowledgement, closes the connection, and gives the
-    message again.
+    beginning where it restarts without a journal, and puts the consumer's number before: without that, and with the message's time, it is a name. An id
+    that an AMQP 1.0 producer chose is one together with all else that is said of the message: ActiveMQ cannot read such an id in our acknowledgement, closes
+    the connection, and gives the message again. Not without a time, as with `transport.transformer=jms`: there nothing may tell equal messages apart.
     """
     headers = frame.headers
     _, artemis, number = headers.get(b"message-id", b"").rpartition(b",")
     if artemis:
         return number + b"@" + headers.get(b"timestamp", b"")
     if not _COUNTED.search(number):
-        if any(name.startswith(b"JMS_AMQP_") for name in headers):
-            body = blake2b(frame.body, digest_size=8).digest()
-            return b"@".join((number, headers.get(b"timestamp", b""), headers.get(b"original-destination", b""), body))
+        if headers.get(b"timestamp", b"").strip(b"0") and any(name.startswith(b"JMS_AMQP_") for name in headers):
+            return _digest(frame)
         return number + b"@" + headers.get(b"ack", b"")  # a copy would be another message, and no other message a copy
     came_to = headers.get(b"original-destination")
     return number if came_to is None else number + b"@" + came_to
+
+
+def _digest(frame: Frame) -> bytes:
+    """Of all that a redelivery has alike."""
+    digest = blake2b(frame.body, digest_size=16)
+    for name, value in sorted(frame.headers.items()):
+        if name not in _OF_DELIVERY:
+            digest.update(b"\n%b:%b" % (name, value))
+    return digest.digest()
 
 
 def _table(headers: dict[bytes, bytes]) -> tuple[bytes, Rejected | None]:

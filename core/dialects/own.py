@@ -50,7 +50,8 @@ def _delay(field: Field | None, limits: Limits) -> tuple[str, int, bytes]:
         delay = duration(field)
     if delay > limits.max_delay:
         raise Refusal(Reason.DELAY_TOO_LONG, f"{shown(field)} is more than {limits.max_delay} ms", name)
-    if delay < -limits.max_delay and binary(field):  # a few seconds, little-endian: as a negative number it would ask for no delay
+    if delay < 0 and binary(field) and 0 <= int.from_bytes(field.payload, "little", signed=True) < -delay:
+        # Some seconds in the order of .NET's BitConverter: as a negative number it would ask for no delay.
         raise Refusal(Reason.BAD_NUMBER, f"{shown(field)} is {delay} ms, as an integer in bytes is big-endian", name)
     if delay <= 0:
         return name, 0, b""

@@ -117,12 +117,12 @@ class Rounds:
 
         And where batches are lacking, as in a checkpoint that was copied while a watch was at work: what was seen at a topic would count as never seen.
         """
+        if number == self.state.holds.batch + 1:
+            return
+        self.state.require_own()  # another watch may have gone on
         if number < self.state.holds.batch:
             raise UnusableInput(f"{self.state.folder.at('stream')} has lost notes of what was read: {ANEW}")
-        if number > self.state.holds.batch + 1:
-            raise UnusableInput(
-                f"{self.state.folder.at('state.json')} is older than the stream beside it, and lacks what that read: {ANEW}"
-            )
+        raise UnusableInput(f"{self.state.folder.at('state.json')} is older than the stream beside it, and lacks what that read: {ANEW}")
 
     def _take(self, step: Step, now: int) -> None:
         """The step holds from now on; tell what it tells."""

@@ -62,6 +62,7 @@ class Teller:
         """Raises UnusableInput where more was told than the state knows, as if it was put back from a copy: its next lines would count as told."""
         holds = self._state.holds
         if max(self._told(), self._last() if holds.watch else 0) > holds.number:
+            self._state.require_own()  # another watch may have gone on
             raise UnusableInput(f"{self._state.folder.url} is older than what it has told: was it put back from a copy? {ANEW}")
 
     def _last(self) -> int:

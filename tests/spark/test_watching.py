@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,6 +22,7 @@ from delaybridge.spark_jobs.watching.arguments import Arguments, parse
 from delaybridge.spark_jobs.watching.bridges import Island
 from delaybridge.spark_jobs.watching.rounds import Rounds
 from delaybridge.spark_jobs.watching.state import State
+from delaybridge.spark_jobs.watching.telling import Teller
 from spark.ledgers import T0, Bridge
 
 if TYPE_CHECKING:
@@ -203,6 +205,19 @@ def test_whose_a_checkpoint_is_is_seen_without_the_counts_of_all_destinations_th
     (tmp_path / "state.json").write_text(json.dumps({**there, "step": 7}))
     with pytest.raises(UnusableInput, match="another watch is at work"):
         state.require_own()
+
+
+def test_what_another_watch_did_meanwhile_is_not_called_a_checkpoint_that_was_put_back(spark: SparkSession, tmp_path: Path) -> None:
+    state = State(spark, str(tmp_path))
+    state.open(("ledger",), (), 0)
+    there = json.loads((tmp_path / "state.json").read_text())
+    (tmp_path / "state.json").write_text(json.dumps({**there, "step": 7}))
+    (tmp_path / "told.json").write_text('{"number": 3}')
+
+    with pytest.raises(UnusableInput, match="another watch is at work"):
+        Teller(spark, state, None, None, {}).require_older()
+    with pytest.raises(UnusableInput, match="another watch is at work"):
+        Rounds._require_next(Mock(spec=Rounds, state=state), 5)
 
 
 def test_the_rows_that_were_read_are_runs_of_numbers_that_grow_together(spark: SparkSession) -> None:

@@ -60,6 +60,13 @@ def test_a_message_whose_id_activemq_cannot_acknowledge_is_known_again_when_it_i
     assert first == again
     assert first != other, "a producer may give one id to several messages"
     assert first != taken(b"another", message_id=chosen, ack=b"8", timestamp=b"1800").token, "also within a millisecond"
+    assert first != taken(message_id=chosen, ack=b"8", timestamp=b"1800", x_delay=b"5000").token
+
+
+def test_messages_of_no_time_to_which_their_producer_gave_one_id_are_not_taken_for_one() -> None:
+    """As a producer of ticks may, with `transport.transformer=jms`: what is delivered twice is better than what is lost."""
+    one, next_one = (taken(message_id=b"tick", ack=ack, timestamp=b"0").token for ack in (b"7", b"8"))
+    assert one != next_one
 
 
 def test_a_time_to_live_holds_also_where_nothing_says_when_the_message_was_sent() -> None:

@@ -94,10 +94,11 @@ class TestTypes:
     def test_kafka_bytes_are_read_as_text_then_as_a_big_endian_integer(self, value: bytes) -> None:
         assert requested(("x-delay", value)).schedule.due == NOW + 5000
 
-    @pytest.mark.parametrize("delay", [1000, 5000, 60_000])
-    def test_a_little_endian_integer_never_makes_a_message_go_at_once(self, delay: int) -> None:
+    @pytest.mark.parametrize("kind", ["<i", "<q"])
+    @pytest.mark.parametrize("delay", [1000, 5000, 3_600_000])
+    def test_a_little_endian_integer_never_makes_a_message_go_at_once(self, kind: str, delay: int) -> None:
         """.NET's BitConverter writes them; read the other way round, every second one is negative, which is no delay."""
-        assert refused(("x-delay", struct.pack("<q", delay))) in {"bad_number", "delay_too_long"}
+        assert refused(("x-delay", struct.pack(kind, delay))) == "bad_number"
 
     @pytest.mark.parametrize("delay", [struct.pack(">q", -5000), struct.pack(">i", -5000), b"-9000000000000000000"])
     def test_a_negative_delay_that_somebody_may_mean_asks_for_none(self, delay: bytes) -> None:
