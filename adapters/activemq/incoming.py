@@ -107,15 +107,16 @@ def _token(frame: Frame) -> bytes:
 
     Of copies for several destinations ActiveMQ lets some through with one id: where they were sent tells them apart. Artemis counts messages, from the
     beginning where it restarts without a journal, and puts the consumer's number before: without that, and with the message's time, it is a name. An id
-    that an AMQP 1.0 producer chose is one together with all else that is said of the message: ActiveMQ cannot read such an id in our acknowledgement, closes
-    the connection, and gives the message again. Not without a time, as with `transport.transformer=jms`: there nothing may tell equal messages apart.
+    that is not of ActiveMQ's making, as an AMQP 1.0 producer's, is one together with all else that is said of the message: ActiveMQ cannot read such an id in
+    our acknowledgement, closes the connection, and gives the message again. Not without a time, as the connector with `transport.transformer=jms` gives none
+    by itself: there nothing may tell equal messages apart.
     """
     headers = frame.headers
     _, artemis, number = headers.get(b"message-id", b"").rpartition(b",")
     if artemis:
         return number + b"@" + headers.get(b"timestamp", b"")
     if not _COUNTED.search(number):
-        if headers.get(b"timestamp", b"").strip(b"0") and any(name.startswith(b"JMS_AMQP_") for name in headers):
+        if headers.get(b"timestamp", b"").strip(b"0"):
             return _digest(frame)
         return number + b"@" + headers.get(b"ack", b"")  # a copy would be another message, and no other message a copy
     came_to = headers.get(b"original-destination")
