@@ -40,10 +40,11 @@ test: $(READY) install-brokers  ## all tests; real brokers, started by the tests
 	@cd tests && $(CURDIR)/$(BIN)/python -m spark.classes
 	@$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
-check: $(READY)  ## lint, formatting and types
+check: $(READY)  ## lint, formatting, types, and the layout (how long files are, what imports what)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory --jobs=2 types types-of-tests
+	@$(BIN)/python -m pytest --quiet --no-header --numprocesses=0 tests/unit/test_packaging.py
 
 types:
 	@$(BIN)/mypy

@@ -161,16 +161,6 @@ logs: {level: loud}
             "1: is not YAML: 'maybe' looks like a value of type bool and is not: put it in quotes if text is meant",
         ),
         ("a: " + "[" * 5000, " is nested too deep"),
-        ("http: {token_file: nowhere}", "1: http.token_file: cannot read the secret: [Errno 2] No such file or directory: 'nowhere'"),
-        (
-            'http: {token: "sixteen characters \\n and more"}',
-            "1: http.token: is one line of printable ASCII with no blank at either end: a client sends it in a header",
-        ),
-        ("http: {token: short}", "1: http.token: is too short: at least 16 are needed"),
-        ("http: {token: a-token-of-length, token_file: x}", "1: http.token_file: token is given as well: keep one of the two"),
-        ('http: {bind: "127.0.0.1:8571"}', '1: http.bind: 127.0.0.1:8571 holds a port: write `bind: "127.0.0.1"` and `port: 8571`'),
-        ('http: {bind: "[::1]:8571"}', '1: http.bind: [::1]:8571 holds a port: write `bind: "::1"` and `port: 8571`'),
-        ("http: {bind: 0.0.0.0}", "1: http.bind: 0.0.0.0 is reachable from other machines: set http.token_file, or bind to 127.0.0.1"),
     ],
 )
 def test_a_problem_is_told_in_words_that_say_what_to_do(file: Path, text: str, told: str) -> None:
@@ -364,21 +354,6 @@ def test_commands_find_the_daemon_whatever_is_wrong_elsewhere(file: Path) -> Non
 
     assert load_http(file).url == "http://127.0.0.1:9002"
     assert (load_limits(file).max_repeat, load_limits(file).levels) == (3, (3_000,))
-
-
-@pytest.mark.parametrize(
-    ("bind", "url"),
-    [
-        ("0.0.0.0", "http://127.0.0.1:8470"),
-        ("::", "http://[::1]:8470"),
-        ("[::1]", "http://[::1]:8470"),
-        ("localhost", "http://localhost:8470"),
-    ],
-)
-def test_a_client_on_this_machine_finds_the_api_behind_any_bind(file: Path, bind: str, url: str) -> None:
-    file.write_text(f'http: {{bind: "{bind}", token: a-token-of-length}}')
-
-    assert load_http(file).url == url
 
 
 def test_secrets_are_found_for_the_logs_and_masked_when_shown(file: Path) -> None:
