@@ -73,7 +73,7 @@ class House:
             lambda: process.poll() is not None or any(size > before.get(name, 0) for name, size in self._log_sizes().items()),
             "a first batch",
         )
-        time.sleep(random.uniform(0, 0.1))
+        time.sleep(random.uniform(0, 0.1))  # not waited for: the kill is to come at any point of a batch
         process.send_signal(signal.SIGKILL)
         process.communicate()
 

@@ -250,7 +250,7 @@ class Transactor(Publisher):
                 return
             self._most = max(1, len(rest) // 2)
         elif not culprits:
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE)  # this thread does nothing but transactions, and none can succeed before the group has settled
         self._pending.later(rest)
 
     def _doubt_of(self, moves: Sequence[Pending], finished: Sequence[Any]) -> None:
