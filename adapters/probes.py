@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from .clock import wall_clock
 from .preparing import Finding
 
 DELAY = 300
@@ -18,7 +17,7 @@ NAME = "delaybridge.doctor."
 
 def ends() -> int:
     """When nobody waits any more for a probe that is sent now (epoch ms): later the bridge lets it expire."""
-    return int(time.time() * 1000) + DELAY + round(PATIENCE * 1000)
+    return wall_clock() + DELAY + round(PATIENCE * 1000)
 
 
 def judged(through: str, late: float | None, early: str) -> Finding:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..adapters.clock import Clock
     from ..core.store import Answer, Store
-    from .clock import Clock
 
 PATIENCE = 5.0
 """Seconds that a request waits for a message that is being published, before it is answered `in_flight`."""

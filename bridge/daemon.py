@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from ..adapters.clock import wall_clock
 from ..core.durations import HOUR_MS
 from ..core.store import StoreError, StoreLocked
 from . import tuning
-from .clock import wall_clock
 from .control import Control
 from .engine import Engine
 from .metrics import Gauges, Metrics

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from .clock import Clock
+    from ..adapters.clock import Clock
 
 log = structlog.get_logger()
 

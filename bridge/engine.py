@@ -34,9 +34,9 @@ from .workers import SyncWorker, Worker
 
 if TYPE_CHECKING:
     from ..adapters.base import Sink, Source
+    from ..adapters.clock import Clock
     from ..core.store import Store
     from . import config as configuration
-    from .clock import Clock
     from .metrics import Metrics
 
 log = structlog.get_logger()

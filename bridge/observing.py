@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..adapters.base import Batch, Source
-    from .clock import Clock
+    from ..adapters.clock import Clock
 
 AT_ONCE = 500
 """Messages that are taken in one go, at most."""

@@ -15,9 +15,9 @@ from .workers import RECEIVE_TIMEOUT, ClientWorker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from ..adapters.clock import Clock
     from ..adapters.scheduler_requests import Asked, SchedulerRequests
     from ..core.store import Answer, Record, Store
-    from .clock import Clock
     from .config import Config
     from .metrics import Metrics
 

@@ -11,8 +11,8 @@ from .views import NotPossibleError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..adapters.clock import Clock
     from ..core.store import DeadLetter, Store
-    from .clock import Clock
     from .delivery.worker import LaneWorker
     from .intake.planner import Planner
     from .intake.worker import IntakeWorker

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from ..base import Batch, NotConnected
+from ..clock import wall_clock
 from ..levelled import SINCE
 from .frames import frame
 from .incoming import Rules, received
@@ -125,11 +126,11 @@ class LevelSource:
             raise NotConnected("the source is closed")
         deadline = time.monotonic() + timeout
         while True:
-            now = time.time_ns() // 1_000_000
+            now = wall_clock()
             self._keep_time(now)
             self._take_in(session.arrived(), now)
             self._look(now)
-            batch = self._leaving(limit, time.time_ns() // 1_000_000)
+            batch = self._leaving(limit, wall_clock())
             left = deadline - time.monotonic()
             if batch or left <= 0:
                 return self._batch(session, batch) if batch else None

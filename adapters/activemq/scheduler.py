@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from ...core.fields import fields
 from ...core.message import Message, Properties
 from ...core.reasons import Reason
 from ..base import NotConnected, Rejected
+from ..clock import wall_clock
 from ..scheduler_requests import Asked, Browse, Remove, RemoveAll, Unclear
 from .frames import ERROR, RECEIPT, escaped
 from .incoming import Rules
@@ -175,7 +175,7 @@ class _Answers:
 
     def send(self, page: Sequence[Record], to: str) -> None:
         """Send one page. Raises NotConnected, and Rejected also where ActiveMQ closes the connection to refuse: it would do so again."""
-        now = int(time.time() * 1000)
+        now = wall_clock()
         self._open = len(page)
         with contextlib.suppress(NotConnected):  # then `lost` is on its way, behind what ActiveMQ has said
             for record in page:

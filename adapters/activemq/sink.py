@@ -31,6 +31,7 @@ import structlog
 
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Outcome, Rejected
+from ..clock import wall_clock
 from .address import destination
 from .doors import Doors
 from .flights import Prepared, Transaction
@@ -150,7 +151,7 @@ class _Publisher:
             return messages
 
     def _publish(self) -> None:
-        now = int(time.time() * 1000)
+        now = wall_clock()
         self._taken.extend(self._take())
         while self._taken:
             outgoing = self._taken[0]

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..base import Batch, NotConnected
+from ..clock import wall_clock
 from .frames import frame
 from .incoming import received
 from .listener import Listener
@@ -132,7 +133,7 @@ class ActiveSource:
         frames = session.take(limit, timeout)
         if not frames:
             return None
-        now = time.time_ns() // 1_000_000
+        now = wall_clock()
         return Batch([received(each, self._rules, now) for each in frames], session.open(frames[-1]))
 
     def gather(self, *, calm: bool) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Self
 
 from ..base import AdapterError, NotConnected
+from ..clock import wall_clock
 from .frames import ERROR, MESSAGE
 from .link import Link
 
@@ -79,7 +79,7 @@ class Statistics:
     def _answered(self, about: str) -> list[dict[str, Any]]:
         """The answers to one question; none where nothing was answered."""
         mark = secrets.token_hex(4).encode()
-        expires = b"%d" % (int(time.time() * 1000) + 5_000)
+        expires = b"%d" % (wall_clock() + 5_000)
         own = (b"persistent", b"false"), (b"expires", expires)
         self._ask(b"SEND", (b"destination", (_QUESTION + about).encode()), (b"reply-to", self._answers.encode()), *own)
         self._ask(b"SEND", (b"destination", self._answers.encode()), (_OWN, mark), (b"persistent", b"false"))

@@ -23,8 +23,8 @@ from stomp.transport import Transport
 from stomp.utils import Frame as StompFrame
 from stomp.utils import PollableQueue
 
-from ...core.uptime import uptime
 from ..base import NotConnected
+from ..clock import uptime
 from .frames import CONNECTED, ProtocolError
 
 if TYPE_CHECKING:

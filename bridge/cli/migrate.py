@@ -16,8 +16,8 @@ from .common import FAILED, ConfigOption, Output, OutputOption
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...adapters.clock import Clock
     from ...core.time_index import TimeIndex
-    from ..clock import Clock
     from ..config import Config
     from ..migration import MovedIn, MovedOut, Place, Tell
 
@@ -61,8 +61,8 @@ def migrate_store(
     """
     import msgspec
 
+    from ...adapters.clock import wall_clock
     from ...core.store import StoreLocked
-    from ..clock import wall_clock
     from ..config.file import load
     from ..engine import open_journal
     from ..migration import MovedOut, place, to_level_queues, to_time_index

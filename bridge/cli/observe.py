@@ -125,7 +125,7 @@ def _through_daemon(
     """Looks of one line each, and empty ones where none comes. The daemon does not say whether more waits."""
     import json
 
-    from ..clock import wall_clock
+    from ...adapters.clock import wall_clock
     from ..config.file import find
     from ..ledger.observed import Look
     from ..observing import with_pauses
@@ -172,8 +172,8 @@ def _directly(config: Config, broker: str, address: str, count: int | None, ende
     import time
 
     from ...adapters.base import AdapterError, Observable
+    from ...adapters.clock import wall_clock
     from .. import plugins
-    from ..clock import wall_clock
     from ..observing import AT_ONCE, looks
 
     section = config.brokers[broker]
@@ -218,7 +218,7 @@ def _print(deliveries: Iterable[dict[str, Any]], output: Output) -> None:
 
 def _write(arrivals: Iterable[Look], files: ObservedFiles, reach: Reach | None) -> None:
     """Until there are no more, it is interrupted, or the broker is lost. Without a `reach` nobody can say how far it has seen, and its files count as whole."""
-    from ..clock import wall_clock
+    from ...adapters.clock import wall_clock
 
     written, failing = 0, False
     try:

@@ -9,7 +9,6 @@ import json
 import math
 import re
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,6 +67,7 @@ def explain(
     """Show what headers would do: the next deliveries, or why they are refused (exit status 1). Needs no daemon."""
     import msgspec
 
+    from ...adapters.clock import wall_clock
     from ...core.durations import parse_instant
     from ...core.explain import explain as read
     from ...core.levels import Levels
@@ -75,7 +75,7 @@ def explain(
     from .tables import show_one
 
     try:
-        now = parse_instant(at) if at else time.time_ns() // 1_000_000
+        now = parse_instant(at) if at else wall_clock()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--at") from error
     given = _headers(headers)

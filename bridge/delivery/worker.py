@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...adapters.base import NotConnected, blocked
-from ..clock import into_millisecond
+from ...adapters.clock import into_millisecond
 from ..workers import LOOK, ClientWorker
 from .holds import NEVER
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...adapters.base import Outcome, Outgoing, Sink
-    from ..clock import Clock
+    from ...adapters.clock import Clock
     from ..metrics import Metrics
     from .lane import Lane
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ...adapters.clock import wall_clock
 from ...adapters.memory import MemorySource, broker
 from ...core.fields import plain
-from ..clock import wall_clock
 from ..http.convert import delivery
 from ..ledger.observed import ObservedFiles
 

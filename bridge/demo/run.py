@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.live import Live
 
+from ...adapters.clock import wall_clock
 from ...adapters.memory import Memory, broker
 from ...core.durations import HOUR_MS
-from ..clock import wall_clock
 from ..config import Config
 from ..control import Control
 from ..engine import Engine

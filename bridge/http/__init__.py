@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..clock import wall_clock
+from ...adapters.clock import wall_clock
 from ..loopback import is_loopback
 from .connections import Connection
 from .endpoints import ENDPOINTS, JSON, Api, Endpoint
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from ..clock import Clock
+    from ...adapters.clock import Clock
     from ..config import Http
     from ..metrics import Metrics
     from ..views import ControlPort

@@ -27,8 +27,8 @@ from .streams import ARROW, NDJSON, Pumped, Streams, backlog, deliveries
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...adapters.clock import Clock
     from ...core.store import Answer
-    from ..clock import Clock
     from ..metrics import Metrics
     from ..views import ControlPort
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from ...adapters.clock import Clock
     from ...core.downtimes import Downtimes
     from ...core.store import Pending
-    from ..clock import Clock
     from ..views import ControlPort
     from .shapes import Destination
 

@@ -16,7 +16,7 @@ from .redeliveries import Redeliveries
 
 if TYPE_CHECKING:
     from ...adapters.base import Batch, Received, Source
-    from ..clock import Clock
+    from ...adapters.clock import Clock
     from ..metrics import Metrics
     from .planner import Planner
 

@@ -14,8 +14,8 @@ from .files import LedgerFiles
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...adapters.clock import Clock
     from ...core.time_index import TimeIndex
-    from ..clock import Clock
     from ..config import Config
 
 log = structlog.get_logger()

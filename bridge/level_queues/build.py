@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...adapters.base import Sink, Source
+    from ...adapters.clock import Clock
     from ...adapters.levelled import LevelDeclaration
     from ...adapters.moves import TransactionalLevels
     from ...core.time_index import TimeIndex
-    from ..clock import Clock
     from ..config import Config
     from ..downtimes import DowntimeFile
     from ..metrics import Metrics

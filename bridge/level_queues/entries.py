@@ -7,7 +7,7 @@ import itertools
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from ...core.uptime import uptime
+from ...adapters.clock import uptime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

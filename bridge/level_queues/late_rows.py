@@ -10,8 +10,8 @@ import structlog
 from ...core.store import StoreFull
 
 if TYPE_CHECKING:
+    from ...adapters.clock import Clock
     from ...core.store import LedgerEvent
-    from ..clock import Clock
     from .journal import Rows
 
 log = structlog.get_logger()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...adapters.base import Confirm, Outcome, Outgoing
+    from ...adapters.clock import Clock
     from ...core.downtimes import Downtimes
-    from ..clock import Clock
     from .passage import Finish
     from .places import Addressed, Places
     from .waiting import Waiting

@@ -29,9 +29,9 @@ from .envelope import Envelope, unpack
 
 if TYPE_CHECKING:
     from ...adapters.base import Batch, Source
+    from ...adapters.clock import Clock
     from ...adapters.levelled import Level
     from ...core.message import Message
-    from ..clock import Clock
 
 WINDOW = 4_000
 """Messages of one level that a bridge has taken and not passed on: a level whose messages go nowhere takes no more, and harms no other."""

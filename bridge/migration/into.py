@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...adapters.base import Batch, Source
+    from ...adapters.clock import Clock
     from ...adapters.id_log import Line
     from ...core.time_index import TimeIndex
-    from ..clock import Clock
     from ..level_queues.ids.lines import Claim
     from .place import Place, Tell
 

@@ -13,8 +13,8 @@ from ..level_queues.ids.lines import ENDED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ...adapters.clock import Clock
     from ...core.time_index import TimeIndex
-    from ..clock import Clock
     from ..outlet import Outlet
     from .place import Place, Tell
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from contract.stores import T0
 from delaybridge.adapters.base import AdapterError, Outgoing
-from delaybridge.bridge.clock import wall_clock
+from delaybridge.adapters.clock import wall_clock
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.downtimes import DowntimeFile
 from delaybridge.bridge.level_queues.build import assembled, levelled, prepared, queues

@@ -7,7 +7,6 @@ import secrets
 import threading
 import time
 from collections import Counter
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +19,10 @@ from structlog.testing import capture_logs
 from contract.kafka_user import Intake, User, bodies, named, out, receive, slowest_of_others
 from contract.taking import until_lost
 from delaybridge.adapters.base import BackOff, NotConnected, Outgoing
+from delaybridge.adapters.clock import wall_clock
 from delaybridge.adapters.kafka import Endpoint, Kafka, adapter
 from delaybridge.adapters.kafka.sinks import sink as sink_module
+from delaybridge.core.durations import HOUR_MS
 from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def test_what_a_wrong_clock_makes_of_messages_is_due_again_and_not_refused_for_g
         pytest.skip("this Kafka does not look at the time of what is from the future")
     sink = user.sink()
     with monkeypatch.context() as wrong:
-        wrong.setattr(sink_module, "time", SimpleNamespace(monotonic=time.monotonic, time_ns=lambda: time.time_ns() + 7200 * 10**9))
+        wrong.setattr(sink_module, "wall_clock", lambda: wall_clock() + 2 * HOUR_MS)
         sink.publish([out("ahead", strict)])
         assert user.words(1) == {"ahead": "refused_by_broker"}
     assert isinstance(user.outcomes[0][1], BackOff)

@@ -16,9 +16,9 @@ from brokers.kafka import admin, create_topic, delete_topic
 
 from contract.kafka_user import User, bodies, named, out, receive
 from delaybridge.adapters.base import Outgoing
+from delaybridge.adapters.clock import wall_clock
 from delaybridge.adapters.kafka import adapter
 from delaybridge.bridge import observing
-from delaybridge.bridge.clock import wall_clock
 from delaybridge.bridge.ledger.observed import Reach
 from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties

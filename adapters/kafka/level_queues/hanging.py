@@ -7,11 +7,11 @@ belongs to, because the transactional id has expired or may not be described, it
 
 from __future__ import annotations
 
-import time
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...clock import wall_clock
 from ...preparing import Finding
 from .. import commands
 from ..cluster import COMMITTED, OFFSETS, opened
@@ -83,7 +83,7 @@ def look(cluster: Cluster, topics: AbstractSet[str]) -> Look:
     after, _ = cluster.transactions.open_in({each.partition for each in before})
     known = [Hanging(each, owners.get(each.producer_id)) for each in before & after]
     longest = 0 if all(each.owner for each in known) else cluster.transactions.longest()
-    return Look(topics, [each for each in known if _hangs(each, time.time() * 1000 - longest)], untold, leaderless)
+    return Look(topics, [each for each in known if _hangs(each, wall_clock() - longest)], untold, leaderless)
 
 
 def _hangs(one: Hanging, oldest: float) -> bool:

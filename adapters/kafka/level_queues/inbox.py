@@ -11,6 +11,7 @@ import structlog
 from kafka import OffsetAndMetadata
 
 from ...base import NotConnected
+from ...clock import wall_clock
 from ..finished import Finished
 from ..wire.records import newest_epoch, offset_of, place_after
 from .waiting import LevelRecord, LevelWaiting
@@ -27,11 +28,6 @@ log = structlog.get_logger()
 
 HELD = 16 << 20
 """Bytes of one level that are given out and not finished, after which it gives no more: what a destination refuses is held in memory."""
-
-
-def wall_clock() -> int:
-    """Epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 class LevelInbox:

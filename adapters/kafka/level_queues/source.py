@@ -12,13 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...base import Batch, NotConnected
+from ...clock import wall_clock
 from ..link import Caught
 from ..sources.connection import Connection, Handover
 from ..sources.consumer import bootstrapped, consuming
 from ..sources.fetched import Suspects
 from ..sources.source import nothing
 from ..wire.records import place_after
-from .inbox import LevelInbox, wall_clock
+from .inbox import LevelInbox
 from .queues import group
 from .waiting import FULL
 

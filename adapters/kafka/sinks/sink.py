@@ -26,6 +26,7 @@ from kafka.util import ensure_valid_topic_name
 
 from ....core.reasons import Reason
 from ...base import BackOff, NotConnected, Rejected
+from ...clock import wall_clock
 from ..link import Caught, Pulse, translated
 from ..wire.headers import tail
 from .sender import Accumulator, Delivery, Numbers
@@ -171,7 +172,7 @@ class Publisher:
         return random.choice([each for each in partitions if there[each].leader_id >= 0] or partitions)  # noqa: S311 - as above
 
     def _enqueue(self, topic: str, partitions: list[int], messages: Sequence[Outgoing], refused: list[Outcome]) -> None:
-        now = time.time_ns() // 1_000_000
+        now = wall_clock()
         anywhere = self._anywhere(topic, partitions)
         prepared: dict[int, list[Prepared]] = defaultdict(list)
         for outgoing in messages:

@@ -19,8 +19,8 @@ from kafka import errors
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.structs import MemberState
 
-from ....core.uptime import uptime
 from ...base import NotConnected
+from ...clock import uptime
 from ..link import Pulse, not_connected
 from .commits import REBALANCING, Commits, settled
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ....adapters.base import Holding
+    from ....adapters.clock import Clock
     from ....adapters.id_log import IdLog
     from ....core.ledger import Event
     from ....core.store import Answer, Change, Due, Record
-    from ...clock import Clock
     from ..entries import Entry
     from ..envelope import Envelope
     from ..exits import Exits

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from ....adapters.base import Holding
+    from ....adapters.clock import Clock
     from ....adapters.id_log import IdLog, Line
     from ....core.ledger import Event
-    from ...clock import Clock
     from .known import Fate, Ids, Word
     from .replica import Replica
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ....adapters.base import AdapterError, NotConnected
-from ....core.uptime import uptime
+from ....adapters.clock import uptime
 from .known import Ids
 from .lines import is_decision, parts, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ....adapters.clock import Clock
     from ....adapters.id_log import IdLog, Line
-    from ...clock import Clock
     from .lines import Claim
 
 log = structlog.get_logger()

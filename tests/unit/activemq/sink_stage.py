@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -59,7 +58,7 @@ class Stage:
         links.clear()
         self.now = 1000.0
         patch.setattr(module, "Link", FakeLink)
-        patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
+        patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.heard: list[Outcome] = []
         self.sink = ActiveSink(list, times=Times(1, 0, BLOCKED), settings=Settings(persistent=True, largest=1000))
         self.sink.connect(self.heard.extend)

@@ -27,7 +27,7 @@ class Receiving:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, here: int, meanwhile: int = 0, lost: NotConnected | None = None) -> None:
         self.paused: list[float] = []
         self._meanwhile, self._lost = meanwhile, lost
-        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=self._pause, time_ns=lambda: 0))
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=self._pause))
         self._session = module._Subscriber([], Times(1, 0, 1), "test", PREFETCH)
         monkeypatch.setattr(self._session.link, "mind_the_heartbeats", lambda: None)
         self.transport = SimpleNamespace(unsure=False, write=self._write)

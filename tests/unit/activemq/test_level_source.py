@@ -19,7 +19,7 @@ HOUR = 3_600_000
 
 
 class Clock:
-    """In place of the module `time`; waiting moves it."""
+    """In place of the module `time`, and the wall clock; waiting moves it."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -29,8 +29,8 @@ class Clock:
 
     time = monotonic
 
-    def time_ns(self) -> int:
-        return int(self.now * 1_000_000_000)
+    def wall(self) -> int:
+        return int(self.now * 1000)
 
 
 class Queue:
@@ -72,6 +72,7 @@ class Queue:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(level_source, "time", made)
+    monkeypatch.setattr(level_source, "wall_clock", made.wall)
     return made
 
 
@@ -88,7 +89,7 @@ def reading(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> LevelSource:
 def test_beside_a_message_that_is_not_finished_no_more_is_held_in_an_hour_than_in_a_moment(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = clock.time_ns() // 1_000_000
+    now = clock.wall()
     source = reading(queue := Queue(clock, now, *[now + HOUR] * 500), monkeypatch)
     stuck = source.receive(10, 1)
     assert stuck is not None
@@ -119,9 +120,9 @@ def test_what_was_put_here_while_the_clock_was_ahead_keeps_nothing_waiting_once_
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither what is here already nor what comes then: it would fill the window for as long as the clock was ahead."""
-    right = clock.time_ns() // 1_000_000
+    right = clock.wall()
     clock.now += 3_600
-    ahead = clock.time_ns() // 1_000_000
+    ahead = clock.wall()
     source = reading(queue := Queue(clock, *[ahead + HOUR] * (SMALL + 5)), monkeypatch)
     assert source.receive(10, 0) is None
 

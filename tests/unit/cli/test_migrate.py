@@ -12,8 +12,8 @@ from contract.stores import HOUR, record
 from fake_daemon import alone, call
 from msgspec.structs import replace
 
+from delaybridge.adapters.clock import wall_clock
 from delaybridge.adapters.memory import adapter, broker
-from delaybridge.bridge.clock import wall_clock
 from delaybridge.bridge.migration import into
 from delaybridge.core.store import Put, Withdraw
 from delaybridge.core.time_index import TimeIndex

@@ -11,12 +11,12 @@ from unit.level_queues.id_bridges import NEVER, Bridge
 from unit.level_queues.id_lines import HOUR, T0
 
 from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.clock import uptime
 from delaybridge.bridge.level_queues.ids import replica as module
 from delaybridge.bridge.level_queues.ids.lines import ENDED, Claim
 from delaybridge.bridge.level_queues.ids.register import MARGIN, Cancelling, Claiming
 from delaybridge.bridge.level_queues.ids.replica import read_all
 from delaybridge.core.store import Answer
-from delaybridge.core.uptime import uptime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

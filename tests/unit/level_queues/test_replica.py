@@ -14,6 +14,7 @@ from unit.level_queues.id_bridges import NEVER, Bridge
 from unit.level_queues.id_lines import HOUR, T0
 
 from delaybridge.adapters.base import BackOff
+from delaybridge.adapters.clock import uptime
 from delaybridge.adapters.id_log import Line
 from delaybridge.adapters.levelled import Level
 from delaybridge.adapters.memory import Memory, adapter
@@ -22,7 +23,6 @@ from delaybridge.bridge.level_queues.ids.lines import Claim
 from delaybridge.bridge.level_queues.ids.register import Claiming
 from delaybridge.bridge.level_queues.ids.replica import read_all
 from delaybridge.core.reasons import Reason
-from delaybridge.core.uptime import uptime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
