@@ -171,7 +171,8 @@ class Client:
         if response.is_error:
             response.read()
             error = _error(response)
-        hint = "; give its token in DELAYBRIDGE_TOKEN or --token-file" if response.status_code == httpx.codes.UNAUTHORIZED else ""
+        which = "its token" if response.status_code == httpx.codes.UNAUTHORIZED else "that one" if error.get("code") == "read_only" else ""
+        hint = f"; give {which} in DELAYBRIDGE_TOKEN or --token-file" if which else ""
         text = error.get("message") or self._stranger(response)
         raise ApiError(response.status_code, error.get("code", ""), text + hint, error.get("event"))
 

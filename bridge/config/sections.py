@@ -224,11 +224,12 @@ _WITH_PORT = re.compile(r"(\[.*\]|[^:]*):([0-9]+)")
 
 
 class Http(Section):
-    """The daemon's API. Anything but loopback needs a token."""
+    """The daemon's API. Anything but loopback needs a token; with `read_token` one may read, and change nothing."""
 
     bind: Annotated[str, AfterValidator(lambda host: host[1:-1] if host.startswith("[") and host.endswith("]") else host)] = "127.0.0.1"
     port: Number = Field(default=8470, ge=0, le=65_535)
     token: SecretStr | None = Field(default=None, min_length=16)
+    read_token: SecretStr | None = Field(default=None, min_length=16)
 
     @model_validator(mode="before")
     @classmethod
@@ -237,8 +238,18 @@ class Http(Section):
 
     @model_validator(mode="after")
     def _in_a_header(self) -> Self:
-        if self.token and not fits_a_header(self.token.get_secret_value()):
-            refuse(("token",), "is one line of printable ASCII with no blank at either end: a client sends it in a header")
+        for key in ("token", "read_token"):
+            token = getattr(self, key)
+            if token and not fits_a_header(token.get_secret_value()):
+                refuse((key,), "is one line of printable ASCII with no blank at either end: a client sends it in a header")
+        return self
+
+    @model_validator(mode="after")
+    def _of_two_rights(self) -> Self:
+        if self.read_token and not self.token:
+            refuse(("read_token",), "needs http.token beside it: without that, whoever has no token may do everything")
+        if self.read_token and self.read_token == self.token:
+            refuse(("read_token",), "is the same as http.token: it would not only read")
         return self
 
     @model_validator(mode="after")

@@ -63,7 +63,7 @@ class _Number(IntegerConvertor):
 register_url_convertor("number", _Number())
 
 
-def create_app(api: Api, token: str | None, *, loopback: bool) -> ASGIApp:
+def create_app(api: Api, token: str | None, read_token: str | None = None, *, loopback: bool) -> ASGIApp:
     """The application, behind its guard. `loopback`: it is served on loopback only, and `Host` must say so."""
     schema = msgspec.json.encode(document(ENDPOINTS, version("delaybridge")))
     described = Route(OPENAPI, lambda _: Response(schema, media_type=JSON), methods=["GET"])
@@ -71,7 +71,7 @@ def create_app(api: Api, token: str | None, *, loopback: bool) -> ASGIApp:
     routes = [_route(path, {each.method: each for each in ENDPOINTS if each.path == path}, api) for path in paths]
     app = Starlette(routes=[described, *routes], exception_handlers=HANDLERS)
     app.router.redirect_slashes = False
-    return Guard(app, token, frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.probe), loopback=loopback)
+    return Guard(app, token, read_token, frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.probe), loopback=loopback)
 
 
 def _route(path: str, endpoints: Mapping[str, Endpoint], api: Api) -> Route:
@@ -144,13 +144,13 @@ class HttpServer:
     """
 
     def __init__(self, control: ControlPort, metrics: Metrics, settings: Http, clock: Clock = wall_clock) -> None:
-        token = settings.token.get_secret_value() if settings.token else None
+        token, read_token = (each.get_secret_value() if each else None for each in (settings.token, settings.read_token))
         loopback = is_loopback(settings.bind)
         if not loopback and not token:
             raise ValueError(f"{settings.bind} is reachable from other machines: a token is needed")
         self._streams = Streams()
         self._settings = settings
-        self._app = create_app(Api(control, metrics, clock, self._streams), token, loopback=loopback)
+        self._app = create_app(Api(control, metrics, clock, self._streams), token, read_token, loopback=loopback)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._listener: socket.socket | None = None

@@ -1,4 +1,4 @@
-"""Who may use the API: the token, and on loopback the defence against web pages (DNS rebinding, cross-site requests)."""
+"""Who may use the API: the tokens, and on loopback the defence against web pages (DNS rebinding, cross-site requests)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+_READING = ("GET", "HEAD")
+_READ_ONLY = "This token only reads: the request needs the one of http.token"
+
 
 class Guard:
     """Refuses what may not pass, before anything of the request but its head is read.
 
     token       None: no token is asked for (loopback only)
+    read_token  another one, which opens what changes nothing: GET and HEAD
     probes      paths that need no token, unless a query (`?verbose`) asks them for more
     loopback    the server is bound to loopback: then `Host` must say so, or a page of a foreign name could reach it through the browser
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, probes: Collection[str], *, loopback: bool) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, read_token: str | None, probes: Collection[str], *, loopback: bool) -> None:
         self._app = app
         self._token = None if token is None else token.encode()
+        self._read_token = None if read_token is None else read_token.encode()
         self._probes = probes
         self._loopback = loopback
 
@@ -52,8 +57,11 @@ class Guard:
         if self._token is None or (scope["path"] in self._probes and not scope["query_string"]):
             return None
         scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(given, self._token):
+        bearer = scheme.lower() == b"bearer"
+        if bearer and hmac.compare_digest(given, self._token):
             return None
+        if bearer and self._read_token is not None and hmac.compare_digest(given, self._read_token):
+            return None if scope["method"] in _READING else problem(403, "read_only", _READ_ONLY)
         return problem(401, "unauthorized", "A bearer token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
 
 

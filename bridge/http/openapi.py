@@ -22,6 +22,8 @@ _BODY_ERRORS = (408, 413)
 _DESCRIPTION = """The running delaybridge: what waits, what became of it, and what can still be done about it. Times are epoch milliseconds, UTC.
 An id may hold slashes; write them as they are or as `%2F`."""
 
+_TOKENS = "`http.token`, if it is configured; for GET also `http.read_token`, with which anything else is answered 403 (`read_only`)."
+
 
 def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     """The whole document, ready for JSON."""
@@ -39,7 +41,7 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {name: schema for name, schema in sorted(schemas.items()) if name not in queries},
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": _TOKENS}},
         },
     }
 

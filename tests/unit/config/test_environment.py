@@ -34,7 +34,7 @@ def test_of_a_section_and_its_keys_in_the_environment_each_is_blamed_for_its_own
 
     assert problems(file, f"{SMALL}http:\n") == [
         "DELAYBRIDGE__HTTP__PORT: must be a whole number",
-        "DELAYBRIDGE__HTTP: prot: unknown key; did you mean `port`? known keys: bind, port, token",
+        "DELAYBRIDGE__HTTP: prot: unknown key; did you mean `port`? known keys: bind, port, token, read_token",
     ]
 
 
