@@ -17,12 +17,12 @@ commands = typer.Typer()
 @commands.command(epilog="Example: delaybridge run --config /etc/delaybridge/delaybridge.yaml")
 def run(config: ConfigOption = None, check: Annotated[bool, typer.Option("--check", help="Check the configuration only.")] = False) -> None:
     """Run the bridge. SIGTERM and SIGINT drain and stop it, a second one stops it at once; SIGHUP reloads the configuration."""
-    from ..config.file import checked, load
+    from ..config import file
 
-    loaded = load(config)
     if check:
-        typer.echo(checked(loaded))
+        typer.echo(file.checked(file.check(config)))
         return
+    loaded = file.load(config)
     from ..config.secrets import secrets
     from ..daemon import run as run_daemon
     from ..logs import configure
@@ -51,11 +51,11 @@ def check_config(
 
 
 def _checked(path: Path | None) -> dict[str, Any]:
-    from ..config.file import ConfigError, checked, load
+    from ..config.file import ConfigError, check, checked
     from ..config.secrets import masked
 
     try:
-        config = load(path)
+        config = check(path)
     except ConfigError as error:
         return {"file": path and str(path), "ok": False, "problems": error.problems, "config": None, "said": ""}
     return {"file": path and str(path), "ok": True, "problems": [], "config": masked(config), "said": checked(config)}

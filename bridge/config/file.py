@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from . import PREFIX, Config, Http, Limits
 from .environment import Environment, Overridden
-from .problems import line, not_json, unknown_variables, worded
+from .problems import line, not_json, placed, unknown_variables, worded
 from .sections import StoreLevels
 from .yaml import Document, Problem, read
 
@@ -60,6 +60,16 @@ def load(path: Path | None = None) -> Config:
             [f"{file}: is empty: name brokers and routes in it; to try the bridge out on the in-process broker, give it no file"]
         )
     return config.read_from(file, names_brokers=bool(document.data.get("brokers")))
+
+
+def check(path: Path | None = None) -> Config:
+    """As `load`, and what brokers' clients read from files at each connection can be used as it is now. The bridge itself starts without, and tries again."""
+    config = load(path)
+    document = _document(config.file)
+    found = {("brokers", name, key): text for name, broker in config.brokers.items() for key, text in broker.unusable()}
+    if found:
+        raise ConfigError([line(placed(key, text, document), config.file, os.environ) for key, text in found.items()])
+    return config
 
 
 def checked(config: Config) -> str:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_serializer, model_validator
 
+from ...adapters.options import password_of
+from ...adapters.tls import Tls
 from .. import plugins
 from .checks import refuse, with_secret_files
 from .sections import Name, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 class Broker(Section):
@@ -47,6 +49,20 @@ class Broker(Section):
         if self.own_processes and plugins.traits(self.type).embedded:
             refuse(("own_processes",), f"a broker of type {self.type} lives in this process: leave it out")
         return self
+
+    def unusable(self) -> Iterator[tuple[str, str]]:
+        """Keys whose files the client reads at each connection and cannot use as they are now, with the reason."""
+        tls = getattr(self.options, "tls", None)
+        try:
+            if isinstance(tls, Tls):
+                tls.context()
+        except OSError as error:
+            yield "tls", str(error)
+        try:
+            if getattr(self.options, "password_file", None) is not None:
+                password_of(self.options)
+        except (OSError, ValueError) as error:  # ValueError: no text
+            yield "password_file", str(error)
 
     @model_serializer
     def _flat(self) -> dict[str, Any]:

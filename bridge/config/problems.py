@@ -102,6 +102,11 @@ def _text(error: ErrorDetails, key: Key, data: dict[str, Any]) -> str:
     return error["msg"]
 
 
+def placed(key: Key, text: str, document: Document) -> Problem:
+    """A problem at this key of the document, or where the next larger section begins that stands in it."""
+    return Problem(_line_of(key, document), key, text)
+
+
 def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
     """Variables that look like overrides and are none."""
     names = [name for name in environment if name.startswith(PREFIX)]
