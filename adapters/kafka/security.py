@@ -8,10 +8,10 @@ from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import Any, Literal
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator, model_validator
 
 from ..base import NotConnected
-from ..options import File  # noqa: TC001  pydantic reads the annotations
+from ..options import File, parts_of
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 _RENEW = 0.8  # of a token's life
@@ -31,6 +31,15 @@ class OAuth(BaseModel):
     client_secret: SecretStr | None = None
     client_secret_file: File | None = None
     scope: str | None = None
+
+    @field_validator("token_url", mode="after")
+    @classmethod
+    def _endpoint(cls, url: str | None) -> str | None:
+        try:
+            parts_of(url or "https://none", ("http", "https"))
+        except ValueError as error:
+            raise ValueError("is not the URL of a token endpoint, such as https://login.example/oauth2/token") from error
+        return url
 
     @model_validator(mode="after")
     def _one_way(self) -> OAuth:

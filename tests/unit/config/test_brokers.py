@@ -88,6 +88,13 @@ def test_a_url_that_cannot_be_read_is_told_without_a_piece_of_its_password(file:
             "type: kafka, bootstrap_servers: 'SASL://u:hidden@h:1'",
             "bootstrap_servers: a server is host:port, and who logs in there is said as `username` and `password_file`",
         ),
+        *(
+            (
+                f"type: kafka, bootstrap_servers: 'h:1', sasl: OAUTHBEARER, oauth: {{token_url: '{url}', client_id: x, client_secret: x}}",
+                "oauth.token_url: is not the URL of a token endpoint, such as https://login.example/oauth2/token",
+            )
+            for url in ("x", "login.example/token", "https:///token", "ftp://login.example", "https://login.example:x/")
+        ),
         ("type: activemq, url: 'stomp://h', connection_timeout: 400d", "connection_timeout: must be at most 86400"),
         ("type: rabbitmq, url: 'amqp://h', heartbeat: 1500ms", "heartbeat: must be whole seconds, such as 30 or 30s"),
         ("type: rabbitmq, url: 'amqp://h', heartbeat: 2h", "heartbeat: must be at most 3600"),
@@ -138,7 +145,7 @@ def test_tls_is_for_every_url_that_uses_it_however_its_scheme_is_written(file: P
         "type: activemq, url: 'stomp://h', password_file: hidden",
         "type: kafka, bootstrap_servers: 'h:1', sasl: PLAIN, username: u, password_file: hidden",
         "type: activemq, url: 'stomp+ssl://h', tls: {key_file: hidden}",
-        "type: kafka, bootstrap_servers: 'h:1', sasl: OAUTHBEARER, oauth: {token_url: x, client_id: x, client_secret_file: hidden}",
+        "type: kafka, bootstrap_servers: 'h:1', sasl: OAUTHBEARER, oauth: {token_url: 'https://h', client_id: x, client_secret_file: hidden}",
     ],
 )
 def test_a_file_in_a_directory_that_this_user_may_not_enter_is_told_as_any_other(
