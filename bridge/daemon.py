@@ -125,7 +125,8 @@ class Daemon:
             until = time.monotonic() + patience
             self.drained = self.engine.drain(patience)
             server.stop(min(LAST_ANSWERS, max(1.0, until - time.monotonic())))
-        log.info("stopped", drained=self.drained, exit_code=self.exit_code)
+        # A thread that failed has ended as well, and what it had in flight is delivered again.
+        log.info("stopped", drained=self.drained and not self.exit_code, exit_code=self.exit_code)
         return self.exit_code
 
     def _tell_of_no_configuration(self) -> None:

@@ -38,6 +38,7 @@ class DepthWorker(Worker):
         self._queues = queues
         self._kept = queues if isinstance(queues, Trimmable) else None
         self._trimmed = True
+        self._asked = self._told = False
         self.depths: list[int] | None = None
 
     def pending(self, taken: int) -> int:
@@ -60,10 +61,14 @@ class DepthWorker(Worker):
         try:
             self.depths = self._queues.depths()
         except AdapterError as error:
-            if self.depths is not None:
+            if self._asked and not self._told:  # the first question may come before the queues are made
+                self._told = True
                 log.warning("level_depths_unknown", error=str(error))
-            self.depths = None
+            self.depths, self._asked = None, True
             return AFTER_REFUSAL if isinstance(error, LoginRefused) else EVERY
+        if self._told:
+            log.info("level_depths_known")
+        self._asked, self._told = True, False
         return EVERY
 
     def _trim(self) -> None:

@@ -266,9 +266,9 @@ class Publisher(ClientWorker):
                 if error is not None and not isinstance(error, Gone):
                     self._keep([item], error)
                     continue
-                self._rejections.pop(tag, None)
+                rejection = self._rejections.pop(tag, None)
                 if error is None:
-                    self._works(item.address)
+                    self._works(item.address, rejection)
                 landed.append(item.landed if error is None else item.gone)
             self._changed.notify()
         for tell in landed:
@@ -277,10 +277,11 @@ class Publisher(ClientWorker):
             except Exception as error:  # noqa: BLE001 - the sink's thread has no use for it, and the others are to be told
                 self._failed(self.name, error)
 
-    def _works(self, address: str) -> None:
+    def _works(self, address: str, rejection: _Refusal | None) -> None:
         refusal = self._refusals.get(address)
-        if refusal is not None and not refusal.items:
-            del self._refusals[address]
+        over = None if refusal is None or refusal.items else self._refusals.pop(address)
+        if any(each.told for each in (over, rejection) if each is not None):
+            log.info("level_takes_again", queue=address)
 
     def _keep(self, items: Sequence[Item], error: AdapterError | None = None) -> None:
         """For another try; with an error, after a wait."""

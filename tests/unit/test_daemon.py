@@ -21,7 +21,7 @@ from delaybridge.bridge.daemon import Daemon, run
 from delaybridge.bridge.engine import Engine, open_journal
 from delaybridge.bridge.http import HttpServer
 from delaybridge.bridge.metrics import Metrics
-from delaybridge.core.store import Put
+from delaybridge.core.store import Put, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,6 +119,19 @@ def test_a_run_tells_what_it_reads_and_writes_and_that_it_is_stopping(tmp_path: 
     order = [line["event"] for line in logs]
     assert order.index("started") < order.index("stopping") < order.index("stopped")
     assert "second signal" in lines["stopping"]["again"]
+
+
+@pytest.mark.parametrize(("error", "code"), [(StoreError("no disk"), 74), (RuntimeError("of all things"), 1)])
+def test_a_run_that_ends_with_a_failure_does_not_say_that_it_drained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    monkeypatch.setattr("delaybridge.bridge.tuning.for_messages", lambda: None)
+    monkeypatch.setattr(Daemon, "_wait", lambda self: self._failed("lane memory", error))
+    with structlog.testing.capture_logs() as logs:
+        assert run(_config(tmp_path, {"port": 0})) == code
+
+    (told,) = [line for line in logs if line["event"] == "stopped"]
+    assert (told["drained"], told["exit_code"]) == (False, code)
 
 
 def test_a_run_that_leaves_a_thread_at_work_ends_the_process_with_its_own_exit_code(

@@ -81,6 +81,34 @@ def test_what_is_finished_is_deleted_after_every_so_many_questions(questions: in
 
 
 @pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ("-++", []),  # the queues were not made yet
+        ("---", ["level_depths_unknown"]),
+        ("+--+-", ["level_depths_unknown", "level_depths_known", "level_depths_unknown"]),
+        ("--+", ["level_depths_unknown", "level_depths_known"]),
+    ],
+)
+def test_depths_that_the_broker_does_not_say_are_told_of_once_and_when_they_are_known_again(answers: str, told: list[str]) -> None:
+    queues, left = Kept(1), list(answers)
+
+    def depths() -> list[int]:
+        answer = left.pop(0)
+        if not left:
+            queues.worker.stopping.set()
+        if answer == "-":
+            raise AdapterError("grant it")
+        return [0]
+
+    queues.depths = depths  # type: ignore[method-assign]  # the broker answers as the case says
+    with capture_logs() as logs:
+        queues.worker.run()
+
+    assert [line["event"] for line in logs] == told
+
+
+@pytest.mark.usefixtures("at_once")
 def test_a_broker_that_does_not_answer_is_told_of_once_and_asked_again() -> None:
     lost = NotConnected("no broker")
     queues = Kept(5 * TRIM_EVERY, [lost, lost, None, lost])

@@ -166,12 +166,24 @@ def test_a_queue_that_refuses_is_named_with_the_reason_until_it_takes_messages(p
     answers = Answers()
     sink.full.add("1s")
     assert publisher.refused == {}
-    publisher.submit([answers.item("1s", "first"), answers.item("5s", "other")])
-    wait_until(lambda: publisher.refused == {"1s": "refused_by_broker: full"}, "the refusal")
-    sink.full.clear()
-
-    answers.wait(2)
+    with capture_logs() as logs:
+        publisher.submit([answers.item("1s", "first"), answers.item("5s", "other")])
+        wait_until(lambda: publisher.refused == {"1s": "refused_by_broker: full"}, "the refusal")
+        sink.full.clear()
+        answers.wait(2)
     assert publisher.refused == {}
+    assert [(each["event"], each["queue"]) for each in logs] == [("level_refuses", "1s"), ("level_takes_again", "1s")]
+
+
+def test_a_message_that_was_rejected_and_is_taken_after_all_is_told(publisher: Publisher, sink: Flaky) -> None:
+    """As where somebody raises the limit that it was too large for."""
+    answers = Answers()
+    with capture_logs() as logs:
+        publisher.submit([answers.item("1s", "x" * 2_000)])
+        wait_until(lambda: bool(publisher.refused), "the rejection")
+        sink.largest = 10_000
+        answers.wait(1)
+    assert [(each["event"], each["queue"]) for each in logs] == [("level_refuses", "1s"), ("level_takes_again", "1s")]
 
 
 def test_a_queue_whose_messages_nobody_wants_any_more_refuses_nothing(publisher: Publisher, sink: Flaky) -> None:
