@@ -11,6 +11,9 @@ import typer
 from .common import Output, OutputOption
 
 commands = typer.Typer()
+_INSTRUMENTED = ("confluent-kafka", "aiokafka")
+"""Producers' clients that `delaybridge-instrument` diverts, and the bridge itself does without."""
+_MISSING = "not installed"
 
 
 @commands.command(epilog="Example: delaybridge demo")
@@ -36,6 +39,7 @@ def version(output: OutputOption = Output.TABLE) -> None:
 
     versions = {"delaybridge": metadata.version("delaybridge"), "python": platform.python_version(), "platform": platform.platform()}
     versions |= {name: _installed(name) for name in ("rocksdict", *_optional())}
+    versions |= {name: found for name in _INSTRUMENTED if (found := _installed(name)) != _MISSING}
     show_one(versions, versions, output)
 
 
@@ -54,4 +58,4 @@ def _installed(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return _MISSING

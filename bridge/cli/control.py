@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 _DIGITS = 20
 """Of a number that may be an instant; the daemon says what is wrong with the others."""
+_LONGEST_ID = 255
+"""Bytes, as docs/headers.md says of x-delay-id; the bridge's own are shorter."""
 RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", callback=utf8, help="The route's name.")]
 
 
@@ -84,7 +86,15 @@ def _lines() -> list[str]:
         text = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"standard input is not UTF-8: {error.reason} at byte {error.start}", param_hint="ID...") from error
-    return [line for raw in text.split("\n") if (line := raw.rstrip("\r"))]
+    lines = [line for raw in text.split("\n") if (line := raw.rstrip("\r"))]
+    for number, line in enumerate(lines, 1):
+        if (size := len(line.encode())) > _LONGEST_ID:
+            raise typer.BadParameter(
+                f"id {number} on standard input has {size} bytes, and an id has at most {_LONGEST_ID}: one a line", param_hint="ID..."
+            )
+    if not lines:
+        typer.echo("no id on standard input", err=True)
+    return lines
 
 
 def _cancel_each(client: Client, ids: Iterable[str], output: Output) -> None:

@@ -101,6 +101,22 @@ def test_input_that_is_no_text_is_refused_before_anything_is_cancelled(daemon: D
     assert daemon.asked == []
 
 
+def test_a_line_that_is_too_long_for_an_id_is_named_before_anything_is_cancelled(daemon: Daemon) -> None:
+    """As of a file whose lines end in another way, or that holds no ids."""
+    told = call("cancel", "-", stdin=b"a\n\n" + b"x" * 256 + b"\nc\n")
+
+    assert (told.exit_code, daemon.asked) == (2, [])
+    assert "id 2 on standard input has 256 bytes, and an id has at most 255" in " ".join(told.stderr.split())
+
+
+@pytest.mark.parametrize("stdin", [b"", b"\n\r\n"])
+def test_input_without_an_id_is_told_and_is_no_failure(daemon: Daemon, stdin: bytes) -> None:
+    told = call("cancel", "-", stdin=stdin)
+
+    assert (told.exit_code, told.stdout, told.stderr, daemon.asked) == (0, "", "no id on standard input\n", [])
+    assert json.loads(call("cancel", "-", "-o", "json", stdin=stdin).stdout) == []
+
+
 @contextmanager
 def served(control: FakeControl) -> Iterator[httpx.Client]:
     """A client of an API that asks this control."""

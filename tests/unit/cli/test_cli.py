@@ -374,3 +374,15 @@ def test_version_names_our_own_and_the_clients() -> None:
     found = json.loads(call("version", "-o", "json").stdout)
 
     assert {"delaybridge", "python", "platform", "pika"} <= found.keys()
+
+
+def test_version_names_the_clients_that_are_instrumented_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "aiokafka":
+            raise metadata.PackageNotFoundError
+        return "7"
+
+    monkeypatch.setattr(metadata, "version", version)
+    found = json.loads(call("version", "-o", "json").stdout)
+
+    assert (found["confluent-kafka"], "aiokafka" in found) == ("7", False)
