@@ -27,6 +27,7 @@ _WORDS = re.compile(f"(?=[0-9])(?:{_NUMBER}w)?(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{
 _ISO = re.compile(
     f"P(?=[0-9T])(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?=[0-9])(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}(?:[.,]([0-9]{{1,9}}))?S)?)?"
 )
+_FRACTION = re.compile("[0-9][.,][0-9]")
 _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]((?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?([Zz]|[+-][0-9]{2}:[0-5][0-9])"
 )
@@ -43,7 +44,8 @@ def parse_duration(text: str) -> int:
         return int(text)
     found = _WORDS.fullmatch(text) or _ISO.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r:.80} is not a duration such as 90s, 1d12h or PT15M")
+        hint = ": write a fraction as 1500ms, or as PT1.5S" if _FRACTION.search(text) else ""
+        raise ValueError(f"{text!r:.80} is not a duration such as 90s, 1d12h or PT15M{hint}")
     *parts, last = found.groups()
     small = int(last or 0) if found.re is _WORDS else _fraction(last)
     return sum(int(part or 0) * unit for part, unit in zip(parts, _UNITS, strict=True)) + small

@@ -13,7 +13,7 @@ from ...adapters.base import Received
 from ...adapters.probes import NAME
 from ...core import fields, headers
 from ...core.dead_letters import carrier
-from ...core.dialects.base import number
+from ...core.dialects.base import scalar
 from ...core.message import Message
 from ...core.reasons import Reason, Refusal
 from ...core.schedule import Cancel, Limits, PassThrough, Refused, Request, Schedule
@@ -190,6 +190,7 @@ def _count(counter: fields.Field | None) -> int:
     A producer can write it as well: anything but a number counts as 0.
     """
     try:
-        return 0 if counter is None else max(number(counter), 0)
+        count = 0 if counter is None else scalar(counter)
     except Refusal:
         return 0
+    return max(count, 0) if isinstance(count, int) else 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ..cron import parse_cron, parse_zone
-from ..durations import INTEGER, parse_duration, parse_instant
+from ..durations import INTEGER, LATEST_INSTANT, parse_duration, parse_instant
 from ..fields import Field, value_of
 from ..reasons import Reason, Refusal
 from ..recurrence import MOST_SERIES, crowded, first
@@ -36,6 +36,18 @@ class Dialect(NamedTuple):
 
 TIMEZONE = b"x-delay-timezone"
 INTEGERS = frozenset("bBsuIilL")
+_TYPES = {
+    "t": "boolean",
+    "T": "timestamp",
+    "D": "decimal",
+    "F": "table",
+    "A": "array",
+    "V": "null",
+    "x": "bytes",
+    "f": "float",
+    "d": "double",
+}
+"""What producers call the types that are refused."""
 
 
 def shown(field: Field) -> str:
@@ -45,7 +57,10 @@ def shown(field: Field) -> str:
 
 def wrong_type(field: Field, wanted: str) -> Refusal:
     """The refusal of a header whose wire type holds no such value."""
-    return Refusal(Reason.WRONG_TYPE, f"{shown(field)} (type {field.tag}) is not {wanted}")
+    what = shown(field)
+    if field.tag == "T":  # its bytes tell nobody anything
+        what = f"{field.name.decode(errors='replace')}: {int.from_bytes(field.payload)}"
+    return Refusal(Reason.WRONG_TYPE, f"{what} ({_TYPES.get(field.tag, field.tag)}) is not {wanted}")
 
 
 def text(field: Field) -> str:
@@ -81,9 +96,19 @@ def scalar(field: Field) -> int | str:
     return int(written) if INTEGER.fullmatch(written) else written
 
 
+def said(field: Field) -> int | str:
+    """As `scalar`, of a header that asks for something: bytes that nobody can have meant as an integer are refused."""
+    value = scalar(field)
+    if isinstance(value, int) and value > LATEST_INSTANT and binary(field):  # a double, or an integer in the order of .NET's BitConverter
+        raise Refusal(
+            Reason.BAD_NUMBER, f"{shown(field)} is {value} as a big-endian integer: send digits, or the bytes of an integer in that order"
+        )
+    return value
+
+
 def number(field: Field) -> int:
     """A whole number of either sign."""
-    value = scalar(field)
+    value = said(field)
     if isinstance(value, str):
         raise Refusal(Reason.BAD_NUMBER, f"{shown(field)} is not a whole number")
     return value
@@ -101,7 +126,7 @@ def natural(field: Field | None) -> int:
 
 def duration(field: Field) -> int:
     """Milliseconds, or a duration in text."""
-    value = scalar(field)
+    value = said(field)
     if isinstance(value, int):
         return value
     try:
@@ -112,7 +137,7 @@ def duration(field: Field) -> int:
 
 def instant(field: Field) -> int:
     """Epoch milliseconds, or RFC 3339."""
-    value = scalar(field)
+    value = said(field)
     if isinstance(value, int):
         return value
     try:

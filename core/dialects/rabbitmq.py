@@ -10,7 +10,7 @@ import struct
 
 from ..fields import Field, entry, value_of
 from ..reasons import Reason, Refusal
-from .base import scalar, shown
+from .base import said, shown
 
 NAME = "rabbitmq"
 HEADER = b"x-delay"
@@ -28,7 +28,7 @@ def plugin_delay(field: Field) -> int | None:
         if not math.isfinite(value):
             raise Refusal(Reason.BAD_NUMBER, f"{shown(field)} is no number of milliseconds", NAME)
         return math.trunc(value)
-    value = scalar(field)
+    value = said(field)
     return value if isinstance(value, int) else None
 
 

@@ -118,3 +118,10 @@ def test_levels_that_do_not_rise_are_refused(text: str) -> None:
 def test_what_is_told_as_an_example_of_levels_is_one() -> None:
     with pytest.raises(ValueError, match=r"such as '1s 5s 10s 30s'$"):
         parse_levels("5s 1s")
+
+
+@pytest.mark.parametrize("text", ["1000.0", "1.5s", "0,5h"])
+def test_a_fraction_where_none_is_read_is_told_how_to_write_one(text: str) -> None:
+    """As JMS and Java write a double, and Go a duration."""
+    with pytest.raises(ValueError, match=r"is not a duration such as .*: write a fraction as 1500ms, or as PT1\.5S$"):
+        parse_duration(text)

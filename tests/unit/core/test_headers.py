@@ -100,6 +100,20 @@ class TestTypes:
         """.NET's BitConverter writes them; read the other way round, every second one is negative, which is no delay."""
         assert refused(("x-delay", struct.pack(kind, delay))) == "bad_number"
 
+    @pytest.mark.parametrize("header", ["x-delay", "x-delay-until", "x-delay-ends", "DelaySeconds"])
+    @pytest.mark.parametrize("value", [struct.pack(">d", 60_000.0), struct.pack(">d", NOW + 5000.0), struct.pack("<q", 96)])
+    def test_bytes_that_as_an_integer_are_beyond_all_use_are_told_to_be_read_as_one(self, header: str, value: bytes) -> None:
+        """Those of Kafka's DoubleSerializer; else it was told to raise the limit of delays."""
+        reading = read((header, value), *([("x-delay", b"5")] if header == "x-delay-ends" else []))
+        assert isinstance(reading, Refused)
+        assert (reading.reason, f"is {int.from_bytes(value)} as a big-endian integer: send digits" in reading.detail) == (
+            "bad_number",
+            True,
+        )
+
+    def test_digits_that_are_beyond_the_limit_are_too_long_as_ever(self) -> None:
+        assert refused(("x-delay", b"4652007308841189376")) == "delay_too_long"
+
     @pytest.mark.parametrize("delay", [struct.pack(">q", -5000), struct.pack(">i", -5000), b"-9000000000000000000"])
     def test_a_negative_delay_that_somebody_may_mean_asks_for_none(self, delay: bytes) -> None:
         assert isinstance(read(("x-delay", delay)), PassThrough)
@@ -117,6 +131,11 @@ class TestTypes:
         reading = headers.read(b"\x07x-delay" + tag.encode() + payload, NOW, LIMITS)
         assert isinstance(reading, Refused)
         assert reading.reason == "wrong_type"
+
+    def test_a_timestamp_is_shown_as_a_number_and_called_by_its_name(self) -> None:
+        reading = headers.read(b"\x0dx-delay-untilT" + (1_798_794_000).to_bytes(8), NOW, LIMITS)
+        assert isinstance(reading, Refused)
+        assert reading.detail == "x-delay-until: 1798794000 (timestamp) is not a number or text"
 
     @pytest.mark.parametrize("value", ["\u0661\u0662", "1_000", " 5", "5\n", "0x10", "1e3", "9" * 20, "nan", "inf", ""])
     def test_only_plain_ascii_digits_are_a_number(self, value: str) -> None:
