@@ -74,6 +74,12 @@ def connect(config: Path | None, url: str | None, token_file: Path | None) -> Cl
     token = _token_of(token_file) if token_file else _token(os.environ.get("DELAYBRIDGE_TOKEN", ""), "DELAYBRIDGE_TOKEN")
     if url is not None:
         url = _address(url)
+        if token and without_login(url) != url:
+            raise typer.BadParameter(
+                f"{without_login(url)} is given with a login, and there is a token as well: a request bears only one of the two."
+                " Leave the login out of the address, or the token out of DELAYBRIDGE_TOKEN and --token-file",
+                param_hint="--url",
+            )
     else:
         from ..config.file import load_http
 

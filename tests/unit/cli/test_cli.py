@@ -153,6 +153,17 @@ def test_a_password_in_an_address_as_a_proxy_may_ask_for_one_is_not_shown(url: s
     assert (told.exit_code, shown in told.stderr, "cret" in told.stderr) == (code, True, False)
 
 
+def test_an_address_with_a_login_is_refused_beside_a_token_which_would_not_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """httpx makes of the login the header that the token should be in."""
+    monkeypatch.setenv("DELAYBRIDGE_TOKEN", "a-token-of-length")
+
+    told = call("status", "--url", "http://me:secret@127.0.0.1:1")
+
+    assert told.exit_code == 2
+    assert "http://127.0.0.1:1 is given with a login, and there is a token as well" in " ".join(told.stderr.split())
+    assert "secret" not in told.stderr
+
+
 @pytest.mark.parametrize("url", ["bridge", "[::1]:8470", "https://bridge/behind/a/proxy", "http://bücher.example"])
 def test_an_address_may_be_any_that_can_be_asked(daemon: Daemon, url: str) -> None:
     path = "/behind/a/proxy" if "proxy" in url else ""
