@@ -7,7 +7,7 @@
     priority, correlation-id, reply-to, type, content-type, content-encoding, app-id     the property of that name
     x-delay-message-id          message_id, as it was where the message came from; else ActiveMQ's own message-id
     x-delay-key (or x_delay_key, or x-delay-key_base64)     key, and stays a header: ActiveMQ does not show JMSXGroupID to STOMP clients
-    content-length              bytes, else text; `amq-msg-type` says so where a text holds NULs
+    content-length              bytes, else text; `amq-msg-type` says so where a text holds NULs, and on Artemis its place, see `_text_of_artemis`
 
 A property of a JMS producer stands in the place of a header of that name. So a `timestamp` from before its producer began, which message ids tell, and
 an id that is not of ActiveMQ's making are not believed: else a message would be early, or taken for a copy of another one.
@@ -17,6 +17,7 @@ All other headers are text, as STOMP has nothing else, and stand in the order of
 ActiveMQ gives a map, an object or a stream to a STOMP client as an empty text, and says nothing. (It would give maps as JSON to a subscription that asks
 for it, but then an object of a class that the broker does not trust ends the connection, again and again.) So an empty text is refused if it may
 have been one of these: if its producer did not send by STOMP, or asked for a transformation. A command, whose body is ignored, is none.
+Of a map with several fields Artemis gives a piece, which begins with a NUL.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def received(frame: Frame, rules: Rules, now: int | None = None) -> Received:
         return _unread(frame, token, Rejected(Reason.HEADER_DAMAGED, str(error)))
     table, too_long = _table(headers)
     sent = _sent(headers)
-    message = Message(frame.body, table, _properties(headers, sent, now, frame.sized), _key(headers))
+    message = Message(frame.body, table, _properties(headers, sent, now, _is_text(frame)), _key(headers))
     return Received(
         message, _address(headers, rules.gates), token, redelivered=True, sent=sent, defect=_defect(frame, headers, rules) or too_long
     )
@@ -171,7 +172,7 @@ def _delivery_mode(headers: dict[bytes, bytes]) -> int:
     return PERSISTENT if headers.get(b"persistent") == b"true" else 1
 
 
-def _properties(headers: dict[bytes, bytes], sent: int | None, now: int | None, sized: bool) -> Properties:
+def _properties(headers: dict[bytes, bytes], sent: int | None, now: int | None, text: bool) -> Properties:
     values: dict[str, Any] = {TEXTS[name]: headers[name] for name in TEXTS.keys() & headers.keys()}
     expires = _number(headers.get(b"expires"))
     since = now if sent is None else sent
@@ -184,8 +185,20 @@ def _properties(headers: dict[bytes, bytes], sent: int | None, now: int | None, 
         delivery_mode=_delivery_mode(headers),
         priority=int(priority) if len(priority) == 1 and priority.isdigit() else USUAL_PRIORITY,
         timestamp_ms=_number(headers.get(TIMESTAMP)) or sent,
-        text=not sized or headers.get(b"amq-msg-type") == b"text",
+        text=text,
     )
+
+
+def _is_text(frame: Frame) -> bool:
+    return not frame.sized or frame.headers.get(b"amq-msg-type") == b"text" or _text_of_artemis(frame)
+
+
+def _text_of_artemis(frame: Frame) -> bool:
+    """Artemis gives texts with their length, too. It puts that of bytes before all that it says of a message, that of a text behind it."""
+    if not frame.sized or b"," not in frame.headers.get(b"message-id", b""):
+        return False
+    names = list(frame.headers)
+    return names.index(b"content-length") > names.index(b"message-id")
 
 
 def _address(headers: dict[bytes, bytes], gates: Sequence[re.Pattern[str]]) -> str:
@@ -199,6 +212,10 @@ def _defect(frame: Frame, headers: dict[bytes, bytes], rules: Rules) -> Rejected
         return Rejected(
             Reason.HEADER_DAMAGED,
             "a header's name has an end of line in it: ActiveMQ escapes none, so it comes in pieces, maybe of the body",
+        )
+    if frame.body.startswith(b"\0") and _text_of_artemis(frame):
+        return Rejected(
+            Reason.UNSUPPORTED_BODY, "a map or a stream, of which Artemis gives a piece to STOMP clients, as a text that begins with NUL"
         )
     if frame.body or frame.sized:
         return None

@@ -18,9 +18,11 @@ from brokers.private import running
 from pydantic import SecretStr
 
 from contract.stages import ActiveStage
+from contract.taking import taken
 from contract.test_adapter import *  # noqa: F403 - the same sentences, on the stage below
 from delaybridge.adapters import activemq
 from delaybridge.adapters.activemq import incoming, probe
+from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,3 +57,13 @@ def test_what_doctor_sends_through_the_ingress_queue_is_taken_in(artemis: Artemi
         post.send(post.destination, x_delay=300)
         [(frame, _)] = post.first(1, 20)
     assert incoming.received(frame, incoming.Rules()).defect is None
+
+
+def test_a_text_stays_a_text_and_bytes_stay_bytes(stage: ActiveStage) -> None:
+    """Artemis gives both with their length, and does not say which they are; to it a text is what comes without."""
+    source = stage.source()
+    stage.send(Message(b"x", properties=Properties(text=True)), Message(b"x"))
+    once = taken(source, lambda got: len(got) == 2)
+    stage.send(*(one.message for one in once))
+    twice = taken(source, lambda got: len(got) == 2)
+    assert [[one.message.properties.text for one in some] for some in (once, twice)] == [[True, False]] * 2
