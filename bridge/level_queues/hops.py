@@ -86,13 +86,17 @@ class Hops:
         """See `passage.Onward`."""
         self._exits.leave([self._places.again(envelope, now)], taken, done)
 
-    def empty(self, taken: Taken, now: int) -> None:
+    def empty(self, taken: Taken, now: int) -> int:
         """See `passage.Onward`."""
+        back = 0
         for entry in self._waiting.forget(taken, handed_out=True):
-            if entry.finish.open:
-                self.put_again(entry.envelope, taken, now, entry.finish)
-            else:
+            if not entry.finish.open:
                 entry.finish()
+            elif entry.finish.alone:
+                back += 1
+            else:
+                self.put_again(entry.envelope, taken, now, entry.finish)
+        return back
 
     def moved(self, taken: Taken) -> None:
         """See `passage.Onward`."""

@@ -100,9 +100,14 @@ class Batched:
         return len(self._passed_on)
 
     @property
+    def divisible(self) -> bool:
+        """Whether some can be acknowledged without the others."""
+        return self._batch.ack_some is not None
+
+    @property
     def shared(self) -> bool:
         """Whether some are passed on that cannot be acknowledged without the others."""
-        return self.left < self._size and self._batch.ack_some is None
+        return self.left < self._size and not self.divisible
 
     def part(self) -> int:
         """Acknowledge those that are passed on, unless all are: then `whole` does it. Returns how many."""
@@ -146,6 +151,11 @@ class Finish:
         """Whether its message is still on its way here, and nobody else has it."""
         return not (self._called or self._batch.lost(self._place))
 
+    @property
+    def alone(self) -> bool:
+        """Whether its message can be acknowledged without others: then these do not keep it from going back to its broker."""
+        return self._batch.divisible
+
 
 class Stay:
     """One message on its way through a level, and when it leaves. Without an envelope it was not put there by a bridge."""
@@ -179,8 +189,11 @@ class Onward(Protocol):
         """Back into the level queues, at the end of the last."""
         ...
 
-    def empty(self, taken: Taken, now: int) -> None:
-        """Put what is in memory of this connection back into the level queues, and call what `leave` was given."""
+    def empty(self, taken: Taken, now: int) -> int:
+        """Put what is in memory of this connection back into the level queues, and call what `leave` was given.
+
+        What can be acknowledged alone is dropped, because the broker gives it again. Returns how many that are.
+        """
         ...
 
     def moved(self, taken: Taken) -> None:
@@ -231,13 +244,13 @@ class Passage:
         self._onward.lost(self._taken)
 
     def hand_back(self, patience: float) -> None:
-        """Before an orderly end: republish what is in memory, and what can only be acknowledged together with messages that are passed on.
+        """Before an orderly end: republish what can only be acknowledged together with messages that are passed on, or are in memory and may be.
 
-        Else those would be delivered twice. Waits up to `patience` seconds for the publisher.
+        Else those would be delivered twice. Waits up to `patience` seconds for the publisher: what is not confirmed by then comes twice.
         """
         taken, deadline = self._taken, time.monotonic() + patience
         now = self._clock()
-        self._onward.empty(taken, now)
+        back = self._onward.empty(taken, now)
         sharing = [stay for stay in taken.staying if stay.batch.shared and stay.envelope]
         taken.staying = [stay for stay in taken.staying if not (stay.batch.shared and stay.envelope)]
         heapq.heapify(taken.staying)
@@ -245,7 +258,7 @@ class Passage:
             assert stay.envelope is not None
             self._onward.put_again(stay.envelope, taken, now, stay.done)
         self._acknowledge(at_once=True)
-        while taken.unfinished > len(taken.staying) and time.monotonic() < deadline:
+        while taken.unfinished > len(taken.staying) + back and time.monotonic() < deadline:
             time.sleep(HURRY)  # confirms come on the publisher's thread, and this one acknowledges; only at an orderly end
             self._acknowledge(at_once=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +35,7 @@ class Elsewhere:
         self.stuck: list[Finish] = []
         self.put_back: list[bytes | None] = []
         self.looked_for: list[Taken] = []
+        self.given_again = 0
 
     def leave(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
         del taken
@@ -52,8 +54,9 @@ class Elsewhere:
         self.put_back.append(envelope.record.message.body)
         done()
 
-    def empty(self, taken: Taken, now: int) -> None:
-        pass
+    def empty(self, taken: Taken, now: int) -> int:
+        del taken, now
+        return self.given_again
 
     def moved(self, taken: Taken) -> None:
         self.looked_for.append(taken)
@@ -297,6 +300,16 @@ def test_an_orderly_end_acknowledges_what_is_passed_on_and_nothing_else(some: bo
         assert (bench.onward.put_back, bench.source.acks) == ([], [(0,)]), "the broker gives the other one again"
     else:
         assert (bench.onward.put_back, bench.source.acks) == ([b"b"], [None])
+
+
+def test_an_orderly_end_does_not_wait_for_what_the_broker_gives_again() -> None:
+    bench = Bench()
+    bench.gets(STUCK, b"a")
+    bench.onward.given_again = 1
+    began = time.monotonic()
+    bench.passage.hand_back(5)
+    assert time.monotonic() - began < 5
+    assert bench.source.acks == [(1,)]
 
 
 def test_what_ends_after_its_connection_is_not_acknowledged_over_the_next() -> None:
