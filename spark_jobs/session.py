@@ -81,6 +81,9 @@ _PLAINLY = {"PATH_NOT_FOUND": "there is nothing of that name", "UNABLE_TO_INFER_
 _COLON = "Relative path in absolute URI"
 """What Java says where it takes what stands before a colon for the kind of a URL."""
 
+_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: (?=.)")
+"""The class of an error, which Java says before what it has to say."""
+
 _DYING = 0.2  # seconds that a Java whose connection is lost may take to end
 _ENDING = 5.0  # and one that is told to
 
@@ -250,7 +253,7 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise UnusableInput("; ".join(said(error))[:1000]) from error
+        raise UnusableInput("; ".join(_CLASS.sub("", line) for line in said(error))[:1000]) from error
 
 
 def said(error: PySparkException | Py4JJavaError) -> list[str]:
