@@ -86,7 +86,7 @@ class Batch(msgspec.Struct, frozen=True):
     broker will deliver the batch again.
 
     `ack_some`, where a source has it, acknowledges single messages by their places in `messages`: each place once, and before `ack`, which then acknowledges
-    the rest. Intake does not need it. Level queues do: without it, one message that cannot move on keeps its whole batch unacknowledged.
+    the rest. Intake does not need it. The source of a level must have it, or one message that cannot move on would keep its whole batch unacknowledged.
 
     `elsewhere` is for a source that can lose messages while its connection stands, as when a partition of a consumer group moves. It tells whether the
     message at a place now belongs to another consumer. Any thread; does not block.

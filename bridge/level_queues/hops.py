@@ -82,20 +82,14 @@ class Hops:
         dead = self._places.dead(strange, None, 0, Reason.REJECTED_BY_BROKER, "no bridge put this message into a level queue")
         self._exits.leave([dead], taken, done)
 
-    def put_again(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
-        """See `passage.Onward`."""
-        self._exits.leave([self._places.again(envelope, now)], taken, done)
-
-    def empty(self, taken: Taken, now: int) -> int:
+    def empty(self, taken: Taken) -> int:
         """See `passage.Onward`."""
         back = 0
         for entry in self._waiting.forget(taken, handed_out=True):
-            if not entry.finish.open:
-                entry.finish()
-            elif entry.finish.alone:
+            if entry.finish.open:
                 back += 1
             else:
-                self.put_again(entry.envelope, taken, now, entry.finish)
+                entry.finish()
         return back
 
     def moved(self, taken: Taken) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 HANDING_BACK = 3.0
-"""Seconds at the end in which messages may be published again."""
+"""Seconds at the end in which what is on its way to its next level may be confirmed there."""
 
 
 class LevelWorker(ClientWorker):

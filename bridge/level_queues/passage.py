@@ -26,8 +26,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...adapters.base import Sharing
 from .envelope import Envelope, unpack
+from .lately import Lately
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...adapters.base import Batch, Source
     from ...adapters.clock import Clock
     from ...adapters.levelled import Level
@@ -64,15 +67,18 @@ class Taken:
 
 
 class Batched:
-    """Messages that came together. They are acknowledged together if each is passed on within moments; else one by one, where their source can do that.
+    """Messages that came together. They are acknowledged together if each is passed on within moments; else one by one.
 
     `left`: how many are not passed on. `since`: when the first of those was passed on that could be acknowledged now.
     """
 
     def __init__(self, batch: Batch, taken: Taken, clock: Clock) -> None:
-        self.left = self._size = self._unfinished = len(batch.messages)
+        if batch.ack_some is None:
+            raise TypeError("the source of a level must acknowledge single messages, too: see adapters.base.Batch")
+        self.left = len(batch.messages)
         self.since = 0
         self._batch = batch
+        self._ack_some = batch.ack_some
         self._taken = taken
         self._clock = clock
         self._passed_on: list[int] = []
@@ -86,7 +92,7 @@ class Batched:
             first, last = len(self._passed_on) == 1, not self.left
         if last:
             self._taken.passed_on.append(self)
-        elif first and self._batch.ack_some:
+        elif first:
             self.since = self._clock()
             self._taken.begun.append(self)
 
@@ -99,30 +105,23 @@ class Batched:
         """How many are passed on and wait for the others."""
         return len(self._passed_on)
 
-    @property
-    def divisible(self) -> bool:
-        """Whether some can be acknowledged without the others."""
-        return self._batch.ack_some is not None
-
-    @property
-    def shared(self) -> bool:
-        """Whether some are passed on that cannot be acknowledged without the others."""
-        return self.left < self._size and not self.divisible
-
-    def part(self) -> int:
-        """Acknowledge those that are passed on, unless all are: then `whole` does it. Returns how many."""
+    def part(self) -> Sequence[bytes]:
+        """Acknowledge those that are passed on, unless all are: then `whole` does it. Returns their tokens."""
         with self._lock:
-            if not self.left or self._batch.ack_some is None:
-                return 0
+            if not self.left:
+                return ()
             places, self._passed_on = self._passed_on, []
-        self._batch.ack_some(places)
-        self._unfinished -= len(places)
-        return len(places)
+        self._ack_some(places)
+        return self._tokens(places)
 
-    def whole(self) -> int:
-        """All are passed on: acknowledge those that are not yet. Returns how many."""
+    def whole(self) -> Sequence[bytes]:
+        """All are passed on: acknowledge those that are not yet. Returns their tokens."""
         self._batch.ack()
-        return self._unfinished
+        return self._tokens(self._passed_on)
+
+    def _tokens(self, places: Sequence[int]) -> Sequence[bytes]:
+        messages = self._batch.messages
+        return [messages[place].token for place in places]
 
 
 class Finish:
@@ -150,11 +149,6 @@ class Finish:
     def open(self) -> bool:
         """Whether its message is still on its way here, and nobody else has it."""
         return not (self._called or self._batch.lost(self._place))
-
-    @property
-    def alone(self) -> bool:
-        """Whether its message can be acknowledged without others: then these do not keep it from going back to its broker."""
-        return self._batch.divisible
 
 
 class Stay:
@@ -185,15 +179,8 @@ class Onward(Protocol):
         """To the dead letters: no bridge has put this into the queue."""
         ...
 
-    def put_again(self, envelope: Envelope, taken: Taken, now: int, done: Finish) -> None:
-        """Back into the level queues, at the end of the last."""
-        ...
-
-    def empty(self, taken: Taken, now: int) -> int:
-        """Put what is in memory of this connection back into the level queues, and call what `leave` was given.
-
-        What can be acknowledged alone is dropped, because the broker gives it again. Returns how many that are.
-        """
+    def empty(self, taken: Taken) -> int:
+        """Drop what is in memory of this connection. Returns how many of these the broker gives again to whoever comes next."""
         ...
 
     def moved(self, taken: Taken) -> None:
@@ -215,6 +202,7 @@ class Passage:
         self._clock = clock
         self._timed = timed
         self._sharing = source if isinstance(source, Sharing) else None
+        self._lately = Lately()
         self._handed_over = 0
         self._numbers = itertools.count()
         self._taken = Taken()
@@ -244,19 +232,12 @@ class Passage:
         self._onward.lost(self._taken)
 
     def hand_back(self, patience: float) -> None:
-        """Before an orderly end: republish what can only be acknowledged together with messages that are passed on, or are in memory and may be.
+        """Before an orderly end: drop what is in memory, which the broker gives again, and wait until what is on its way to its next place is confirmed there.
 
-        Else those would be delivered twice. Waits up to `patience` seconds for the publisher: what is not confirmed by then comes twice.
+        It waits up to `patience` seconds: what is not confirmed by then comes twice.
         """
         taken, deadline = self._taken, time.monotonic() + patience
-        now = self._clock()
-        back = self._onward.empty(taken, now)
-        sharing = [stay for stay in taken.staying if stay.batch.shared and stay.envelope]
-        taken.staying = [stay for stay in taken.staying if not (stay.batch.shared and stay.envelope)]
-        heapq.heapify(taken.staying)
-        for stay in sharing:
-            assert stay.envelope is not None
-            self._onward.put_again(stay.envelope, taken, now, stay.done)
+        back = self._onward.empty(taken)
         self._acknowledge(at_once=True)
         while taken.unfinished > len(taken.staying) + back and time.monotonic() < deadline:
             time.sleep(HURRY)  # confirms come on the publisher's thread, and this one acknowledges; only at an orderly end
@@ -302,7 +283,10 @@ class Passage:
         now = self._clock()
         for place, received in enumerate(batch.messages):
             done = Finish(batched, place, received.token, again=received.redelivered)
-            heapq.heappush(taken.staying, self._stay(received.message, batched, done, now))
+            if received.redelivered and received.token in self._lately:
+                done()
+            else:
+                heapq.heappush(taken.staying, self._stay(received.message, batched, done, now))
 
     def _stay(self, message: Message, batched: Batched, done: Finish, now: int) -> Stay:
         try:
@@ -330,7 +314,7 @@ class Passage:
     def _acknowledge(self, *, at_once: bool = False) -> None:
         taken = self._taken
         while taken.passed_on:
-            taken.unfinished -= taken.passed_on.popleft().whole()
+            self._acknowledged(taken.passed_on.popleft().whole())
         if taken.begun:
             self._part(at_once=at_once)
 
@@ -341,6 +325,12 @@ class Passage:
         parting = at_once or sum(batched.pinned for batched in begun) >= PINNED
         for batched in begun:
             if parting or not 0 <= now - batched.since < MOMENT:
-                taken.unfinished -= batched.part()
+                self._acknowledged(batched.part())
             else:
                 taken.begun.append(batched)
+
+    def _acknowledged(self, tokens: Sequence[bytes]) -> None:
+        """What another bridge may have, or has come to its end only after its connection, was perhaps just let go of: that is not remembered."""
+        self._taken.unfinished -= len(tokens)
+        if self._sharing is None and not self._taken.lost:
+            self._lately.add(tokens)

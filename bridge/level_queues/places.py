@@ -52,16 +52,12 @@ class Places:
         """Back to the first level, once more."""
         return self.addresses[1], pack(replace(envelope, since=now, hops=envelope.hops + 1))
 
-    def again(self, envelope: Envelope, now: int) -> Addressed:
-        """Back to a level, for a message that has been at one and has not gone on from there."""
-        return self._at_level(replace(envelope, since=now))
-
     def anew(self, place: Addressed, now: int) -> Addressed:
         """Choose the place again for a message that could not be published in time: less of its delay is left. Dead letters keep their place."""
         if place[0] == self.shelf:  # its body is a producer's, who could write an envelope, too
             return place
         try:
-            return self.again(unpack(place[1]), now)
+            return self._at_level(replace(unpack(place[1]), since=now))
         except ValueError:
             return place
 

@@ -215,6 +215,21 @@ def test_what_was_not_acknowledged_of_a_batch_comes_again_and_nothing_else(level
     wait_until(lambda: levels.statistic("size") == 0, "all to be acknowledged")
 
 
+def test_what_comes_again_is_marked_and_has_the_token_that_it_had(levels: Levels) -> None:
+    """By that a bridge knows what it has passed on already."""
+    levels.put(0, 0)
+    given = []
+    for _ in range(3):
+        source = levels.bridge()
+        wait_until(lambda: levels.statistic("inflightCount") == 2, "the window")
+        batch = source.receive(2, 5)
+        assert batch is not None
+        given.append({(each.token, number): each.redelivered for each, number in zip(batch.messages, numbers(batch), strict=True)})
+        source.close()
+    assert [sorted(each) for each in given] == [sorted(given[0])] * 3
+    assert [set(each.values()) for each in given] == [{False}, {True}, {True}]
+
+
 def test_a_window_takes_new_messages_in_the_places_of_those_that_were_acknowledged_of_a_batch(levels: Levels) -> None:
     levels.put(*([0] * 20))
     source = levels.bridge(prefetch=20)

@@ -215,6 +215,19 @@ def taken(source: LevelSource, count: int) -> Batch:
     return batch
 
 
+def test_what_comes_again_is_marked_and_has_the_token_that_it_had(stage: Stage) -> None:
+    """By that a bridge knows what it has passed on already."""
+    stage.taking(stage.level).close()
+    stage.confirmed(stage.level, 1, 2)
+    given = []
+    for _ in range(3):
+        source = stage.taking(stage.level)
+        given.append({(each.token, each.message.body): each.redelivered for each in taken(source, 2).messages})
+        source.close()
+    assert [sorted(each) for each in given] == [sorted(given[0])] * 3
+    assert [set(each.values()) for each in given] == [{False}, {True}, {True}]
+
+
 def some(batch: Batch, *places: int) -> None:
     """Acknowledge these of a batch."""
     assert batch.ack_some is not None

@@ -67,7 +67,7 @@ class Stage:
 
     def holds(self, *records: Record) -> list[Due]:
         """They are handed out to the lane."""
-        batch = Batched(Batch([Received(Message(b""), "", b"")] * len(records), lambda: None), self.taken, lambda: self.now)
+        batch = Batched(Batch([Received(Message(b""), "", b"")] * len(records), lambda: None, lambda _: None), self.taken, lambda: self.now)
         for place, each in enumerate(records):
             self.waiting.add(Envelope(each, T0, claim=CLAIM), self.taken, Finish(batch, place, b"token-%d" % place))
         return self.waiting.due("rabbit", self.now, 100, 1 << 20)
@@ -149,7 +149,7 @@ def test_that_a_message_was_moved_is_told_where_this_bridge_has_moved_it_and_its
     event: str, calls: list[str]
 ) -> None:
     heard: list[str] = []
-    batch = Batched(Batch([Received(Message(b""), "", b"")], lambda: None), Taken(), lambda: T0)
+    batch = Batched(Batch([Received(Message(b""), "", b"")], lambda: None, lambda _: None), Taken(), lambda: T0)
     done = Finish(batch, 0, b"token")
     item = MoveItem([("level", Message(b"a"))], done, lambda: True, lambda: heard.append("moved" if batch.left else "too late"))
     getattr(item, event)()
@@ -157,7 +157,7 @@ def test_that_a_message_was_moved_is_told_where_this_bridge_has_moved_it_and_its
 
 
 def test_where_nobody_asks_what_was_moved_its_end_is_told_all_the_same() -> None:
-    batch = Batched(Batch([Received(Message(b""), "", b"")], lambda: None), Taken(), lambda: T0)
+    batch = Batched(Batch([Received(Message(b""), "", b"")], lambda: None, lambda _: None), Taken(), lambda: T0)
     MoveItem([], Finish(batch, 0, b"token"), lambda: True).landed()
     assert not batch.left
 
@@ -165,7 +165,7 @@ def test_where_nobody_asks_what_was_moved_its_end_is_told_all_the_same() -> None
 def test_a_mover_is_given_what_each_message_becomes_and_what_ends_with_it() -> None:
     mover = Moves()
     publisher = MovePublisher("kafka", mover, Metrics("test"), lambda *_: None)
-    batch = Batched(Batch([Received(Message(b""), "", b"")] * 2, lambda: None), Taken(), lambda: T0)
+    batch = Batched(Batch([Received(Message(b""), "", b"")] * 2, lambda: None, lambda _: None), Taken(), lambda: T0)
     items = [
         MoveItem([("level", Message(b"a"))], Finish(batch, 0, b"first"), lambda: True),
         MoveItem([], Finish(batch, 1, b"second"), lambda: True),

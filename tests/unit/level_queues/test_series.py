@@ -135,6 +135,6 @@ def test_what_merely_looks_like_a_copy_of_a_series_is_none(store: Stepped, other
     else:  # while its connection lasts
         passage = store.passages[0]
         again = Received(pack(Envelope(first.record, T0)), "", b"", redelivered=True)
-        batch = Batched(Batch([again], lambda: None), passage._taken, lambda: T0)
+        batch = Batched(Batch([again], lambda: None, lambda _: None), passage._taken, lambda: T0)
         store.hops.leave(Envelope(first.record, T0), passage._taken, T0, Finish(batch, 0, b"", again=again.redelivered))
     assert len(take(store)) == 1

@@ -27,7 +27,7 @@ def waiting() -> Waiting:
 
 def _add(waiting: Waiting, *names: str, due: int = T0, address: str = "orders", elsewhere: Callable[[int], bool] | None = None) -> Taken:
     origin = Taken()
-    batch = Batched(Batch([Received(Message(b""), "", b"")] * len(names), lambda: None, elsewhere=elsewhere), origin, lambda: 0)
+    batch = Batched(Batch([Received(Message(b""), "", b"")] * len(names), lambda: None, lambda _: None, elsewhere), origin, lambda: 0)
     for place, name in enumerate(names):
         waiting.add(Envelope(record(name, due, address=address), T0), origin, Finish(batch, place, b""))
     return origin
@@ -223,7 +223,7 @@ def test_what_was_taken_out_and_given_back_goes_out_again(waiting: Waiting) -> N
 def test_whatever_way_records_come_and_go_they_are_counted_and_dead_letters_on_their_way_are_not(waiting: Waiting) -> None:
     origin = _add(waiting, "taken", "forgotten", "withdrawn", "delivered")
     carriers = [Envelope(record(name, T0, kind="dead_letter"), T0) for name in ("carried", "carried too")]
-    batch = Batched(Batch([Received(Message(b""), "", b"")] * 2, lambda: None), origin, lambda: 0)
+    batch = Batched(Batch([Received(Message(b""), "", b"")] * 2, lambda: None, lambda _: None), origin, lambda: 0)
     for place, envelope in enumerate(carriers):
         waiting.add(envelope, origin, Finish(batch, place, b""))
     keys = {body: due.key for due in _take(waiting) for body in bodies([due])}
