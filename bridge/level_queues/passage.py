@@ -283,10 +283,11 @@ class Passage:
         now = self._clock()
         for place, received in enumerate(batch.messages):
             done = Finish(batched, place, received.token, again=received.redelivered)
-            if received.redelivered and received.token in self._lately:
+            stay = self._stay(received.message, batched, done, now)
+            if received.redelivered and stay.envelope is not None and received.token in self._lately:
                 done()
             else:
-                heapq.heappush(taken.staying, self._stay(received.message, batched, done, now))
+                heapq.heappush(taken.staying, stay)
 
     def _stay(self, message: Message, batched: Batched, done: Finish, now: int) -> Stay:
         try:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from unit.level_queues.test_passage import STUCK, Bench, Shared
 
 from delaybridge.bridge.level_queues.lately import LATELY, Lately
 from delaybridge.bridge.level_queues.passage import MOMENT
+from delaybridge.core.message import Message
+
+if TYPE_CHECKING:
+    from delaybridge.bridge.level_queues.passage import Finish, Taken
 
 
 def comes_again(bench: Bench, *bodies: bytes) -> None:
@@ -79,6 +85,24 @@ def test_what_another_bridge_may_have_had_meanwhile_goes_its_way() -> None:
     comes_again(bench, b"a")
 
     assert bench.onward.landed == 2
+
+
+def test_what_no_bridge_put_there_is_set_aside_as_often_as_it_comes() -> None:
+    """Nothing tells it from another one that is equal; an envelope has a number of its own."""
+    bench, aside = Bench(), []
+
+    def setting_aside(message: Message, taken: Taken, done: Finish) -> None:
+        del taken
+        aside.append(message)
+        done()
+
+    bench.onward.aside = setting_aside  # type: ignore[method-assign]  # each message of the bench has an envelope
+    bench.source.batches.append([Message(b"x")])
+    bench.steps()
+    bench.source.batches.append([Message(b"x")])
+    comes_again(bench)
+
+    assert len(aside) == 2
 
 
 def test_the_latest_are_known_and_not_all_that_ever_were() -> None:
