@@ -23,6 +23,8 @@ ID, TO, CANCEL, ENDS, MISFIRE = b"x-delay-id", b"x-delay-to", b"x-delay-cancel",
 OCCURRENCE, DUE = b"x-delay-occurrence", b"x-delay-due"
 REASON, DETAIL, EXPIRATION = b"x-delay-reason", b"x-delay-detail", b"x-delay-expiration"
 """Of a dead letter that goes to a destination."""
+LONGEST_ID = 255
+"""Bytes of a producer's id; a bridge's own are shorter."""
 _MODIFIERS = (TIMEZONE, ENDS, MISFIRE)
 _COMMON = (ID, TO, CANCEL, *_MODIFIERS, OCCURRENCE, DUE, REASON, DETAIL, EXPIRATION, activemq.JOB)
 
@@ -98,7 +100,7 @@ def _plan(headers: bytes, found: list[Field], by_name: Headers, now: int, limits
     if CANCEL in by_name:
         if wanted is not None and wanted.due is not None:
             raise Refusal(Reason.AMBIGUOUS_SCHEDULE, "x-delay-cancel goes with no delay header", wanted.dialect)
-        return Cancel(id=_name(by_name[CANCEL], Reason.BAD_ID, 255))
+        return Cancel(id=_name(by_name[CANCEL], Reason.BAD_ID, LONGEST_ID))
     id_ = _chosen_id(by_name)
     to = _name(by_name[TO], Reason.BAD_DESTINATION, 512) if TO in by_name else ""
     if wanted is None or wanted.due is None:
@@ -109,7 +111,7 @@ def _plan(headers: bytes, found: list[Field], by_name: Headers, now: int, limits
 
 def _chosen_id(by_name: Headers) -> str:
     """If there is an occurrence header as well, the id is that of an earlier delivery, and not chosen."""
-    return _name(by_name[ID], Reason.BAD_ID, 255) if ID in by_name and OCCURRENCE not in by_name else ""
+    return _name(by_name[ID], Reason.BAD_ID, LONGEST_ID) if ID in by_name and OCCURRENCE not in by_name else ""
 
 
 def _asked(by_name: Headers, now: int, limits: Limits) -> list[Asked]:

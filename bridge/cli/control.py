@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 _DIGITS = 20
 """Of a number that may be an instant; the daemon says what is wrong with the others."""
-_LONGEST_ID = 255
-"""Bytes, as docs/headers.md says of x-delay-id; the bridge's own are shorter."""
 RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", callback=utf8, help="The route's name.")]
 
 
@@ -82,15 +80,17 @@ def resume(route: RouteArgument, config: ConfigOption = None, url: UrlOption = N
 
 def _lines() -> list[str]:
     """Standard input, read to its end: a line that cannot be an id is found before anything is done."""
+    from ...core.headers import LONGEST_ID
+
     try:
         text = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"standard input is not UTF-8: {error.reason} at byte {error.start}", param_hint="ID...") from error
     lines = [line for raw in text.split("\n") if (line := raw.rstrip("\r"))]
     for number, line in enumerate(lines, 1):
-        if (size := len(line.encode())) > _LONGEST_ID:
+        if (size := len(line.encode())) > LONGEST_ID:
             raise typer.BadParameter(
-                f"id {number} on standard input has {size} bytes, and an id has at most {_LONGEST_ID}: one a line", param_hint="ID..."
+                f"id {number} on standard input has {size} bytes, and an id has at most {LONGEST_ID}: one a line", param_hint="ID..."
             )
     if not lines:
         typer.echo("no id on standard input", err=True)
