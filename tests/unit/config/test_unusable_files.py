@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from contract.certificates import certificates
 from fake_daemon import call
 from unit.config.config_problems import SMALL
 
@@ -16,17 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("alone")
-needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 
 
 def with_broker(folder: Path, file: Path, broker: str) -> None:
-    for name in ("us", "others"):
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}"]
-        subprocess.run([*command, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True, capture_output=True)
+    certificates(folder)
     file.write_text(SMALL.replace("routes:", f"  there: {{{broker.replace('AT', str(folder))}}}\nroutes:"))
 
 
-@needs_openssl
 @pytest.mark.parametrize(
     "broker", ["type: rabbitmq, url: 'amqps://h', ", "type: kafka, bootstrap_servers: 'h:1', ", "type: activemq, url: 'stomp+ssl://h', "]
 )
@@ -34,28 +29,27 @@ def with_broker(folder: Path, file: Path, broker: str) -> None:
 def test_a_key_that_cannot_be_used_is_told_by_a_check_and_not_first_at_a_connection(
     file: Path, tmp_path: Path, broker: str, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_broker(tmp_path, file, broker + "tls: {cert_file: AT/us.pem, key_file: AT/us.key}")
+    with_broker(tmp_path, file, broker + "tls: {cert_file: AT/client.pem, key_file: AT/client.key}")
     check(file)
     if damage == "unreadable":  # also to root, whom no mode keeps out
         monkeypatch.setattr("ssl.SSLContext.load_cert_chain", denied)
     else:
-        (tmp_path / "us.key").write_text((tmp_path / "others.key").read_text() if damage == "of another" else "")
+        (tmp_path / "client.key").write_text((tmp_path / "server.key").read_text() if damage == "of another" else "")
 
     load(file)
     with pytest.raises(ConfigError) as told:
         check(file)
 
     (problem,) = told.value.problems
-    assert problem.startswith(f"{file}:4: brokers.there.tls: TLS cannot use {tmp_path}/us.pem with {tmp_path}/us.key: ")
+    assert problem.startswith(f"{file}:4: brokers.there.tls: TLS cannot use {tmp_path}/client.pem with {tmp_path}/client.key: ")
 
 
 def denied(*_: object, **__: object) -> None:
     raise PermissionError(13, "Permission denied")
 
 
-@needs_openssl
 def test_both_commands_that_check_find_it(file: Path, tmp_path: Path) -> None:
-    with_broker(tmp_path, file, "type: kafka, bootstrap_servers: 'h:1', tls: {cert_file: AT/us.pem, key_file: AT/others.key}")
+    with_broker(tmp_path, file, "type: kafka, bootstrap_servers: 'h:1', tls: {cert_file: AT/client.pem, key_file: AT/server.key}")
 
     for command in (("check-config", str(file)), ("run", "--check", "--config", str(file))):
         told = call(*command)
