@@ -56,7 +56,7 @@ class _Session:
         try:
             while (said := self._process.read(None if self._reason else SILENCE))[0] != Kind.CLOSED:
                 self._heard(*said)
-        except (NotConnected, RuntimeError) as gone:
+        except Exception as gone:  # noqa: BLE001 - whatever it is, nobody hears any more: who publishes must know
             reason = gone
         with self._lock:
             self._reason = self._reason or reason

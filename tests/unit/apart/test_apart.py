@@ -200,6 +200,26 @@ def test_what_its_process_does_not_get_any_more_has_one_outcome_whoever_notices_
     assert [(tag, type(error)) for tag, error in outcomes] == ([(b"a", NotConnected)] if first else [])
 
 
+def test_what_cannot_be_understood_ends_the_connection_and_is_raised_in_the_thread_that_publishes() -> None:
+    """As where a newer version was installed under a running bridge, and a client's process started anew since."""
+    outcomes: list[Outcome] = []
+    published = threading.Event()
+    said = frame(Kind.FAILED, [(b"a", "BackOff", "A_REASON_OF_LATER", "")])
+
+    def read(_: float | None) -> tuple[int, memoryview]:
+        assert published.wait(10)
+        return said[0], memoryview(said)[1:]
+
+    session = sink_module._Session(SimpleNamespace(read=read, send=lambda _: None), outcomes.extend)  # type: ignore[arg-type]  # what it uses
+    session.publish(outgoing(b"a"))
+    published.set()
+    session._thread.join(10)
+
+    assert [(tag, type(error)) for tag, error in outcomes] == [(b"a", NotConnected)]
+    with pytest.raises(KeyError, match="A_REASON_OF_LATER"):
+        session.publish(outgoing(b"b"))
+
+
 def test_each_message_has_one_outcome_and_what_was_not_answered_when_its_client_was_closed_is_unknown() -> None:
     outcomes: list[Outcome] = []
     published = threading.Event()
