@@ -123,11 +123,17 @@ class Daemon:
                 log.info("stopping", within_seconds=self.config.shutdown_timeout // 1000, again="a second signal stops it at once")
             patience = self.config.shutdown_timeout / 1000
             until = time.monotonic() + patience
-            self.drained = self.engine.drain(patience)
+            self._drain(patience)
             server.stop(min(LAST_ANSWERS, max(1.0, until - time.monotonic())))
         # A thread that failed has ended as well, and what it had in flight is delivered again.
         log.info("stopped", drained=self.drained and not self.exit_code, exit_code=self.exit_code)
         return self.exit_code
+
+    def _drain(self, patience: float) -> None:
+        try:
+            self.drained = self.engine.drain(patience)
+        except StoreError as error:  # it could not be closed in order: a full disk, say
+            self._failed("store", error)
 
     def _tell_of_no_configuration(self) -> None:
         """Started in another directory than was meant, it would be well and do nothing."""

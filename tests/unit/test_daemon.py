@@ -22,6 +22,7 @@ from delaybridge.bridge.engine import Engine, open_journal
 from delaybridge.bridge.http import HttpServer
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.store import Put, StoreError
+from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +133,25 @@ def test_a_run_that_ends_with_a_failure_does_not_say_that_it_drained(
 
     (told,) = [line for line in logs if line["event"] == "stopped"]
     assert (told["drained"], told["exit_code"]) == (False, code)
+
+
+def test_a_store_that_cannot_be_closed_in_order_is_told_as_any_that_failed_and_the_run_ends_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(store: TimeIndex) -> None:
+        closed(store)
+        raise StoreError("no space left")
+
+    closed = TimeIndex.close
+    monkeypatch.setattr(TimeIndex, "close", full)
+    monkeypatch.setattr("delaybridge.bridge.tuning.for_messages", lambda: None)
+    monkeypatch.setattr(Daemon, "_wait", lambda self: self._on_signal(signal.SIGTERM, None))
+    with structlog.testing.capture_logs() as logs:
+        assert run(_config(tmp_path, {"port": 0})) == 74
+
+    failed, stopped = logs[-2:]
+    assert (failed["event"], failed["worker"], failed["error"]) == ("worker_failed", "store", "StoreError: no space left")
+    assert (stopped["event"], stopped["drained"], stopped["exit_code"]) == ("stopped", False, 74)
 
 
 def test_a_run_that_leaves_a_thread_at_work_ends_the_process_with_its_own_exit_code(
