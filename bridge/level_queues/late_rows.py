@@ -40,4 +40,4 @@ class LateRows:
                     self._journal.tell(self._waiting, self._clock())
                     self._waiting = []
             except StoreFull as error:
-                log.error("store_full", worker="level ids", rows=len(self._waiting), error=str(error))  # noqa: TRY400 - a full disk needs no traceback
+                log.error("store_full", worker="level queues", rows=len(self._waiting), error=str(error))  # noqa: TRY400 - a full disk needs no traceback

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 from contract.level_queues import TABLE
 from contract.stores import HOUR, MINUTE, T0, record
+from structlog.testing import capture_logs
 
 from delaybridge.bridge.level_queues.envelope import Envelope
 from delaybridge.bridge.level_queues.exits import Exits
@@ -20,7 +21,7 @@ from delaybridge.bridge.level_queues.publisher import Item
 from delaybridge.bridge.level_queues.store import LevelQueues
 from delaybridge.bridge.level_queues.waiting import Waiting
 from delaybridge.core.message import Message
-from delaybridge.core.store import Settled
+from delaybridge.core.store import LedgerEvent, Settled, StoreFull
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,3 +85,16 @@ def test_the_ledger_hears_of_an_end_from_the_bridge_whose_move_makes_it_and_from
     (item,) = mover.items
     (item.landed if moved else item.gone)()
     assert told() == ([event, "scheduled"] if moved else [])
+
+
+def test_rows_that_a_full_disk_does_not_take_are_told_of_as_those_of_level_queues_and_written_when_there_is_room() -> None:
+    """Not as the log of ids': most brokers keep none."""
+    journal = Mock()
+    journal.tell.side_effect = [StoreFull("no space left"), None]
+    rows = LateRows(journal, lambda: T0)
+    with capture_logs() as logs:
+        rows.tell(LedgerEvent("expired", T0, record("a")))
+    rows.write()
+
+    assert [(line["event"], line["worker"], line["rows"]) for line in logs] == [("store_full", "level queues", 1)]
+    assert [row.event for row in journal.tell.call_args.args[0]] == ["expired"]
