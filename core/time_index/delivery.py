@@ -74,7 +74,7 @@ class Delivery:
                 aside = self._claim(track, now, share, room, found)
                 if aside:
                     room.aside -= len(aside)
-                    self._set_aside(track, aside, now)
+                    self._set_aside(track, aside, now, found)
                 if aside or len(found) > before:
                     lane.last = track.number
                 if not room.left():
@@ -131,16 +131,17 @@ class Delivery:
         track.stand(at, exact=at < end and not behind and at not in claimed)
         return aside
 
-    def _set_aside(self, track: Track, aside: list[tuple[bytes, Record]], now: int) -> None:
+    def _set_aside(self, track: Track, aside: list[tuple[bytes, Record]], now: int, found: Sequence[Due] = ()) -> None:
         """Hold records back that the track's position has passed. Nobody may be reading: on a full disk the store could not be opened again.
 
-        If it cannot be written, the position goes back: a cursor that moved on behind them would lose them.
+        If it cannot be written, the position goes back: a cursor that moved on behind them would lose them. So does what was `found` and now reaches nobody.
         """
         try:
             self._hold_aside(track, aside, now)
         except BaseException:
             for key, _ in aside:
                 track.back(key)
+            self.put_back(due.key for due in found)
             raise
 
     def _hold_aside(self, track: Track, aside: list[tuple[bytes, Record]], now: int) -> None:
@@ -175,6 +176,7 @@ class Delivery:
         """Hand out what is held back behind an address, in order. A record that was doomed before a restart ends here."""
         state, lanes = self._state, self._state.lanes
         found: list[Due] = []
+        with_entry: set[bytes] = set()
         doomed: list[tuple[bytes, Record]] = []
         waiting = (one for one in state.held.waiting(track, address) if one[0] not in lanes.claimed)
         while max_bytes > 0 and (some := list(islice(waiting, min(_READ_AT_ONCE, limit - len(found))))):
@@ -185,13 +187,16 @@ class Delivery:
                 if key in state.doomed:
                     doomed.append((key, record))
                     continue
-                lanes.claim(key, record, named=named)
-                lanes.from_held[key] = state.held.handed_out(track, address, key)
                 found.append(Due(key, record, attempts, error))
+                if named:
+                    with_entry.add(key)
                 max_bytes -= len(raw)
         waiting.close()
         if doomed:
             self._set_aside(track, doomed, now)
+        for due in found:  # not before: what could not be written would leave them in flight
+            lanes.claim(due.key, due.record, named=due.key in with_entry)
+            lanes.from_held[due.key] = state.held.handed_out(track, address, due.key)
         return found
 
     def next_due(self, lane: Lane) -> int | None:

@@ -132,7 +132,11 @@ class TimeIndex:
         found, more = self._hand_out(place, now, limit, max_bytes)
         while more:
             space = max_bytes - sum(due.record.message.size for due in found)
-            part, more = self._hand_out(place, now, limit - len(found), space)
+            try:
+                part, more = self._hand_out(place, now, limit - len(found), space)
+            except StoreFull:
+                self.put_back([due.key for due in found])
+                raise
             found += part
         return self._durable(found)
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 from contract.stores import T0, adds_up, bodies, delivered, give, record, take
 
-from delaybridge.core.store import Answer, Held, StoreError, StoreFull, Withdraw
+from delaybridge.core.store import Answer, Held, Pending, StoreError, StoreFull, Withdraw
 from delaybridge.core.time_index import database, delivery
 from delaybridge.core.time_index.numbers import Numbers
 
@@ -189,3 +189,40 @@ def test_what_was_confirmed_late_and_could_not_be_settled_is_handed_out_again(
 
     assert index.cancel(other.record.id, T0) == Answer("in_flight")
     assert bodies(take(index)) == ["1"]
+
+
+def test_where_something_could_not_be_set_aside_nothing_was_handed_out(
+    index: TimeIndex, on_a_full_disk: Callable[[Callable[[], object]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be in flight until the next start: nobody could deliver it, nor cancel it."""
+    give(index, *(record(address, address=address) for address in ("up", "also up", "down")))
+    dues = take(index)
+    index.hold([Held(dues[2].key, 1, "refused")], T0)
+    index.put_back([due.key for due in dues[:2]])
+    index._state.lanes.by_name["rabbit"].last = 0
+    give(index, record("later", address="down"))
+
+    monkeypatch.setattr(delivery.Delivery, "_gives_way", Mock(side_effect=[True, False]))  # to another thread, after the first one
+    on_a_full_disk(lambda: take(index))
+    monkeypatch.undo()
+
+    assert index.find(dues[0].record.id) == Pending(dues[0].record, "waiting")
+    assert bodies(take(index)) == ["up", "also up"]
+    assert bodies(take(index, held="down")) == ["down", "later"]
+
+
+def test_where_what_was_withdrawn_could_not_be_ended_nothing_was_handed_out_with_it(
+    open_index: Callable[[], TimeIndex], on_a_full_disk: Callable[[Callable[[], object]], None]
+) -> None:
+    index = open_index()
+    give(index, *(record(name, chosen_id=name) for name in ("a", "b", "c")))
+    index.hold([Held(due.key, 1, "refused") for due in take(index)], T0)
+    take(index, held="orders")
+    index.put([Withdraw("b")], T0)
+    index = open_index()
+
+    on_a_full_disk(lambda: take(index, held="orders"))
+
+    assert bodies(take(index, held="orders")) == ["a", "c"]
+    assert index.find("b") == Answer("too_late", "cancelled", T0)
+    assert adds_up(index)
