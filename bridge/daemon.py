@@ -244,6 +244,7 @@ def run(config: Config) -> int:
 
     Python would abort: at exit it unwinds a thread that returns from RocksDB, say from a compaction, which cannot be unwound.
     """
+    tuning.for_connections()
     daemon = Daemon(config)
     code = daemon.run()
     if not daemon.drained:

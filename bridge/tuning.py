@@ -1,8 +1,10 @@
-"""Python itself, set for messages that come and go by the thousand."""
+"""The process, set for messages that come and go by the thousand, and for many connections."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import resource
 import sys
 
 SWITCH_INTERVAL = 0.0001
@@ -10,6 +12,16 @@ SWITCH_INTERVAL = 0.0001
 
 A message changes threads four times on its way out. Beside a lane that is always busy, another lane's p50 was 9.5 ms with 0.0005, 7.1 with this.
 """
+
+
+def for_connections() -> None:
+    """Let this process, and those that it starts, open as many files as they are allowed to ask for.
+
+    On RabbitMQ each route takes four: of 1,024, which is usual, 260 routes took all. No more are given for `select`'s sake only, which nothing here calls.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # then it stays as it is
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def for_messages() -> None:

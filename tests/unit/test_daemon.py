@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 from types import SimpleNamespace
@@ -50,6 +51,16 @@ def test_a_port_that_another_process_has_is_told_in_a_sentence_with_status_75(tm
     text = f"http cannot listen on 127.0.0.1:{port}: Address already in use: stop the other process, or set another http.port"
     assert (told["event"], told["error"], "exc_info" in told) == ("http_cannot_listen", text, False)
     open_journal(config).close()  # the store was given back
+
+
+def test_a_bridge_may_open_as_many_files_as_the_hard_limit_allows(tmp_path: Path, port: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard - 1, hard))
+    try:
+        assert run(_config(tmp_path, {"port": port})) == 75
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_an_address_that_is_not_of_this_machine_is_told_with_status_78(tmp_path: Path) -> None:
