@@ -10,7 +10,7 @@ import typer
 import typer.core
 
 from . import about, audit, broker, control, daemon, dead_letter, export, inspect, migrate, observe, producer
-from .common import FAILED, USAGE, exit_code
+from .common import FAILED, USAGE, exit_code, reworded
 
 SURROGATES = "surrogates not allowed"
 """Python's reason where text from the shell, which came as bytes that are not UTF-8, is encoded."""
@@ -28,6 +28,9 @@ class Commands(typer.core.TyperGroup):
                 raise
             typer.echo(f"the command line has bytes that are not UTF-8: {os.fsencode(error.object[error.start : error.end])!r}", err=True)
             raise typer.Exit(USAGE) from error
+        except typer.BadParameter as error:
+            reworded(error)
+            raise
         except Exception as error:
             code = exit_code(error)
             if code is None:

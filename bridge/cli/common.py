@@ -138,6 +138,18 @@ def utf8(given: _Given) -> _Given:
     return given
 
 
+def reworded(error: typer.BadParameter) -> None:
+    """Put what is wrong with an argument as for a key of the configuration; typer says it in pydantic's words, and not what was given."""
+    from pydantic import ValidationError
+
+    if isinstance(error.__cause__, ValidationError):
+        from ..config.problems import plain
+
+        first = error.__cause__.errors()[0]
+        text = plain(first)
+        error.message = text.rstrip(".") if first["type"] == "value_error" else f"{first['input']!r} {text}"
+
+
 IdArgument = Annotated[str, typer.Argument(metavar="ID", callback=utf8, help="The producer's x-delay-id, or the bridge's own.")]
 
 

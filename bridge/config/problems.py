@@ -34,6 +34,7 @@ _TEXTS = {
     "string_too_long": "must have at most {max_length} characters",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
+    "float_parsing": "must be a number",
     "bool_parsing": "must be true or false",
     "path_type": "must be a path, as text",
     "path_not_file": "there is no such file, or this user may not see it",
@@ -97,6 +98,11 @@ def _below(section: Any, part: str | int) -> Any:
 def _text(error: ErrorDetails, key: Key, data: dict[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         return _unknown(str(key[-1]), _names(_model_at(key[:-1], data)))
+    return plain(error)
+
+
+def plain(error: ErrorDetails) -> str:
+    """What a value must be, without pydantic's talk of inputs and parsing, where that is known."""
     if error["type"] in _TEXTS:
         return _TEXTS[error["type"]].format_map(error.get("ctx", {}))
     return error["msg"]

@@ -70,7 +70,10 @@ def _not_yaml(error: yaml.YAMLError, text: str) -> Problem:
     number = error.problem_mark.line + 1
     line = "".join(text.splitlines()[number - 1 : number])
     secret = _SECRET.search(line) is not None
-    said = _QUOTED.sub("'***'", error.problem or "") if secret else error.problem
+    said = error.problem or ""
+    if said.startswith("but "):  # the other half of the sentence
+        said = f"{error.context}, {said}"
+    said = _QUOTED.sub("'***'", said) if secret else said
     hint = "; put the secret in quotes" if secret else ""
     if "${" in line:
         hint = "; inside { } and [ ], put a value that holds ${ } in quotes"

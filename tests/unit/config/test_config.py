@@ -146,6 +146,7 @@ logs: {level: loud}
             "1: is not YAML: expected ',' or '}', but got '{'; inside { } and [ ], put a value that holds ${ } in quotes",
         ),
         ("http: {", "1: is not YAML: expected the node content, but found '<stream end>'"),
+        ("http: {}\n---\nlogs: {}", "2: is not YAML: expected a single document in the stream, but found another document"),
         (
             "a: !!python/object:os.system x",
             "1: is not YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/object:os.system'",
