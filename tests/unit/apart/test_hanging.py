@@ -97,10 +97,10 @@ def test_a_sinks_process_that_does_not_close_is_given_up_and_what_is_under_way_i
 
 
 def test_a_process_that_does_not_end_when_it_is_left_is_ended(source: ApartSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "PATIENCE", 1)
     source.connect()
     stopped = pid_of(source)
     source.close()
+    monkeypatch.setattr(process, "PATIENCE", 1)  # not before: a slow machine may take longer to close
     os.kill(stopped, signal.SIGSTOP)
 
     source.end()

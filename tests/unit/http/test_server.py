@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from brokers.common import wait_until
 from fake_control import NOW, FakeControl, pending
 from pydantic import SecretStr
 from starlette.routing import Route
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from delaybridge.core.store import Answer, Pending
 
 TOKEN = "correct-horse-battery-staple"
-_OFTEN = 2_000
 PROBES = ("/livez", "/healthz", "/readyz")
 PRIVATE = ("/metrics", "/api/v1/status", OPENAPI, "/api/v1/export", "/readyz?verbose", "/nothing")
 
@@ -257,49 +254,6 @@ def test_connections_on_which_no_request_comes_keep_nobody_out(monkeypatch: pyte
             half.sendall(b"GET /livez HTTP/1.1\r\n")
         assert [each.recv(1) for each in silent] == [b""] * CONNECTIONS
         assert client.get("/livez").status_code == 200
-
-
-@pytest.fixture
-def asked_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HttpServer, socket.socket]]:
-    """A connection on which so much is asked for that the answers do not fit into the system's buffers."""
-    monkeypatch.setattr(connections, "READ_SECONDS", 0.5)
-    ask = f"GET {OPENAPI} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * _OFTEN
-    with serving(FakeControl(), Http(port=0)) as (server, _), closing(socket.socket()) as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.settimeout(30)
-        client.connect(("127.0.0.1", server.port))
-        client.sendall(ask)
-        yield server, client
-
-
-def test_a_connection_on_which_no_answer_is_read_is_given_up(asked_often: tuple[HttpServer, socket.socket]) -> None:
-    """Else a few of them keep the probes out, for as long as they like."""
-    server, client = asked_often
-    assert client.recv(1)
-    assert server._server is not None
-    state = server._server.server_state
-
-    wait_until(lambda: not state.connections, "the end of the connection", 30)
-
-
-def test_a_connection_on_which_answers_are_read_slowly_has_all_of_them(asked_often: tuple[HttpServer, socket.socket]) -> None:
-    """Something is read only when the server cannot write any more, and it all takes longer than one may read nothing."""
-    server, client = asked_often
-    assert server._server is not None
-    state = server._server.server_state
-
-    def stuck() -> bool:
-        return state.total_requests == _OFTEN or any(each.transport.get_write_buffer_size() for each in state.connections)
-
-    began, answers, rest = time.monotonic(), 0, b""
-    while answers < _OFTEN:
-        wait_until(stuck, "the server to wait for its client")
-        received = client.recv(1 << 16)
-        assert received, f"the connection ended after {answers} of {_OFTEN} answers"
-        rest += received
-        answers += rest.count(b"HTTP/1.1 200 OK")
-        rest = rest[-14:]
-    assert time.monotonic() - began > connections.READ_SECONDS
 
 
 @pytest.mark.parametrize("path", ["/api/v1/observe?broker=rabbit&address=orders", "/api/v1/export"])
