@@ -17,7 +17,7 @@ A message changes threads four times on its way out. Beside a lane that is alway
 def for_connections() -> None:
     """Let this process, and those that it starts, open as many files as they are allowed to ask for.
 
-    On RabbitMQ each route takes four: of 1,024, which is usual, 260 routes took all. No more are given for `select`'s sake only, which nothing here calls.
+    On RabbitMQ each route takes four: of 1,024, which is usual, 260 routes took all. That is so low for the sake of `select`, which nothing here calls.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # then it stays as it is
