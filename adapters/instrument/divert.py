@@ -96,7 +96,7 @@ def explain(error: Exception, topic: Any) -> None:
     if isinstance(topic, Topic):
         with contextlib.suppress(Exception):  # one that takes no note, such as a frozen dataclass, must stay the error that it is
             error.add_note(
-                f"delaybridge diverts this message, which carries a delay header, to {str(topic)!r}: `delaybridge apply` makes it"
+                f"delaybridge diverts this message, which carries a delay header, to {str(topic)!r}: `delaybridge apply` makes it, and its producers need WRITE"
             )
 
 

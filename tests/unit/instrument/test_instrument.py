@@ -65,6 +65,10 @@ def sent(rule: divert.Rule, *args: Any, **kwargs: Any) -> Call:
 
 SUFFIX = divert.Rule(".delayed")
 SHARED = divert.Rule(".delayed", "delaybridge.in")
+NOTE = (
+    "delaybridge diverts this message, which carries a delay header, to 'orders.delayed': "
+    "`delaybridge apply` makes it, and its producers need WRITE"
+)
 LATE = [("x-delay", b"5000")]
 
 
@@ -130,11 +134,7 @@ def test_an_undelayed_message_is_sent_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("topic", "headers", "notes"),
     [
-        (
-            "orders",
-            LATE,
-            ["delaybridge diverts this message, which carries a delay header, to 'orders.delayed': `delaybridge apply` makes it"],
-        ),
+        ("orders", LATE, [NOTE]),
         ("orders", [], []),
         ("orders.delayed", LATE, []),
     ],
