@@ -31,7 +31,7 @@ MAINTAIN = 10.0
 class LedgerWorker(Worker):
     """Writes files every `ledger.flush_interval`, and once more at the end; meanwhile it gives space back.
 
-    If the files cannot be written, that is logged and tried again: the rows wait in the store.
+    If the files cannot be written, that is logged and tried again: the rows wait in the store. That the disk failed the store, which mended it, is logged, too.
     """
 
     def __init__(self, store: TimeIndex, config: Config, clock: Clock, failed: Callable[[str, BaseException], None]) -> None:
@@ -53,6 +53,8 @@ class LedgerWorker(Worker):
                 self._flush()
                 flush_at = time.monotonic() + self._interval
             self._store.maintain(self._clock())
+            if why := self._store.mended():
+                log.warning("store_mended", error=why, action="what the disk did not sync was written to new files; nothing is lost")
         self._flush()
 
     def status(self) -> LedgerStatus:

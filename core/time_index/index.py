@@ -329,6 +329,12 @@ class TimeIndex:
                 self._space.failed(due, meta)
         return True
 
+    def mended(self) -> str:
+        """Why the disk could not sync, where opening again has mended that since the last call (docs/store.md §3); else empty."""
+        with self._access.reading() as state:
+            why, state.mended = state.mended, ""
+            return why
+
     def _write_again(self) -> None:
         """After the disk was full, RocksDB is read-only until it is reopened. The next write does that; but if nothing waits, there is no next write."""
         with self._access.writing() as state, contextlib.suppress(StoreFull):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -79,6 +78,7 @@ class State:
         self.compacting = threading.Lock()
         self._durable = self.numbers
         self._refused = 0
+        self.mended = ""  # why the log could not be synced when it was last written anew, until that is told
         self.gone_bytes = 0
         if row > self.numbers.row or not self.outbox.is_named:
             self._begin(row)
@@ -276,11 +276,12 @@ class State:
             if self._durable.write >= aim:
                 return
             reached = self.numbers
-            with contextlib.suppress(StoreError):
+            try:
                 self._synced(reached)
-                return
-            with self.memory_lock:
-                self.reopen()
+            except StoreError as error:
+                with self.memory_lock:
+                    self.reopen()
+                    self.mended = str(error)
 
     def _synced(self, reached: Numbers) -> None:
         self.db.sync()

@@ -25,7 +25,7 @@ def test_files_are_written_at_each_interval_and_at_the_end_and_space_is_given_ba
 ) -> None:
     now, end, interval = 0.0, 70.0, 25.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    store = Mock(unfiled=Mock(count=lambda: 3))
+    store = Mock(unfiled=Mock(count=lambda: 3), mended=lambda: "")
     config = Config.model_validate({"store": {"path": tmp_path}, "ledger": {"flush_interval": "25s"}})
     worker = LedgerWorker(store, config, lambda: int(now), lambda *_: None)
     flushed: list[float] = []
@@ -62,3 +62,14 @@ def test_a_disk_that_stays_full_is_told_once_a_minute_and_another_reason_at_once
         told.append([line["error"] for line in logs])
         assert worker._error == reason
     assert told == [["full"], [], ["full"], ["no rights"], [], ["no rights"]]
+
+
+def test_that_the_disk_failed_the_store_and_was_mended_is_told_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Mock(unfiled=Mock(count=lambda: 0), mended=Mock(side_effect=["", "IO error: fsync", ""]))
+    worker = LedgerWorker(store, Config.model_validate({"store": {"path": tmp_path}}), lambda: 0, lambda *_: None)
+    worker.files = Mock()
+    monkeypatch.setattr(worker.stopping, "wait", Mock(side_effect=[False, False, False, True]))
+    with capture_logs() as logs:
+        worker.run()
+
+    assert [(line["event"], line["log_level"], line["error"]) for line in logs] == [("store_mended", "warning", "IO error: fsync")]

@@ -175,6 +175,7 @@ def test_a_failed_sync_is_healed_by_opening_again_and_nothing_acknowledged_is_lo
 
     assert bodies(take(index)) == ["before", "during"]
     assert index.counts().pending == 2
+    assert [index.mended(), index.mended()] == ["IO error: fsync", ""], "told once"
 
 
 def _fail() -> None:
