@@ -142,11 +142,11 @@ def spark() -> Iterator[Any]:
     pytest.importorskip("pyspark")
     if shutil.which("java") is None:
         pytest.skip("there is no `java`")
-    from spark.conftest import SMALL  # noqa: PLC0415 - as below, with what imports it
+    from spark.conftest import LASTING, SMALL  # noqa: PLC0415 - as below, with what imports it
 
     from delaybridge.spark_jobs.session import session  # noqa: PLC0415 - needs pyspark
 
-    with session(kafka=False, conf=[f"{name}={value}" for name, value in SMALL.items()]) as running:
+    with session(kafka=False, conf=[f"{name}={value}" for name, value in (SMALL | LASTING).items()]) as running:
         yield running
 
 

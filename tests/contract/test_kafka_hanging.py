@@ -87,7 +87,7 @@ def end_but_for_offsets(url: str, name: str, group_id: str, partition: TopicPart
     with contextlib.closing(KafkaProducer(bootstrap_servers=url, transactional_id=name)) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(elsewhere, b"ended").get(10)
+        producer.send(elsewhere, b"ended").get(30)
         manager, result = producer._transaction_manager, TransactionalRequestResult()
         offsets = manager._pending_txn_offset_commits = {partition: OffsetAndMetadata(0, "", -1)}
         manager._enqueue_request(
@@ -138,7 +138,7 @@ def test_a_transaction_that_is_not_over_does_not_hang_whatever_the_time_of_its_r
     with contextlib.closing(KafkaProducer(bootstrap_servers=world.url, transactional_id=named("other"))) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(world.destination, b"old", timestamp_ms=1).get(10)
+        producer.send(world.destination, b"old", timestamp_ms=1).get(30)
         assert left_open(world.url, TopicPartition(world.destination, 0))
         assert well(found(world))
         producer.abort_transaction()

@@ -54,8 +54,8 @@ def end(url: str, name: str, partition: TopicPartition, *, commit: bool, age: fl
     producer.begin_transaction()
     producer._transaction_manager._partitions_in_transaction.add(partition)  # as it would be if the coordinator knew
     sent = int((time.time() - age) * 1000)
-    producer.send(partition.topic, b"left open", b"key", partition=partition.partition, timestamp_ms=sent).get(10)
-    producer.send(elsewhere, b"ended").get(10)
+    producer.send(partition.topic, b"left open", b"key", partition=partition.partition, timestamp_ms=sent).get(30)
+    producer.send(elsewhere, b"ended").get(30)
     if commit:
         producer.commit_transaction()
     else:

@@ -50,7 +50,7 @@ class Stage:
     def send(self, topic: str, count: int = 1) -> None:
         with KafkaProducer(bootstrap_servers=self.url) as producer:
             for number in range(count):
-                producer.send(topic, b"%d" % number, b"k").get(10)
+                producer.send(topic, b"%d" % number, b"k").get(30)
 
     def take(self, topic: str, partitions: int) -> None:
         """Commit everything, as a bridge does that has stored it."""

@@ -79,9 +79,9 @@ def cluster() -> Iterator[Cluster]:
 
 def test_kafka_python_diverts_what_is_delayed(cluster: Cluster) -> None:
     with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3)) as producer:
-        at_once = producer.send("orders", b"now", b"k", headers=[("a", b"1")]).get(10)
-        later = producer.send("orders", value=b"later", key=b"k", headers=LATE, partition=2).get(10)
-        assert producer.send("orders", b"last", b"k", LATE).get(10).topic == "orders.delayed"
+        at_once = producer.send("orders", b"now", b"k", headers=[("a", b"1")]).get(30)
+        later = producer.send("orders", value=b"later", key=b"k", headers=LATE, partition=2).get(30)
+        assert producer.send("orders", b"last", b"k", LATE).get(30).topic == "orders.delayed"
     assert (at_once.topic, later.topic, later.partition) == ("orders", "orders.delayed", 2)
     assert cluster.records(3) == [
         Record("orders", b"k", b"now", [("a", b"1")]),
@@ -93,11 +93,11 @@ def test_kafka_python_diverts_what_is_delayed(cluster: Cluster) -> None:
 def test_kafka_python_that_was_made_before_diverts_as_well(cluster: Cluster) -> None:
     delaybridge.uninstrument()
     with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3)) as producer:
-        assert producer.send("orders", b"v", headers=LATE).get(10).topic == "orders"
+        assert producer.send("orders", b"v", headers=LATE).get(30).topic == "orders"
         delaybridge.instrument()
-        assert producer.send("orders", b"v", headers=LATE).get(10).topic == "orders.delayed"
+        assert producer.send("orders", b"v", headers=LATE).get(30).topic == "orders.delayed"
         delaybridge.uninstrument()
-        assert producer.send("orders", b"v", headers=LATE).get(10).topic == "orders"
+        assert producer.send("orders", b"v", headers=LATE).get(30).topic == "orders"
 
 
 def test_a_serializer_of_kafka_python_is_told_the_topic_that_was_meant(cluster: Cluster) -> None:
@@ -106,7 +106,7 @@ def test_a_serializer_of_kafka_python_is_told_the_topic_that_was_meant(cluster: 
             return f"{topic}: {value}".encode()
 
     with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3), value_serializer=Registry()) as producer:
-        assert producer.send("orders", "v", headers=LATE).get(10).topic == "orders.delayed"
+        assert producer.send("orders", "v", headers=LATE).get(30).topic == "orders.delayed"
     assert [record.value for record in cluster.records(1)] == [b"orders: v"]
 
 
@@ -114,11 +114,11 @@ def test_a_message_that_a_serializer_of_kafka_python_sends_is_its_own(cluster: C
     class Audited(kafka.Serializer):  # type: ignore[misc]  # an untyped module
         def serialize(self, topic: str, headers: Any, value: str) -> bytes:  # noqa: ARG002
             if topic != "audit":
-                producer.send("audit", "seen").get(10)
+                producer.send("audit", "seen").get(30)
             return f"{topic}: {value}".encode()
 
     with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3), value_serializer=Audited()) as producer:
-        producer.send("orders", "v", headers=LATE).get(10)
+        producer.send("orders", "v", headers=LATE).get(30)
     assert [record.value for record in cluster.records(2)] == [b"audit: seen", b"orders: v"]
 
 
@@ -135,14 +135,14 @@ def test_the_topic_in_an_answer_is_plain_text_which_every_encoder_takes(cluster:
             ]
 
     with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3)) as producer:
-        answers = [producer.send("orders", b"v", headers=LATE).get(10), producer.send(topic="orders", value=b"v", headers=LATE).get(10)]
+        answers = [producer.send("orders", b"v", headers=LATE).get(30), producer.send(topic="orders", value=b"v", headers=LATE).get(10)]
     answers += asyncio.run(run())
     assert [(type(one.topic), one.topic) for one in answers] == [(str, "orders.delayed")] * 5
 
 
 def test_kafka_python_says_itself_that_a_partition_is_missing(cluster: Cluster) -> None:
     with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3)) as producer:
-        producer.send("orders.delayed", b"v").get(10)
+        producer.send("orders.delayed", b"v").get(30)
         with pytest.raises((ValueError, AssertionError), match=r"[Pp]artition"):
             producer.send("orders", b"v", headers=LATE, partition=99)
 
@@ -302,7 +302,7 @@ def test_a_batch_of_aiokafka_cannot_go_through_one_ingress_topic_for_all(cluster
 def test_one_ingress_topic_for_all_takes_in_from_each_client(cluster: Cluster) -> None:
     delaybridge.instrument(ingress="delaybridge.in")
     with kafka.KafkaProducer(bootstrap_servers=cluster.url, api_version=(2, 3)) as producer:
-        producer.send("kafka-python", b"1", b"k", headers=LATE).get(10)
+        producer.send("kafka-python", b"1", b"k", headers=LATE).get(30)
     other = confluent_kafka.Producer(cluster.configuration())
     other.produce("confluent-kafka", b"2", b"k", headers=dict(LATE))
     assert other.flush(10) == 0
