@@ -243,6 +243,21 @@ class Holding(Protocol):
 
 
 @runtime_checkable
+class Parting(Protocol):
+    """Optional ability of a source: to tell how it parted from its broker."""
+
+    @property
+    def parted(self) -> bool:
+        """Whether the broker answered the farewell of the last `close`: then it has every acknowledgement. Else it may give the last messages again."""
+        ...
+
+
+def parted(source: Source) -> bool:
+    """Whether the broker of a source that was closed has every acknowledgement, as far as the source can tell."""
+    return not isinstance(source, Parting) or source.parted
+
+
+@runtime_checkable
 class Addressing(Protocol):
     """Optional ability of an adapter: to refuse, while the configuration is read, an address to which its sink could never send."""
 

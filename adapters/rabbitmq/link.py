@@ -22,6 +22,7 @@ from pika.exceptions import (
     ChannelError,
     ConnectionBlockedTimeout,
     ConnectionClosed,
+    ConnectionClosedByClient,
     IncompatibleProtocolError,
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
@@ -148,6 +149,7 @@ class Link:
         self._timeout = timeout
         self._settled = threading.Event()
         self._reason: NotConnected | None = None
+        self._well = self._parted = False
         self._wire: Wire | None = None
         self._loop = IOLoop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -177,10 +179,14 @@ class Link:
             self._reason = self._reason or not_connected(error)
             self._abandon()
 
-    def close(self) -> None:
-        """Say goodbye and disconnect; after `timeout` without an answer the connection is dropped. Idempotent."""
+    def close(self) -> bool:
+        """Say goodbye and disconnect; after `timeout` without an answer the connection is dropped. Idempotent.
+
+        Whether RabbitMQ answered, and nothing had gone wrong before: it has done all that was sent to it then.
+        """
         self.post(self._close)
         self._thread.join()
+        return self._parted
 
     def ready(self) -> None:
         """The session can be used from now on."""
@@ -216,6 +222,7 @@ class Link:
         self._guarded(partial(self._session.opened, self, outcome))
 
     def _gone(self, _: Any, reason: BaseException) -> None:
+        self._parted = self._well and isinstance(reason, ConnectionClosedByClient)
         self._reason = self._reason or not_connected(reason)
         self._loop.stop()
 
@@ -226,7 +233,7 @@ class Link:
             self._wire.abort()
 
     def _close(self) -> None:
-        wire = self._wire
+        wire, self._well = self._wire, self._reason is None
         self._reason = self._reason or NotConnected("the connection was closed")
         if wire is not None and wire.is_open:
             self._loop.call_later(self._timeout, wire.abort)

@@ -230,6 +230,8 @@ class RabbitSource:
         self._stamped = stamped
         self._hints = hints or {}
         self._gated = {name.encode(): real_of(name).encode() for name in gated}
+        self.parted = True
+        """See base.Parting."""
         self._link: Link | None = None
         self._session = _Subscriber(subscription, prefetch)
         self._open_batches: deque[int] = deque()
@@ -271,7 +273,7 @@ class RabbitSource:
     def close(self) -> None:
         """See base.Source."""
         if self._link is not None:
-            self._link.close()
+            self.parted = self._link.close()
             self._link = None
 
     def _received(self, delivery: Delivery) -> Received:

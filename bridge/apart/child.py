@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from ...adapters.base import Blockable, Gathering, Holding, LoginRefused, NotConnected
+from ...adapters.base import Blockable, Gathering, Holding, LoginRefused, NotConnected, parted
 from .. import logs, plugins, tuning
 from . import frames
 from .frames import Kind, failure, frame
@@ -166,7 +166,7 @@ class _Reading:
         elif kind == Kind.CLOSE:
             self._source.close()
             self._open.clear()
-            self._bridge.say(Kind.CLOSED)
+            self._bridge.say(Kind.CLOSED, parted(self._source))
         elif kind == Kind.ACK:
             self._ack(content)
         elif kind == Kind.AFFIRM:

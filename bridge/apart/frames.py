@@ -79,6 +79,7 @@ batch = msgspec.msgpack.Decoder(tuple[int, list[Received]], dec_hook=_unhook).de
 outgoing = msgspec.msgpack.Decoder(list[Outgoing]).decode
 tags = msgspec.msgpack.Decoder(list[bytes]).decode
 text = msgspec.msgpack.Decoder(str).decode
+parted = msgspec.msgpack.Decoder(bool).decode
 _failures = msgspec.msgpack.Decoder(list[Failure]).decode
 
 

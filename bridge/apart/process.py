@@ -100,13 +100,15 @@ class Process:
         if kind != Kind.CONNECTED:
             raise (LoginRefused if kind == Kind.REFUSED else NotConnected)(frames.text(content))
 
-    def close(self) -> None:
-        """Have its client close, and ignore what it says until it has. A process that takes long for it is given up."""
+    def close(self) -> bool:
+        """Have its client close, and ignore what it says until it has. A process that takes long for it is given up. Whether it says that it has parted."""
         deadline = time.monotonic() + PATIENCE
         with contextlib.suppress(NotConnected, RuntimeError):
             self.send(frame(Kind.CLOSE))
-            while self.read(max(0.0, deadline - time.monotonic()))[0] != Kind.CLOSED:
+            while (said := self.read(max(0.0, deadline - time.monotonic())))[0] != Kind.CLOSED:
                 pass
+            return frames.parted(said[1])
+        return False
 
     def kill(self) -> None:
         """End it at once."""

@@ -31,6 +31,8 @@ class ApartSource:
         self._process: Process | None = None
         self._calm = False
         self._given: tuple[Process, int] | None = None
+        self.parted = True
+        """See base.Parting."""
 
     def gather(self, *, calm: bool) -> None:
         """See base.Gathering."""
@@ -85,7 +87,7 @@ class ApartSource:
         """See base.Source."""
         process, self._process, self._given = self._process, None, None
         if process is not None:
-            process.close()
+            self.parted = process.close()
 
     def end(self) -> None:
         """Leave no process behind."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ...adapters.base import Gathering
+from ...adapters.base import Gathering, parted
 from ...core.store import Change, Put, Refuse, SourceProgress, Store, StoreFull
 from .redeliveries import Redeliveries
 
@@ -69,9 +69,10 @@ class Intake:
     def finish(self) -> None:
         """The source was closed in order: all that it gave is acknowledged, and it gives none of that again. What looks like it is another message then.
 
-        Unless it was closed before it gave again what was stored and not acknowledged when it connected, as after a kill: that is still to come.
+        Unless it was closed before it gave again what was stored and not acknowledged when it connected, as after a kill, or its broker did not answer: that is
+        still to come.
         """
-        if self._redeliveries.over and not self._redeliveries.exact:
+        if self._redeliveries.over and not self._redeliveries.exact and parted(self._source):
             with contextlib.suppress(StoreFull):  # then it is compared after the next start, as after a kill
                 self._store.forget(self.name)
 

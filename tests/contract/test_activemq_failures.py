@@ -12,8 +12,9 @@ import pytest
 from brokers import activemq as brokers
 from brokers.common import free_port, wait_until
 
-from contract.activemq_stage import STRICT, Proxy, Stage, drained, named, native, out
+from contract.activemq_stage import STRICT, Stage, drained, named, native, out
 from contract.outcomes import word
+from contract.proxy import Proxy
 from contract.taking import batches, tag_of, taken, until_lost
 from delaybridge.adapters.activemq import ActiveMQ, Endpoint, adapter
 from delaybridge.adapters.activemq import sink as sinks

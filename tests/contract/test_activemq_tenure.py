@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contract.activemq_stage import Proxy, Stage, drained, out
+from contract.activemq_stage import Stage, drained, out
+from contract.proxy import Proxy
 from contract.taking import batches
 from delaybridge.adapters.base import NotConnected
 

@@ -28,6 +28,7 @@ class Queue:
     def __init__(self, *messages: Received) -> None:
         self.messages = list(messages)
         self.away = False
+        self.parted = True
         self.acked = threading.Event()
         self.emptied = threading.Event()
 
@@ -55,8 +56,9 @@ def daily(*, redelivered: bool = False) -> Received:
     return Received(message(b"daily", {"x-delay": 5000}), "/queues/a", b"its content", redelivered)
 
 
-def takes_in(queue: Queue, index: TimeIndex, *, lost: bool = False, exact: bool = False, room: bool = True) -> None:
-    """From start to stop; the connection may be `lost` before that. Without `room` nothing is read."""
+def takes_in(queue: Queue, index: TimeIndex, *, lost: bool = False, silent: bool = False, exact: bool = False, room: bool = True) -> None:
+    """From start to stop; the connection may be `lost` before that, or the broker `silent` at the farewell. Without `room` nothing is read."""
+    queue.parted = not silent
     planner = Planner(Route(name="orders", source_broker="rabbit", source="in", lane="rabbit"), Limits())
     intake = Intake(planner, queue, index, lambda: T0, lambda *_: None, Metrics("test"), exact=exact)
     failures: list[BaseException] = []
@@ -82,7 +84,11 @@ def test_after_a_stop_in_order_a_message_that_was_on_its_way_and_looks_like_an_e
     assert index.counts().pending == 2
 
 
-@pytest.mark.parametrize("how", [{"lost": True}, {"exact": True}], ids=["the connection was lost", "the token names one message"])
+@pytest.mark.parametrize(
+    "how",
+    [{"lost": True}, {"silent": True}, {"exact": True}],
+    ids=["the connection was lost", "and nobody had noticed", "the token names one message"],
+)
 def test_what_is_stored_and_may_come_again_is_recognised_after_the_next_start(index: TimeIndex, how: dict[str, bool]) -> None:
     takes_in(Queue(daily()), index, **how)
     takes_in(Queue(daily(redelivered=True)), index, **how)

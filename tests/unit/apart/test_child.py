@@ -145,6 +145,16 @@ def test_while_a_source_waits_acknowledgements_are_made_and_anything_else_ends_t
     assert bridge.kinds == [Kind.BATCH, Kind.NOTHING, Kind.CLOSED]
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_whether_the_broker_answered_the_farewell_is_told_with_it(answered: bool) -> None:
+    bridge: Any = Bridge(frame(Kind.CLOSE))
+    source: Any = SimpleNamespace(close=lambda: None, parted=answered)
+
+    serve(_Reading(bridge, source))
+
+    assert bridge.heard == [(Kind.CLOSED, answered)]
+
+
 @pytest.mark.parametrize("lost", [True, False], ids=["lost", "closed"])
 def test_a_batch_of_an_earlier_connection_is_not_acknowledged_any_more_and_is_taken_for_no_later_one(lost: bool) -> None:
     """Its number is not used again."""
