@@ -138,15 +138,19 @@ def activemq(pytestconfig: pytest.Config) -> Iterator[activemq_broker.Broker]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One Spark session for all tests that audit: to start it takes four times as long as an audit of a few rows."""
+    """One Spark session for all tests that audit: to start it takes four times as long as an audit of a few rows.
+
+    From the fourth audit on it takes less to compile well what is planned again and again, and a third less in the end.
+    """
     pytest.importorskip("pyspark")
     if shutil.which("java") is None:
         pytest.skip("there is no `java`")
-    from spark.conftest import LASTING, SMALL  # noqa: PLC0415 - as below, with what imports it
+    from spark.conftest import SMALL  # noqa: PLC0415 - as below, with what imports it
 
-    from delaybridge.spark_jobs.session import session  # noqa: PLC0415 - needs pyspark
+    from delaybridge.spark_jobs.session import COMPILING, session  # noqa: PLC0415 - needs pyspark
 
-    with session(kafka=False, conf=[f"{name}={value}" for name, value in (SMALL | LASTING).items()]) as running:
+    lasting = SMALL | {"spark.driver.extraJavaOptions": " ".join(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4", *COMPILING])}
+    with session(kafka=False, conf=[f"{name}={value}" for name, value in lasting.items()]) as running:
         yield running
 
 

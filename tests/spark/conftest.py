@@ -22,11 +22,6 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # as above, for what is not a stage
     "spark.sql.adaptive.enabled": "false",  # as above: after each stage it plans the rest anew
 }
-LASTING = {
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=4 -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
-    " -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
-}
-"""For a session that many tests share: from the fourth audit on it takes less to compile well what is planned again and again, and a third less in the end."""
 CONF = [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
 """The same for a command."""
 
