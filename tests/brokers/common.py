@@ -73,12 +73,12 @@ def usual_port(usual: int) -> int:
     return free_port()
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout: float = 15.0) -> None:
-    """Wait for a condition. Raises AssertionError with `what` when it does not come in time."""
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 15.0, *, pause: float = 0.02) -> None:
+    """Wait for a condition, asking again after each `pause`. Raises AssertionError with `what` when it does not come in time."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def listens(url: str) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 COMMAND = Path(sys.executable).with_name("delaybridge")
 PATIENCE = 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.1
 ENDING = 60.0
 """Seconds. A daemon drains for up to 25 (its `shutdown_timeout`) before it ends."""
 
@@ -65,13 +66,17 @@ class Daemon:
         self.wait_for(self.ready, "the daemon to be ready")
 
     def wait_for(self, condition: Callable[[], bool], what: str | Callable[[], str], timeout: float = PATIENCE) -> None:
-        """Wait for a condition while the daemon runs; shows its log where that does not come. `what` may tell how far it has come."""
-        deadline = time.monotonic() + timeout
+        """Wait for a condition while the daemon runs; shows its log where that does not come. `what` may tell how far it has come.
+
+        It asks more and more seldom: most conditions are requests, which take of the daemon's time what it would do its work in.
+        """
+        deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
         while not condition():
             assert self.process is not None
             assert self.process.poll() is None, f"the daemon ended with {self.process.returncode}:\n{self.tail()}"
             assert time.monotonic() < deadline, f"waited {timeout} s for {what if isinstance(what, str) else what()}:\n{self.tail()}"
-            time.sleep(0.005)
+            time.sleep(pause)
+            pause = min(pause * 1.25, LONGEST_PAUSE)
 
     def ready(self) -> bool:
         """Whether /readyz says so."""

@@ -164,7 +164,7 @@ def run_rounds(
                         kills.append(traffic.now_ms())
                         victim.start(ready=False)
             with contextlib.suppress(AssertionError):  # `check` says what is missing
-                wait_until(lambda: not compare.lost(producer, consumer.arrivals), "all to arrive", patience)
+                wait_until(lambda: not compare.lost(producer, consumer.arrivals), "all to arrive", patience, pause=0.25)
         for daemon in running:
             daemon.wait_ready()
             assert daemon.terminate() == 0, daemon.tail()

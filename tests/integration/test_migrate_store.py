@@ -123,7 +123,7 @@ def test_nothing_is_lost_doubled_or_forgotten_by_the_ledger_on_the_way_there_and
         house.on_index()
         print(house.move("time_index", "--broker", "it", "--prefix", house.prefix))
         daemon.start()
-        wait_until(lambda: not compare.lost(producer, consumer.arrivals), "all to arrive", 60)
+        wait_until(lambda: not compare.lost(producer, consumer.arrivals), "all to arrive", 60, pause=0.25)
         daemon.wait_for(lambda: daemon.pending() == 0, "nothing to be pending")
         assert daemon.terminate() == 0, daemon.tail()
 
