@@ -1,7 +1,8 @@
-"""Brokers for all tests: found or started once per session, Kafka once per file; a missing one skips, or fails where DELAYBRIDGE_TEST_REQUIRE names it."""
+"""Brokers for all tests: found or started once per session, Kafka anew now and then; a missing one skips, or fails where DELAYBRIDGE_TEST_REQUIRE names it."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -14,6 +15,7 @@ from brokers import activemq as activemq_broker
 from brokers import kafka as kafka_broker
 from brokers import rabbitmq as rabbitmq_broker
 from brokers.common import Unavailable
+from brokers.lasting import Lasting
 from brokers.private import PrivateProcess
 from spark import classes
 
@@ -121,13 +123,23 @@ def rabbitmq(pytestconfig: pytest.Config) -> Iterator[rabbitmq_broker.Broker]:
     yield from running("RabbitMQ", rabbitmq_broker.start, pytestconfig)
 
 
-@pytest.fixture(scope="module")
-def kafka(pytestconfig: pytest.Config) -> Iterator[kafka_broker.Broker]:
-    """A running Kafka, shared by a file's tests: use topic and group names of your own.
+@pytest.fixture(scope="session")
+def kafkas() -> Iterator[Lasting]:
+    """Where the fixture `kafka` has its broker from."""
+    with contextlib.closing(Lasting()) as lasting:
+        yield lasting
 
-    One that had served for a quarter of an hour, with a thousand topics, answered nobody for a minute now and then.
-    """
-    yield from running("Kafka", kafka_broker.start, pytestconfig)
+
+@pytest.fixture(scope="module")
+def kafka(kafkas: Lasting, pytestconfig: pytest.Config) -> Iterator[kafka_broker.Broker]:
+    """A running Kafka, shared by a file's tests, and by some files: use topic and group names of your own. A file may restart it; the next one has another."""
+    try:
+        broker = kafkas.get()
+    except Unavailable as reason:
+        unavailable("kafka", reason)
+    tell(pytestconfig, f"Kafka: {broker.provider}")
+    yield broker
+    kafkas.spare()
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,7 @@ class PrivateProcess(ABC):
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"delaybridge-{self.name.lower()}-"))
         self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0  # also those after a kill
 
     @abstractmethod
     def command(self) -> Sequence[str | Path]:
@@ -96,6 +97,7 @@ class PrivateProcess(ABC):
                 self.command(), env=self.environment(), cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         self.ours.append(self)
+        self.starts += 1
         deadline = time.monotonic() + START_TIMEOUT
         while not self.answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
