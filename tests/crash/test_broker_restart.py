@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from crash.traffic import Ends
 
-RATE = 200
+RATE = 100
 ROUNDS = int(os.environ.get("DELAYBRIDGE_TEST_RESTARTS", "20"))
 """Of each broker, both endings together."""
 
-WINDOW = 300
+WINDOW = 150
 """Messages on the wire: what a broker that goes away may leave in doubt."""
 
 

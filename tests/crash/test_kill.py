@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ROUNDS = {"rabbitmq": 50, "kafka": 20, "activemq": 20}
 KIND = "classic"
-RATE = 600
-WINDOW, SETTLED_TOGETHER = 300, 500
+RATE = 300
+WINDOW, SETTLED_TOGETHER = 150, 500
 """Messages on the wire, and confirmed ones that one settle write may cover: together, what a kill may double."""
 
 
@@ -36,7 +36,7 @@ def test_nothing_is_lost_early_or_unrecognisably_doubled_when_the_daemon_is_kill
     rounds = int(os.environ.get("DELAYBRIDGE_TEST_KILLS", rounds))
     seed = traffic.seed()
     rng = random.Random(seed)
-    daemon = Daemon(tmp_path, ends.config(KIND, intake={"batch": 100}, lane={"window": WINDOW}, ledger={"flush_interval": 200}))
+    daemon = Daemon(tmp_path, ends.config(KIND, intake={"batch": 50}, lane={"window": WINDOW}, ledger={"flush_interval": 200}))
     moments, kills = list[int](), list[int]()  # before each kill, and once the process has gone
     recognised = 0.0
     consumer = ends.consumer(KIND)

@@ -37,7 +37,7 @@ def _parent(stat: Path) -> int:
 def test_nothing_is_lost_early_or_unrecognisably_doubled_when_clients_are_killed_many_times(ends: Ends, tmp_path: Path) -> None:
     seed = traffic.seed()
     rng = random.Random(seed)
-    config = ends.config(KIND, intake={"batch": 100}, lane={"window": WINDOW}, ledger={"flush_interval": 200})
+    config = ends.config(KIND, intake={"batch": 50}, lane={"window": WINDOW}, ledger={"flush_interval": 200})
     for broker in config["brokers"].values():
         broker["own_processes"] = True
     daemon = Daemon(tmp_path, config)
