@@ -19,20 +19,32 @@ from spark.ledgers import T0
 from spark.test_watch import Scene
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
-def scene(spark: SparkSession, tmp_path: Path) -> Scene:
-    """A watch that has told of a message, and ended."""
-    one = Scene(spark, tmp_path)
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a watch that has told of a message, and ended."""
+    one = Scene(spark, tmp_path_factory.mktemp("watch") / "told")
     one.one.scheduled("stuck", T0)
     one.flush(one.one, T0 + 6_000)
     assert [line["id"] for line in one.look(T0 + 6_000)] == ["stuck"]
-    one.restart()
-    return one
+    return one.folder
+
+
+@pytest.fixture
+def scene(spark: SparkSession, told: Path) -> Iterator[Scene]:
+    """That watch. A checkpoint belongs to the paths of its inputs: each test gets the folder where it was made, and it is put back as it was."""
+    copy = told.with_name("copy")
+    shutil.copytree(told, copy)
+    one = Scene(spark, told, files=1, written={"one": 1})
+    one.one.scheduled("stuck", T0)
+    yield one
+    shutil.rmtree(told)
+    copy.rename(told)
 
 
 def test_one_that_lost_its_stream_is_refused(scene: Scene) -> None:
