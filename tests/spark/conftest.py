@@ -7,21 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from delaybridge.bridge.demo.proof import QUICK
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LEFT_OPEN = pytest.mark.filterwarnings("ignore:unclosed <socket.socket .*127.0.0.1:ResourceWarning")
 """Spark 4.0 leaves the sockets through which it hands over rows to the garbage collector; later ones close them."""
 
-SMALL = {
-    "spark.master": "local[2]",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # a few rows: compiling well takes longer than it saves
-    "spark.sql.codegen.wholeStage": "false",  # as above; commands/test_command.py leaves it on
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # as above, for what is not a stage
-    "spark.sql.adaptive.enabled": "false",  # as above: after each stage it plans the rest anew
-}
+SMALL = QUICK | {"spark.master": "local[2]", "spark.driver.memory": "1g"}
+"""As the demo's audit; commands/test_command.py compiles what it runs on a million events."""
 CONF = [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
 """The same for a command."""
 
