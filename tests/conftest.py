@@ -133,13 +133,7 @@ def kafkas() -> Iterator[Lasting]:
 @pytest.fixture(scope="module")
 def kafka(kafkas: Lasting, pytestconfig: pytest.Config) -> Iterator[kafka_broker.Broker]:
     """A running Kafka, shared by a file's tests, and by some files: use topic and group names of your own. A file may restart it; the next one has another."""
-    try:
-        broker = kafkas.get()
-    except Unavailable as reason:
-        unavailable("kafka", reason)
-    tell(pytestconfig, f"Kafka: {broker.provider}")
-    yield broker
-    kafkas.spare()
+    yield from running("Kafka", kafkas.serving, pytestconfig)
 
 
 @pytest.fixture(scope="session")

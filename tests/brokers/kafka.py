@@ -98,12 +98,17 @@ def delete_topic(url: str, name: str) -> None:
         wait_until(lambda: name not in client.list_topics(), f"topic {name} to be gone")
 
 
+def topics(url: str, within: float) -> int:
+    """How many a client finds. Raises confluent_kafka.KafkaException where there is no answer within so many seconds."""
+    return len(confluent_kafka.admin.AdminClient({"bootstrap.servers": url, "log_level": 0}).list_topics(timeout=within).topics)
+
+
 def answers(url: str) -> bool:
     """Whether a client gets in."""
     if not common.listens(f"kafka://{url}"):
         return False
     try:
-        confluent_kafka.admin.AdminClient({"bootstrap.servers": url, "log_level": 0}).list_topics(timeout=2)
+        topics(url, within=2)
     except confluent_kafka.KafkaException:
         return False
     return True

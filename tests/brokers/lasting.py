@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import confluent_kafka
-import confluent_kafka.admin
 
 from brokers import kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
 YOUNG = 300.0
@@ -25,7 +24,7 @@ FEW = 300
 def topics(url: str) -> float:
     """How many it has: very many where it does not say."""
     try:
-        return len(confluent_kafka.admin.AdminClient({"bootstrap.servers": url, "log_level": 0}).list_topics(timeout=10).topics)
+        return kafka.topics(url, within=10)
     except confluent_kafka.KafkaException:
         return float("inf")
 
@@ -43,6 +42,12 @@ class Lasting:
         self._running = ExitStack()
         self._broker: kafka.Broker | None = None
         self._began = 0.0
+
+    @contextmanager
+    def serving(self) -> Iterator[kafka.Broker]:
+        """One for a file of tests. Raises Unavailable."""
+        yield self.get()
+        self.spare()
 
     def get(self) -> kafka.Broker:
         """One that serves. Raises Unavailable."""
