@@ -100,7 +100,7 @@ class KafkaInterception:
             return commands.step(self._options, f"{what}; `apply` did not make it as it is, so it is not deleted", command)
         with _closed(cluster, one.name, settings.get(_FENCE)):
             try:
-                waiting = cluster.groups.waiting(one.group, topic)
+                waiting = cluster.groups.waiting(one.group, [topic])[one.name]
             except errors.GroupAuthorizationFailedError:
                 return commands.step(
                     self._options, f"{what}; group `{one.group}` may not be seen, so whether it is empty is not known", command
@@ -223,9 +223,10 @@ class KafkaInterception:
 
     def _check_groups(self, cluster: Cluster, topics: Mapping[str, Topic], read: Sequence[Ingress]) -> Iterator[Finding]:
         for group in dict.fromkeys(endpoint.group for endpoint in self._endpoints):
+            theirs = [topics[one.name] for one in read if one.group == group and one.name in topics]
             try:
                 members = cluster.groups.members(group)
-                waiting = sum(cluster.groups.waiting(group, topics[one.name]) for one in read if one.group == group and one.name in topics)
+                waiting = cluster.groups.waiting(group, theirs).total()
             except errors.GroupAuthorizationFailedError:  # what was found of its topics is told all the same
                 yield Finding(False, f"group `{group}` may not be seen", "allow the bridge's user READ on it")
                 continue

@@ -23,7 +23,8 @@ from integration.daemon import Daemon
 from integration.stores import in_time_index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections import Counter
+    from collections.abc import Collection, Iterator, Sequence
 
     from delaybridge.adapters.preparing import Finding
     from integration.stores import Waiting
@@ -144,10 +145,11 @@ def test_undo_gives_no_producer_the_time_to_lose_a_message(stage: Stage, monkeyp
     stage.interception().apply()
     look = Groups.waiting
 
-    def meanwhile(self: Groups, group: str, topic: Topic) -> int:
-        waiting = look(self, group, topic)
-        with pytest.raises(MessageSizeTooLargeError):
-            stage.send(topic.name)
+    def meanwhile(self: Groups, group: str, topics: Collection[Topic]) -> Counter[str]:
+        waiting = look(self, group, topics)
+        for topic in topics:
+            with pytest.raises(MessageSizeTooLargeError):
+                stage.send(topic.name)
         return waiting
 
     monkeypatch.setattr(Groups, "waiting", meanwhile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,9 +56,12 @@ class Groups:
             if any(each.topic == topic for each in retried(partial(self._client.list_group_offsets, group))[group])
         }
 
-    def waiting(self, group: str, topic: Topic) -> int:
-        """How many records of a topic the group has not finished; a marker of a transaction counts as one."""
-        return sum(each.waiting for each in self._offsets(group, [topic]).values())
+    def waiting(self, group: str, topics: Collection[Topic]) -> Counter[str]:
+        """How many records of each topic the group has not finished; a marker of a transaction counts as one. As many requests for many topics as for one."""
+        found: Counter[str] = Counter()
+        for partition, offsets in self._offsets(group, topics).items():
+            found[partition.topic] += offsets.waiting
+        return found
 
     def trim(self, group: str, topics: Collection[Topic]) -> bool:
         """Delete what a group has done with: all below what it has committed. False where that is not allowed.

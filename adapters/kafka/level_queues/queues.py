@@ -13,6 +13,7 @@ Beside them stands the log of ids (id_log.py): compacted, in one partition, and 
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from ...base import AdapterError
@@ -93,16 +94,17 @@ class KafkaLevelQueues:
     def depths(self) -> list[int]:
         """See levelled.LevelDeclaration. What a bridge has taken and not finished counts as well, and a transaction's marker as one."""
         with opened(self._options) as cluster:
-            there = cluster.topics(self._names, settings=False)
-            return [cluster.groups.waiting(group(level.name), there[level.name]) if level.name in there else 0 for level in self._levels]
+            waiting: Counter[str] = Counter()
+            for prefix, topics in _by_group(cluster.topics(self._names, settings=False)).items():
+                waiting += cluster.groups.waiting(prefix, topics)
+            return [waiting[name] for name in self._names]
 
     def trim(self) -> None:
         """See levelled.Trimmable. Dead letters are there for whoever takes them away, and the log of ids is compacted."""
         names = [level.name for level in self._levels if level.holds == "waiting"]
         with opened(self._options) as cluster:
-            there = cluster.topics(names, settings=False).values()
-            for prefix in {group(topic.name) for topic in there}:
-                if not cluster.groups.trim(prefix, [topic for topic in there if group(topic.name) == prefix]):
+            for prefix, topics in _by_group(cluster.topics(names, settings=False)).items():
+                if not cluster.groups.trim(prefix, topics):
                     raise AdapterError(
                         f"what is finished is kept on disk, for its level's wait and 14 days: grant DELETE on topics {prefix}.*"
                     )
@@ -121,7 +123,7 @@ class KafkaLevelQueues:
             return Step(what, "", True)
         if needed:
             return commands.step(self._options, f"{what}; levels are left that need it", commands.delete(self._options, level.name))
-        waiting = cluster.groups.waiting(group(level.name), topic) if needed is None else 0
+        waiting = cluster.groups.waiting(group(level.name), [topic])[level.name] if needed is None else 0
         if waiting:
             return commands.step(self._options, f"{what}; {waiting} records wait in it", commands.delete(self._options, level.name))
         cluster.delete(level.name)
@@ -141,6 +143,13 @@ class KafkaLevelQueues:
         return commands.step(
             self._options, f"{what}; it differs in {', '.join(problems)}", commands.alter_settings(self._options, level.name, problems)
         )
+
+
+def _by_group(topics: Mapping[str, Topic]) -> dict[str, list[Topic]]:
+    found: defaultdict[str, list[Topic]] = defaultdict(list)
+    for name, topic in topics.items():
+        found[group(name)].append(topic)
+    return found
 
 
 def _contents(level: Level) -> str:

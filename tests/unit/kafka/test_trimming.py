@@ -1,4 +1,4 @@
-"""What is deleted of level topics, and what never is."""
+"""What is counted of level topics; what is deleted of them, and what never is."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Admin:
 
     def __init__(self, held: dict[TopicPartition, tuple[int, int]], group: str, committed: dict[TopicPartition, int]) -> None:
         self.deleted: dict[TopicPartition, int] = {}
+        self.questions = 0
         self.error: Exception | None = None
         self.epoch, self.intact = 5, -1
         self._held, self._group, self._committed = held, group, committed
@@ -40,6 +41,7 @@ class Admin:
         }
 
     def list_group_offsets(self, asked: dict[str, list[TopicPartition]]) -> Any:
+        self.questions += 1
         ((group, partitions),) = asked.items()
         found = self._committed if group == self._group else {}
         return {group: {each: SimpleNamespace(offset=found.get(each, -1), metadata="", leader_epoch=5) for each in partitions}}
@@ -115,3 +117,13 @@ def test_dead_letters_and_what_became_of_ids_are_never_deleted(monkeypatch: pyte
     asked_by(monkeypatch, level_queues, Cluster(admin))
     adapter.level_queues(Kafka(bootstrap_servers="b:1"), LEVELS).trim()  # type: ignore[attr-defined]
     assert admin.deleted == {LEVEL: 7}
+
+
+def test_all_levels_are_counted_with_the_questions_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bridge counts while it delivers, and each question costs it and the broker milliseconds in which messages are due."""
+    some, other = (TopicPartition(name, 0) for name in ("lv.1s", "lv.1h"))
+    admin = Admin({some: (0, 10), other: (4, 6)}, "lv", {some: 7})
+    asked_by(monkeypatch, level_queues, Cluster(admin))
+    levels = [Level("lv.1s", 1000), Level("lv.1m", 60_000), Level("lv.1h", 3_600_000)]
+    assert adapter.level_queues(Kafka(bootstrap_servers="b:1"), levels).depths() == [3, 0, 2]
+    assert admin.questions == 1
