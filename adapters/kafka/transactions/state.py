@@ -129,6 +129,8 @@ class Moving(Numbers):
     epochs         those of the leaders that were seen last, by this producer or the one before it
     commit_asked   the cluster was asked to commit a transaction that finishes something; whoever begins transactions unsets it once that one has ended.
                    If it was never asked, the transaction has not happened, whatever the cluster says of the last one that it knows
+    incomplete     says whether a batch waits or is on its way. kafka-python's sender says so, too, but as it was before it had to wait for a transaction
+                   that was just begun: then that one's offsets would go out beside its batches (see _next_request_handler), or its end before them
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class Moving(Numbers):
         self._finishing = False
         self._looked_up: dict[Any, float] = {}
         self.commit_asked = False
+        self.incomplete: Callable[[], bool] = lambda: False
         self.seen = TransactionalRequestResult()
         self.seen.done()
 
@@ -208,7 +211,7 @@ class Moving(Numbers):
         with self._lock:
             while True:
                 before = len(self._pending_requests)
-                handler = self._next_request_handler(has_incomplete_batches)
+                handler = self._next_request_handler(has_incomplete_batches or self.incomplete())
                 if handler is not None or len(self._pending_requests) >= before:
                     break
         if isinstance(handler, FindCoordinatorHandler):

@@ -90,6 +90,7 @@ class Transactor(Publisher):
         self._stopping = False
         super().__init__(configs, self._landed, timeout, delivery_timeout, self._doubt, renewed)
         self._accumulator.on_failure = self._gave_up
+        self._numbers.incomplete = lambda: bool(self._accumulator.has_incomplete)
         result = self._numbers.initialize_transactions()
         self._sender.wakeup()
         try:

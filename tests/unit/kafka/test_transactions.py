@@ -138,6 +138,20 @@ def test_the_offsets_of_a_transaction_wait_for_its_batches_unless_it_is_taken_ba
     assert isinstance(numbers.next_request_handler(True), TxnOffsetCommitHandler)
 
 
+def test_the_offsets_of_a_transaction_wait_for_batches_that_came_after_the_sender_had_looked_for_any() -> None:
+    """It looks, and then waits for the lock while the transaction is begun. A broker that is asked about both at once refuses the batches for 100 ms."""
+    numbers = moving()
+    numbers.all_in_one(
+        [TopicPartition("t", 0)], {TopicPartition("s", 0): OffsetAndMetadata(1, "", -1)}, ConsumerGroupMetadata("g", 1, "m", None)
+    )
+    joining = [numbers.next_request_handler(False) for _ in range(2)][1]
+    joining.handle_response(SimpleNamespace(error_code=0))
+    numbers.incomplete = lambda: True
+    assert numbers.next_request_handler(False) is None
+    numbers.incomplete = lambda: False
+    assert isinstance(numbers.next_request_handler(False), TxnOffsetCommitHandler)
+
+
 def test_partitions_that_are_not_in_the_transaction_yet_are_asked_for_before_the_offsets_however_often_they_are_refused() -> None:
     numbers, looks = moving(), []
     numbers._metadata = SimpleNamespace(leader_epoch_for_partition=lambda _: None, request_update=lambda: looks.append("again"))
