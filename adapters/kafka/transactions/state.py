@@ -130,7 +130,7 @@ class Moving(Numbers):
     commit_asked   the cluster was asked to commit a transaction that finishes something; whoever begins transactions unsets it once that one has ended.
                    If it was never asked, the transaction has not happened, whatever the cluster says of the last one that it knows
     incomplete     says whether a batch waits or is on its way. kafka-python's sender says so, too, but as it was before it had to wait for a transaction
-                   that was just begun: then that one's offsets would go out beside its batches (see _next_request_handler), or its end before them
+                   that was just begun: then that one's offsets would go out beside its batches, see _next_request_handler
     """
 
     def __init__(
