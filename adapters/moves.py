@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from .base import Confirm
     from .levelled import Level
 
+LEAD = 6
+"""Milliseconds before it is due that a move is handed over: its first steps, which nobody sees, take about so long on Kafka."""
+
 
 class Gone(NotConnected):
     """The message that a move was to finish belongs to another bridge by now, or comes again: nothing has happened, forget the move."""
@@ -27,11 +30,13 @@ class Move(msgspec.Struct, frozen=True):
     tag        comes back with the outcome
     messages   what to publish, each with its address
     finishes   the token of the message, from a level source, that the broker is to forget
+    due        nothing can be read before this (epoch ms), by nobody, nor bears an earlier timestamp. At most LEAD from now; 0: at once
     """
 
     tag: bytes
     messages: Sequence[tuple[str, Message]]
     finishes: bytes
+    due: int = 0
 
 
 class Mover(Protocol):

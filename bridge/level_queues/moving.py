@@ -64,15 +64,17 @@ class Departures:
         self._clock = clock
         self._down = down
 
-    def departing(self, key: bytes) -> tuple[bytes, Sequence[Addressed]] | None:
-        """The token of a message that is handed out, and the messages to publish along with it; None where the broker gives it again."""
-        entry = self._waiting.find(key)
+    def departing(self, outgoing: Outgoing) -> Move | None:
+        """The move of a message that is handed out, with what is to be published along with it; None where the broker gives it again."""
+        entry = self._waiting.find(outgoing.tag)
         if entry is None:
             return None
-        now, schedule = self._clock(), entry.record.schedule
+        schedule = entry.record.schedule
+        now = max(self._clock(), schedule.due)  # it is handed out LEAD before
         upcoming = None if schedule.recurrence is None else following(schedule, now, self._down())
         entry.next = None if upcoming is None else replace(entry.record, schedule=upcoming)
-        return entry.finish.token, [self._places.enter(entry.next, entry.claim, now)] if entry.next else []
+        next_one = [self._places.enter(entry.next, entry.claim, now)] if entry.next else []
+        return Move(outgoing.tag, ((outgoing.address, outgoing.message), *next_one), entry.finish.token, schedule.due)
 
     def gone(self, key: bytes) -> None:
         """Another bridge has it, or it comes again."""
@@ -99,12 +101,11 @@ class DepartureSink:
         moves: list[Move] = []
         missing: list[Outcome] = []
         for outgoing in messages:
-            known = self._departures.departing(outgoing.tag)
-            if known is None:
+            move = self._departures.departing(outgoing)
+            if move is None:
                 missing.append((outgoing.tag, Gone("it comes again")))
             else:
-                token, following = known
-                moves.append(Move(outgoing.tag, ((outgoing.address, outgoing.message), *following), token))
+                moves.append(move)
         self._mover.move(moves)
         if missing:
             self._moved(missing)

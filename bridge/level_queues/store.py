@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...adapters.base import NotConnected
+from ...adapters.moves import LEAD
 from ...core.store import Answer, Counts, LedgerEvent, Put, Record, Refuse, StoreFull, Withdraw
 from .ids.claims import named
 from .ids.lines import ENDED
@@ -112,8 +113,11 @@ class LevelQueues(Unindexed):
     # What goes out.
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
-        """See `core.store.Store.due`."""
-        return self._standing(partial(self._waiting.due, lane, now, limit, max_bytes))
+        """See `core.store.Store.due`. What leaves by a move is handed out LEAD before it is due, see adapters.moves.Move; `next_due` says so, too."""
+        return self._standing(partial(self._waiting.due, lane, now + self._lead(lane), limit, max_bytes))
+
+    def _lead(self, lane: str) -> int:
+        return LEAD if lane == self._moving else 0
 
     def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
         """See `core.store.Store.due_held`."""
@@ -129,7 +133,8 @@ class LevelQueues(Unindexed):
 
     def next_due(self, lane: str) -> int | None:
         """See `core.store.Store.next_due`."""
-        return self._waiting.next_due(lane)
+        due = self._waiting.next_due(lane)
+        return None if due is None else due - self._lead(lane)
 
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
         """See `core.store.Store.settle`. The broker may forget a message when the following occurrence, or its dead letter, is confirmed.

@@ -14,13 +14,21 @@ from contract.kafka_user import named, receive
 from contract.outcomes import word
 from contract.test_kafka_levels import Levels
 from delaybridge.adapters.kafka import adapter
+from delaybridge.adapters.kafka.cluster.transactions import Transactions
 from delaybridge.adapters.moves import Move
 from delaybridge.core.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
     from delaybridge.adapters.base import Outcome, Received, Source
     from delaybridge.adapters.kafka.level_queues.transactional import KafkaMover, KafkaTransactionalLevels
 
+
+KINDS = ("as the cluster can", "as before Kafka 4")
+"""Of transactions, see adapters/kafka/transactions/implicit.py."""
 
 ENDING = 5.0
 """Seconds that the end of a transaction may take to be written everywhere."""
@@ -105,6 +113,15 @@ class World:
         for bridge in self._bridges:
             bridge.close()
         self.levels.close()
+
+
+@contextlib.contextmanager
+def world_with(kind: str, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Bridges with one of KINDS."""
+    if kind == "as before Kafka 4":
+        monkeypatch.setattr(Transactions, "implicit", lambda _: False)
+    with contextlib.closing(World(url)) as made:
+        yield made
 
 
 def taken(bridge: Bridge, count: int) -> list[Received]:

@@ -13,13 +13,12 @@ from brokers.kafka import create_topic, delete_topic
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from contract.kafka_user import named
-from contract.kafka_world import World, moving, taken
+from contract.kafka_world import KINDS, World, moving, taken, world_with
 from contract.outcomes import word
 from contract.test_kafka_levels import bodies
 from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka import adapter
 from delaybridge.adapters.kafka.cluster import Cluster, opened
-from delaybridge.adapters.kafka.cluster.transactions import Transactions
 from delaybridge.adapters.kafka.level_queues.queues import group
 from delaybridge.adapters.kafka.transactions import implicit, markers, transactor
 from delaybridge.adapters.kafka.transactions.state import Aborted, Moving, ended
@@ -32,14 +31,10 @@ if TYPE_CHECKING:
     from brokers.kafka import Broker
 
 
-@pytest.fixture(params=["as the cluster can", "as before Kafka 4"])
+@pytest.fixture(params=KINDS)
 def world(kafka: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """With either kind of transactions, see adapters/kafka/transactions/implicit.py."""
-    if request.param == "as before Kafka 4":
-        monkeypatch.setattr(Transactions, "implicit", lambda _: False)
-    made = World(kafka.url)
-    yield made
-    made.close()
+    with world_with(request.param, kafka.url, monkeypatch) as made:
+        yield made
 
 
 def test_what_waits_in_a_log_that_begins_anew_comes_out_whatever_was_committed_of_the_old_one(world: World) -> None:

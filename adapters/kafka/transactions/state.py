@@ -263,12 +263,18 @@ class Moving(Numbers):
         their way. Raises KafkaError.
         """
         with self._lock:
+            self.begin(partitions, positions, member)
+            return self.begin_commit() if commit else self.begin_abort()
+
+    def begin(self, partitions: Iterable[TopicPartition], positions: Mapping[TopicPartition, OffsetAndMetadata], member: Any) -> Any:
+        """As `all_in_one`, without its end: until something is written nobody sees anything of it. What to wait for until the offsets are in it."""
+        with self._lock:
             self.begin_transaction()
             self._finishing = bool(positions)
             for partition in partitions:
                 self._remember_leader(partition)
             self._enter(partitions, positions, member)
-            return self.begin_commit() if commit else self.begin_abort()
+            return self._offsets
 
     def _enter(self, partitions: Iterable[TopicPartition], positions: Mapping[TopicPartition, OffsetAndMetadata], member: Any) -> None:
         """Ask for these to be in the transaction."""
@@ -328,7 +334,7 @@ class MoveDelivery(Delivery):
 
 
 def ended(numbers: Moving, wakeup: Any, result: Any, timeout: float) -> None:
-    """Wait for the end of a transaction. Raises Aborted where it did not happen, NotConnected where nobody knows."""
+    """Wait for the end of a transaction, or for its offsets to be in it. Raises Aborted where it did not happen, NotConnected where nobody knows."""
     try:
         if not result.wait(timeout * 1000):
             raise NotConnected(f"a transaction did not end within {timeout:g} s")

@@ -17,7 +17,8 @@ from kafka.structs import ConsumerGroupMetadata
 
 from ....core.reasons import Reason
 from ...base import AdapterError, BackOff, NotConnected, Rejected
-from ...moves import Gone
+from ...clock import wall_clock
+from ...moves import LEAD, Gone
 from ..link import refusal
 from ..sinks.sink import Publisher
 from .implicit import OLDEST as IMPLICIT_SINCE
@@ -27,7 +28,7 @@ from .pending import CLOSED, PendingMoves, number_in
 from .state import Aborted, MoveDelivery, Moving, abort, ended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from kafka import TopicPartition
@@ -218,18 +219,21 @@ class Transactor(Publisher):
         self._pending.tell((each for each in batch if each.number in stuck), BackOff(Reason.REFUSED_BY_BROKER, UNWRITABLE))
         return [each for each in batch if each.number not in stuck]
 
-    def _attempt(self, moves: Iterable[Pending], finished: Iterable[Any], session: Session, member: Any) -> None:
+    def _attempt(self, moves: Sequence[Pending], finished: Iterable[Any], session: Session, member: Any) -> None:
         """One transaction. Raises Aborted, and NotConnected."""
-        numbers, groups, positions = self._numbers, defaultdict[Any, list[Any]](list), session.positions(finished)
-        for each in moves:
-            for partition, prepared in each.parts:
-                groups[partition].append(prepared)
+        numbers, positions = self._numbers, session.positions(finished)
+        groups = _by_partition(moves)
         self._ensure_ended(groups.keys())
         self._refused, self._taken = {}, 0
-        for partition, group in groups.items():
-            self._accumulator.enqueue(partition, group)  # waits until the partition is in the transaction
+        early = max(each.move.due for each in moves) - wall_clock()
         try:
-            result = numbers.all_in_one(groups, positions, member)
+            if early > 0:
+                self._begin_early(min(early, LEAD) / 1000, groups, positions, member)
+                self._write(groups)
+                result = numbers.begin_commit()
+            else:
+                self._write(groups)  # waits until the partitions are in the transaction
+                result = numbers.all_in_one(groups, positions, member)
         except (errors.KafkaError, ValueError) as error:
             abort(numbers, self._sender.wakeup, self._patience)
             raise Aborted(repr(error)) from error
@@ -237,6 +241,21 @@ class Transactor(Publisher):
         ended(numbers, self._sender.wakeup, result, self._patience)
         if self._refused or self._taken != sum(map(len, groups.values())):
             raise NotConnected("a transaction ended without all of its messages")
+
+    def _begin_early(self, wait: float, *of: Any) -> None:
+        """Take a transaction's first steps while its last move is not due for so many seconds; returns then. Raises Aborted, NotConnected, and KafkaError.
+
+        What is written is not: those who read what is not committed, too, would see it early.
+        """
+        due = time.monotonic() + wait
+        offsets = self._numbers.begin(*of)
+        self._sender.wakeup()
+        ended(self._numbers, self._sender.wakeup, offsets, self._patience)
+        time.sleep(max(0, due - time.monotonic()))  # as in _again
+
+    def _write(self, groups: Mapping[TopicPartition, list[Prepared]]) -> None:
+        for partition, group in groups.items():
+            self._accumulator.enqueue(partition, group)
 
     def _again(self, moves: list[Pending], why: Aborted) -> None:
         """Tell what was refused; the rest goes into the next transaction, which is smaller where nobody knows what was wrong."""
@@ -326,3 +345,12 @@ class Transactor(Publisher):
         self._thread.join()
         super().close()
         self._pending.tell_all(NotConnected(CLOSED))
+
+
+def _by_partition(moves: Iterable[Pending]) -> dict[TopicPartition, list[Prepared]]:
+    """What is to be written where, in order. What was prepared before it is due bears the time at which it is."""
+    groups: defaultdict[TopicPartition, list[Prepared]] = defaultdict(list)
+    for each in moves:
+        for partition, (tag, record, timestamp) in each.parts:
+            groups[partition].append((tag, record, max(timestamp, each.move.due)))
+    return groups

@@ -9,7 +9,7 @@ from contract.level_queues import TABLE
 from contract.stores import MINUTE, T0, record
 
 from delaybridge.adapters.base import Batch, NotConnected, Outgoing, Received
-from delaybridge.adapters.moves import Gone, Move
+from delaybridge.adapters.moves import LEAD, Gone, Move
 from delaybridge.bridge.level_queues.envelope import Envelope, unpack
 from delaybridge.bridge.level_queues.ids.lines import Claim
 from delaybridge.bridge.level_queues.moving import Departures, DepartureSink, MoveItem, MovePublisher
@@ -88,7 +88,7 @@ def stage() -> Stage:
 def test_a_delivery_finishes_its_message(stage: Stage) -> None:
     (due,) = stage.holds(record("a"))
     stage.publishes(due)
-    assert stage.mover.begun == [Move(due.key, (("orders", due.record.message),), b"token-0")]
+    assert stage.mover.begun == [Move(due.key, (("orders", due.record.message),), b"token-0", T0)]
     assert stage.told == []
 
 
@@ -106,6 +106,15 @@ def test_what_follows_is_at_its_level_with_the_same_claim_if_and_only_if_this_on
     entry = stage.waiting.find(due.key)
     assert entry is not None
     assert entry.next == envelope.record, "the ledger is told of the same one"
+
+
+def test_what_follows_one_that_is_handed_out_early_is_what_would_follow_it_when_it_is_due(stage: Stage) -> None:
+    (due,) = stage.holds(record("a", every=MINUTE))
+    stage.now = T0 - LEAD
+    stage.publishes(due)
+
+    envelope = unpack(stage.mover.begun[0].messages[1][1])
+    assert (envelope.record.schedule.due, envelope.record.schedule.occurrence, envelope.since) == (T0 + MINUTE, 2, T0)
 
 
 def test_what_was_missed_while_the_bridge_was_down_does_not_follow(stage: Stage) -> None:
