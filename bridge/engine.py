@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
+from ..adapters.moves import LEAD
 from ..core.time_index import TimeIndex
 from . import plugins, scheduler_requests
 from .answers import Answers
@@ -101,6 +103,8 @@ class Engine:
     def _lane(self, name: str, failed: Failed) -> LaneWorker:
         config = self.config
         holds = self._holds[name] = Holds(Backoff(config.retry.first / 1000, config.retry.cap / 1000))
+        sink, drain_for = self._sink(name), drain_seconds(config)
+        moves = isinstance(sink, DepartureSink)
         lane = Lane(
             name,
             self.store,
@@ -109,13 +113,11 @@ class Engine:
             self.pauses.routes,
             self.started,
             self.down,
-            lane_settings(config),
+            replace(lane_settings(config), lead=LEAD if moves else 0),
             self.metrics,
             self.sync.ask,
         )
-        sink, drain_for = self._sink(name), drain_seconds(config)
-        in_turns = isinstance(sink, DepartureSink)
-        return LaneWorker(lane, sink, self.clock, self.metrics, failed, drain_for=drain_for, in_turns=in_turns)
+        return LaneWorker(lane, sink, self.clock, self.metrics, failed, drain_for=drain_for, in_turns=moves)
 
     def _sink(self, broker: str) -> Sink:
         if self.queues is not None and broker in self.queues.sinks:

@@ -41,6 +41,7 @@ class LaneSettings:
     share                   what a stuck destination may have unconfirmed; meanwhile the window is larger by this, for the others
     settle_after            a confirmed message is settled at the latest after this long; in between, confirms share one write
     give_up_after           overdue messages are dead-lettered where a destination refuses that has refused for so long; 0: never
+    lead                    messages are given to the sink so long before they are due: it keeps them until then, see DepartureSink
     """
 
     window: int
@@ -50,6 +51,7 @@ class LaneSettings:
     batch: int = 100
     slow_after: int = 1000
     settle_after: int = 5
+    lead: int = 0
 
 
 class Lane:
@@ -129,7 +131,7 @@ class Lane:
         if full:
             return NEVER if self._stuck else self._flights.oldest.since + self.settings.slow_after + 1
         next_due = self.store.next_due(self.name)
-        return min(self.holds.next_retry(), NEVER if next_due is None else next_due)
+        return min(self.holds.next_retry(), NEVER if next_due is None else next_due - self.settings.lead)
 
     def drain(self, now: int) -> bool:
         """Settle what was confirmed, publish nothing; True when nothing is in flight any more."""
@@ -144,7 +146,7 @@ class Lane:
             if room <= 0 or space <= 0:
                 return True
             limit = min(room, self.settings.batch)
-            batch = self.store.due(self.name, now, limit, space)
+            batch = self.store.due(self.name, now + self.settings.lead, limit, space)
             if batch:
                 self._dispatch(batch, now, publish, None)
             if len(batch) < limit:
@@ -185,12 +187,13 @@ class Lane:
         Where the clock was set back, some may not be: these are put back, and looked at again each second, at the latest.
         """
         batch = self.store.due_held(self.name, address, now, limit, space)
-        early = [each for each in batch if each.record.schedule.due > now]
+        due_by = now + self.settings.lead
+        early = [each for each in batch if each.record.schedule.due > due_by]
         if not early:
             return batch
         self.store.put_back([each.key for each in early])
         self.holds.slow(address, min(now + self.settings.slow_after, *(each.record.schedule.due for each in early)))
-        return [each for each in batch if each.record.schedule.due <= now]
+        return [each for each in batch if each.record.schedule.due <= due_by]
 
     def _room(self) -> tuple[int, int]:
         """How many more messages, and bytes, may be in flight."""

@@ -84,7 +84,7 @@ class Departures:
 
 
 class DepartureSink:
-    """The sink of the lane whose destinations are on the broker of the level queues. See base.Sink."""
+    """The sink of the lane whose destinations are on the broker of the level queues. See base.Sink. It may be given messages LEAD before they are due."""
 
     def __init__(self, mover: Mover, departures: Departures) -> None:
         self._mover = mover

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...adapters.base import NotConnected
-from ...adapters.moves import LEAD
 from ...core.store import Answer, Counts, LedgerEvent, Put, Record, Refuse, StoreFull, Withdraw
 from .ids.claims import named
 from .ids.lines import ENDED
@@ -113,11 +112,8 @@ class LevelQueues(Unindexed):
     # What goes out.
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
-        """See `core.store.Store.due`. What leaves by a move is handed out LEAD before it is due, see adapters.moves.Move; `next_due` says so, too."""
-        return self._standing(partial(self._waiting.due, lane, now + self._lead(lane), limit, max_bytes))
-
-    def _lead(self, lane: str) -> int:
-        return LEAD if lane == self._moving else 0
+        """See `core.store.Store.due`."""
+        return self._standing(partial(self._waiting.due, lane, now, limit, max_bytes))
 
     def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
         """See `core.store.Store.due_held`."""
@@ -133,8 +129,7 @@ class LevelQueues(Unindexed):
 
     def next_due(self, lane: str) -> int | None:
         """See `core.store.Store.next_due`."""
-        due = self._waiting.next_due(lane)
-        return None if due is None else due - self._lead(lane)
+        return self._waiting.next_due(lane)
 
     def settle(self, outcomes: Sequence[Settled], now: int, *, wait: bool = True) -> bool:
         """See `core.store.Store.settle`. The broker may forget a message when the following occurrence, or its dead letter, is confirmed.

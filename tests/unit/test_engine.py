@@ -13,6 +13,7 @@ from contract.stores import HOUR, T0, record
 from msgspec.structs import replace
 
 from delaybridge.adapters.memory import Memory, broker
+from delaybridge.adapters.moves import LEAD
 from delaybridge.bridge import downtimes
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.config.sections import Ledger, Retry
@@ -259,3 +260,18 @@ def test_a_stop_ends_what_waits_to_enter_level_queues_and_its_source_gives_it_ag
 
     assert engine.drain(10)
     assert [entry.message.body for entry in source] == [b"a"]
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_messages_are_given_early_to_the_sink_that_keeps_them_until_they_are_due_and_to_no_other(
+    tmp_path: Path, exactly_once: bool
+) -> None:
+    kafka = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "exactly_once": exactly_once}
+    route = {"name": "jobs", "from": {"broker": "here", "topic": "in"}, "to": {"broker": "there", "address": "out"}}
+    store = {"path": tmp_path, "kind": "level_queues", "broker": "here"}
+    brokers = {"here": kafka, "there": {"type": "memory", "name": "there"}}
+    engine = Engine(
+        Config.model_validate({"store": store, "brokers": brokers, "routes": [route]}), lambda: T0, Metrics("0.1.0"), lambda *_: None
+    )
+    assert {name: worker.lane.settings.lead for name, worker in engine.lanes.items()} == {"here": LEAD if exactly_once else 0, "there": 0}
+    assert engine.drain(1)

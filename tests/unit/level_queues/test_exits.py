@@ -7,10 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 from contract.level_queues import TABLE
-from contract.stores import HOUR, MINUTE, T0, bodies, record
+from contract.stores import HOUR, MINUTE, T0, record
 from structlog.testing import capture_logs
 
-from delaybridge.adapters.moves import LEAD
 from delaybridge.bridge.level_queues.envelope import Envelope
 from delaybridge.bridge.level_queues.exits import Exits
 from delaybridge.bridge.level_queues.ids.claims import Claims
@@ -43,15 +42,6 @@ class Submitted:
         """Nothing is missing."""
 
 
-def levels(waiting: Waiting, mover: Submitted, journal: Mock) -> LevelQueues:
-    """On a broker with transactions, "rabbit"."""
-    places = Places(TABLE, [f"level-{number}" for number in range(len(TABLE.waits))], "shelf")
-    rows = LateRows(journal, lambda: T0)
-    return LevelQueues(
-        places, Mock(standing=lambda found: found), waiting, Mock(), Exits(Submitted(), mover), journal, rows, moving="rabbit"
-    )
-
-
 @pytest.mark.parametrize("transactional", [False, True])
 def test_what_a_message_becomes_is_insisted_on_until_the_broker_gives_that_message_again(*, transactional: bool) -> None:
     submitted, taken = Submitted(), Taken()
@@ -81,7 +71,9 @@ def test_the_ledger_hears_of_a_cancel_from_the_bridge_whose_move_ends_its_messag
 def test_the_ledger_hears_of_an_end_from_the_bridge_whose_move_makes_it_and_from_no_other(event: Event, *, moved: bool) -> None:
     """Of a broker that does not answer, both would tell: the message comes again, and has expired there, too."""
     mover, journal, waiting, origin = Submitted(), Mock(), Waiting(), Taken()
-    store = levels(waiting, mover, journal)
+    places = Places(TABLE, [f"level-{number}" for number in range(len(TABLE.waits))], "shelf")
+    rows = LateRows(journal, lambda: T0)
+    store = LevelQueues(places, Mock(), waiting, Mock(), Exits(Submitted(), mover), journal, rows, moving="rabbit")
     waiting.add(Envelope(record("a", every=MINUTE), T0), origin, Finish(Mock(lost=lambda _: False), 0, b""))
     (due,) = waiting.due("rabbit", T0, 1, 1 << 20)
 
@@ -93,17 +85,6 @@ def test_the_ledger_hears_of_an_end_from_the_bridge_whose_move_makes_it_and_from
     (item,) = mover.items
     (item.landed if moved else item.gone)()
     assert told() == ([event, "scheduled"] if moved else [])
-
-
-def test_what_leaves_by_a_move_is_handed_out_in_time_for_its_transaction_to_begin_and_nothing_else_is_early() -> None:
-    waiting = Waiting()
-    store = levels(waiting, Submitted(), Mock())
-    for lane in ("rabbit", "other"):
-        waiting.add(Envelope(record(lane, lane=lane), T0 - HOUR), Taken(), Finish(Mock(lost=lambda _: False), 0, b""))
-    assert (store.next_due("rabbit"), store.next_due("other")) == (T0 - LEAD, T0)
-    assert store.due("rabbit", T0 - LEAD - 1, 1, 1 << 20) == store.due("other", T0 - 1, 1, 1 << 20) == []
-    assert bodies(store.due("rabbit", T0 - LEAD, 1, 1 << 20)) == ["rabbit"]
-    assert bodies(store.due("other", T0, 1, 1 << 20)) == ["other"]
 
 
 def test_rows_that_a_full_disk_does_not_take_are_told_of_as_those_of_level_queues_and_written_when_there_is_room() -> None:
