@@ -30,7 +30,7 @@ class Move(msgspec.Struct, frozen=True):
     tag        comes back with the outcome
     messages   what to publish, each with its address
     finishes   the token of the message, from a level source, that the broker is to forget
-    due        nothing can be read before this (epoch ms), by nobody, nor bears an earlier timestamp. At most LEAD from now; 0: at once
+    due        before this (epoch ms) nobody can read the messages, and no timestamp of them is earlier. At most LEAD from now; 0: at once
     """
 
     tag: bytes
