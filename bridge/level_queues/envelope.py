@@ -21,6 +21,9 @@ from .ids.lines import Claim
 _PROPERTIES = Properties(content_type=b"application/vnd.delaybridge.record+msgpack", delivery_mode=PERSISTENT)
 
 
+Occurrence = tuple[str, int, int, str, int, int, int]
+
+
 class Envelope(msgspec.Struct, array_like=True, frozen=True):
     """A record at a level since `since` (epoch ms, by the clock of the bridge that put it there), after so many `hops` through levels before.
 
@@ -34,6 +37,12 @@ class Envelope(msgspec.Struct, array_like=True, frozen=True):
     hops: int = 0
     order: int = 0
     claim: Claim | None = None
+
+    @property
+    def occurrence(self) -> Occurrence:
+        """Names what is to be delivered: the same for all copies of what was scheduled once, and for nothing else."""
+        record, schedule = self.record, self.record.schedule
+        return record.id, schedule.occurrence, schedule.due, record.kind, record.taken, self.order, hash(record.message.body)
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...adapters.base import Sharing
 from .envelope import Envelope, unpack
-from .lately import Lately
+from .lately import PASSED_ON, Lately
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -202,7 +202,7 @@ class Passage:
         self._clock = clock
         self._timed = timed
         self._sharing = source if isinstance(source, Sharing) else None
-        self._lately = Lately()
+        self._lately: Lately[bytes] = Lately(PASSED_ON)
         self._handed_over = 0
         self._numbers = itertools.count()
         self._taken = Taken()

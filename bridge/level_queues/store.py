@@ -121,11 +121,17 @@ class LevelQueues(Unindexed):
         return self._standing(partial(self._waiting.due_held, lane, address, limit, max_bytes))
 
     def _standing(self, take: Callable[[], builtins.list[Due]]) -> builtins.list[Due]:
-        """The last look at the log of ids: what was cancelled or replaced is not handed out."""
+        """The last look: what was cancelled or replaced is not handed out, as the log of ids says, nor what this bridge has delivered already."""
         while found := take():
-            if standing := self.claims.standing(found):
+            if standing := self.claims.standing(self._undelivered(found)):
                 return standing
         return []
+
+    def _undelivered(self, found: builtins.list[Due]) -> builtins.list[Due]:
+        again = {entry.key: entry for entry in self._waiting.take_delivered(found)}
+        for entry in again.values():
+            self._exits.leave((), entry.origin, entry.finish)
+        return [due for due in found if due.key not in again] if again else found
 
     def next_due(self, lane: str) -> int | None:
         """See `core.store.Store.next_due`."""
@@ -144,6 +150,7 @@ class LevelQueues(Unindexed):
         except StoreFull:
             self._waiting.give_back([entry for entry, _ in taken])
             raise
+        self._waiting.remember(entry for entry, outcome in taken if outcome.event == "delivered" and not self._is_moved(entry, outcome))
         for entry, outcome in taken:
             self.claims.ended(entry.record, entry.claim, outcome.event, now, self._upcoming(entry, outcome))
             if self._is_moved(entry, outcome):

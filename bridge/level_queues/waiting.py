@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from ...core.store import Due
 from .entries import Entry, Lane, first_of
+from .lately import DELIVERED, Lately
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ...core.store import Held
-    from .envelope import Envelope
+    from .envelope import Envelope, Occurrence
     from .ids.lines import Claim
     from .passage import Finish, Taken
 
@@ -34,6 +35,7 @@ class Waiting:
         self._entries: dict[bytes, Entry] = {}
         self._claimed: defaultdict[str, list[Entry]] = defaultdict(list)  # those that bear a claim, by their ids
         self._carriers = 0  # of these
+        self._delivered: Lately[Occurrence] = Lately(DELIVERED)
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
@@ -163,6 +165,19 @@ class Waiting:
             if entry is not None:
                 self._leave(entry)
             return entry
+
+    def remember(self, delivered: Iterable[Entry]) -> None:
+        """These were delivered, and end with that. Of the others, what follows may not have come to its level: if it comes again, it is needed."""
+        self._delivered.add(entry.envelope.occurrence for entry in delivered if entry.record.schedule.recurrence is None)
+
+    def take_delivered(self, found: Iterable[Due]) -> list[Entry]:
+        """Take out those of these that are remembered: their broker has given them again."""
+        with self._lock:
+            entries = (self._entries.get(due.key) for due in found)
+            again = [entry for entry in entries if entry is not None and entry.envelope.occurrence in self._delivered]
+            for entry in again:
+                self._leave(entry)
+            return again
 
     def give_back(self, entries: Sequence[Entry]) -> None:
         """What was taken is handed out still, unless the broker gives it again."""

@@ -17,12 +17,13 @@ from brokers.level_queues import remove
 from msgspec.structs import replace
 
 from contract.stores import T0
-from delaybridge.adapters.base import AdapterError, Outgoing
+from delaybridge.adapters.base import AdapterError, NotConnected, Outgoing
 from delaybridge.adapters.clock import wall_clock
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.downtimes import DowntimeFile
 from delaybridge.bridge.level_queues.build import assembled, levelled, prepared, queues
 from delaybridge.bridge.level_queues.envelope import Envelope, pack
+from delaybridge.bridge.level_queues.level import LevelWorker
 from delaybridge.bridge.level_queues.publisher import Item
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.workers import ClientWorker
@@ -127,6 +128,22 @@ class OnBroker:
         wait_until(lambda: all(worker.connected for worker in served), "all levels to be served", 30)
         for sink in self._parts.sinks.values():
             sink.connect(self._delivered.update)
+
+    def lose_connections(self) -> None:
+        """Each level loses its connection, and has another one when this returns."""
+        levels = [worker for group in self._parts.workers for worker in group if isinstance(worker, LevelWorker)]
+        lost: set[str] = set()
+        for worker in levels:
+            worker.passage._source.receive = partial(self._lost, worker, worker.passage._source.receive, lost)  # type: ignore[method-assign]
+        wait_until(lambda: len(lost) == len(levels) and all(worker.connected for worker in levels), "all levels to be served again", 30)
+
+    @staticmethod
+    def _lost(worker: LevelWorker, receive: Callable[..., Any], lost: set[str], *how: Any) -> Any:
+        if worker.name in lost:
+            return receive(*how)
+        worker.connected = False
+        lost.add(worker.name)
+        raise NotConnected("somebody closed it")
 
     def _wake(self, lane: str, due: int) -> None:
         self._came[lane, due] += 1

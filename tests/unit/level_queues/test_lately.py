@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from unit.level_queues.test_passage import STUCK, Bench, Shared
 
-from delaybridge.bridge.level_queues.lately import LATELY, Lately
+from delaybridge.bridge.level_queues.lately import Lately
 from delaybridge.bridge.level_queues.passage import MOMENT
 from delaybridge.core.message import Message
 
@@ -106,9 +106,10 @@ def test_what_no_bridge_put_there_is_set_aside_as_often_as_it_comes() -> None:
 
 
 def test_the_latest_are_known_and_not_all_that_ever_were() -> None:
-    lately, tokens = Lately(), [b"%d" % number for number in range(5 * LATELY)]
-    for at in range(0, len(tokens), 100):
-        lately.add(tokens[at : at + 100])
-        known = sum(token in lately for token in tokens[: at + 100])
-        assert min(at + 100, LATELY) <= known <= 2 * LATELY
-        assert all(token in lately for token in tokens[max(0, at + 100 - LATELY) : at + 100])
+    least = 500
+    lately, names = Lately[int](least), range(5 * least)
+    for at in range(0, len(names), 100):
+        lately.add(names[at : at + 100])
+        known = sum(name in lately for name in names[: at + 100])
+        assert min(at + 100, least) <= known <= 2 * least
+        assert all(name in lately for name in names[max(0, at + 100 - least) : at + 100])
