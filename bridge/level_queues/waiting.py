@@ -172,6 +172,8 @@ class Waiting:
 
     def take_delivered(self, found: Iterable[Due]) -> list[Entry]:
         """Take out those of these that are remembered: their broker has given them again."""
+        if not self._delivered:
+            return []
         with self._lock:
             entries = (self._entries.get(due.key) for due in found)
             again = [entry for entry in entries if entry is not None and entry.envelope.occurrence in self._delivered]
