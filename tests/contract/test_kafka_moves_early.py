@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from contract.kafka_world import KINDS, Bridge, World, taken, world_with
 from contract.test_kafka_levels import now
 from delaybridge.adapters.base import BackOff
-from delaybridge.adapters.kafka.cluster import opened
+from delaybridge.adapters.kafka.cluster import Cluster, opened
 from delaybridge.adapters.kafka.transactions import transactor
 from delaybridge.adapters.kafka.transactions.state import Moving, ended
 from delaybridge.core.reasons import Reason
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from brokers.kafka import Broker
 
-AHEAD = 2_000
+AHEAD = 5_000
 """Milliseconds; a few in reality, in which a test could not look at anything."""
 
 
@@ -65,19 +65,18 @@ def begin_early(world: World) -> tuple[Bridge, int]:
     return bridge, due
 
 
-def is_open(world: World, bridge: Bridge) -> bool:
+def is_open(cluster: Cluster, bridge: Bridge) -> bool:
     """Whether the cluster says that a transaction of this bridge has begun, and not ended."""
     assert bridge.mover._transactor is not None
-    with opened(world.levels.user.options()) as cluster:
-        last = cluster.transactions.last(bridge.mover._transactor._numbers.transactional_id)
+    last = cluster.transactions.last(bridge.mover._transactor._numbers.transactional_id)
     return last is not None and last.state == "Ongoing"
 
 
 def test_its_transaction_begins_at_once_and_what_it_publishes_is_seen_by_nobody_before_it_is_due(world: World) -> None:
-    with contextlib.closing(Reader(world.url, world.destination)) as reader:
+    with contextlib.closing(Reader(world.url, world.destination)) as reader, opened(world.levels.user.options()) as cluster:
         bridge, due = begin_early(world)
         wait_until(reader.sees, "the first message")
-        wait_until(lambda: is_open(world, bridge), "the transaction")
+        wait_until(lambda: is_open(cluster, bridge), "the transaction")
         assert now() < due, "this test would show nothing"
 
         wait_until(reader.sees, "another message")
