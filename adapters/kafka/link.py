@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import socket
 import ssl
 import time
@@ -20,6 +19,7 @@ from kafka.net.transport import KafkaSSLTransport
 
 from ...core.reasons import Reason
 from ..base import AdapterError, BackOff, NotConnected, Rejected
+from . import nodes
 from .decoders import make_singly
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ _SAYS = {
     errors.InvalidSessionTimeoutError: "`session_timeout` must lie between the cluster's group.min.session.timeout.ms and group.max.session.timeout.ms",
 }
 """What people are told of errors that kafka-python knows by their name only."""
-_AFTER_REFUSAL = 10.0
-"""Seconds for which a broker that refused a login is left alone: kafka-python would try again each second, and a broker may lock the account."""
 _CONNECTING = 4.0
 """Seconds in which an address takes a connection, with two more tries of the operating system. One of a node that has died takes none."""
 _SHAKING = 10.0
@@ -176,7 +174,8 @@ class Caught:
         """What kafka-python calls."""
         client = Client(**configs | TIDY)
         client.cluster.config["allow_auto_create_topics"] = False  # kafka-python 3.0.12 does not pass it on: a typo would make a topic
-        self._watch(client._manager, client.unreachable)  # noqa: SLF001 - as KafkaProducer does
+        nodes.choose(client._manager, client.unreachable)  # noqa: SLF001 - as KafkaProducer does
+        self._watch(client._manager, client.unreachable)  # noqa: SLF001 - as above
         self._clients.append(client)
         return client
 
@@ -201,35 +200,6 @@ class Caught:
             transport._sock_recv = _answers_first(transport)  # noqa: SLF001 - the one place that reads, with TLS and without
             return transport
 
-        reset, update = manager.reset_backoff, manager.update_backoff
-
-        def settled(node: Any) -> None:
-            """kafka-python forgets the wait also for a broker that refuses the login, and asks again at once, as long as it takes."""
-            (manager.update_backoff if node in unreachable else reset)(node)
-
-        def left_alone(node: Any) -> float:
-            wait = float(update(node))
-            if isinstance(unreachable.get(node), errors.SaslAuthenticationFailedError):
-                failures, _, connect = manager._backoff[node]  # noqa: SLF001 - as below
-                manager._backoff[node] = failures, time.monotonic() + _AFTER_REFUSAL, connect  # noqa: SLF001
-                wait = _AFTER_REFUSAL * 1000
-            return wait
-
-        least_loaded = manager.least_loaded_node
-
-        def there(node: Any) -> bool:
-            connection = manager._conns.get(node)  # noqa: SLF001 - as above
-            return connection.connected and not connection.paused if connection else node not in unreachable
-
-        def who_is_there() -> Any:
-            """Whom to ask what each can answer. kafka-python would rather ask one that has died, and wait for it, than one that it has asked something."""
-            node = least_loaded()
-            others = [] if there(node) else [each.node_id for each in manager.cluster.brokers() if there(each.node_id)]
-            return random.choice(others) if others else node  # noqa: S311 - it keeps no secret
-
-        manager.least_loaded_node = who_is_there
-        manager.reset_backoff = settled
-        manager.update_backoff = left_alone
         manager.get_connection = watched
         manager._build_transport = built  # noqa: SLF001 - as above
 

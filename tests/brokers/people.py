@@ -13,6 +13,7 @@ from brokers import activemq, kafka, rabbitmq
 from brokers.common import Unavailable, usual_port
 from delaybridge.adapters.activemq.interception import ActiveInterception
 from delaybridge.adapters.activemq.options import ActiveMQ, Endpoint
+from delaybridge.adapters.activemq.statistics import PLUGIN
 from delaybridge.adapters.kafka.interception import SETTINGS
 
 if TYPE_CHECKING:
@@ -59,9 +60,8 @@ def _start(module: Any, stack: ExitStack) -> Any:
     broker = module.choose(usual_port)
     stack.callback(broker.stop)
     if isinstance(broker, activemq.Native):
-        broker.configure(
-            xml=ActiveInterception(ActiveMQ.model_validate({"url": broker.url}), [DIVERTED]).xml()
-        )  # no client can do this later
+        gate = ActiveInterception(ActiveMQ.model_validate({"url": broker.url}), [DIVERTED]).xml()
+        broker.configure(xml=gate + PLUGIN)  # no client can do this later; the plug-in counts what waits in level queues
     broker.start()
     if module is kafka:
         kafka.create_topic(broker.url, "orders", PARTITIONS)

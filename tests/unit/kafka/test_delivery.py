@@ -111,3 +111,32 @@ def test_who_takes_a_connection_and_says_nothing_ends_a_tls_handshake_too(monkey
                 manager._net.run(manager._build_transport, manager.cluster.bootstrap_brokers()[0])
         finally:
             caught.close()
+
+
+def test_a_bootstrap_server_that_takes_a_connection_and_says_nothing_leaves_time_for_the_others() -> None:
+    assert "timeout_ms=timeout_ms" in inspect.getsource(KafkaConnectionManager._do_bootstrap)
+    caught = Caught()
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        try:
+            servers = tuple(f"127.0.0.1:{silent.getsockname()[1]}" for silent in (one, other))
+            manager = caught(**Kafka(bootstrap_servers=servers).client("test"))._manager
+            with pytest.raises(errors.KafkaTimeoutError):
+                manager.bootstrap(timeout_ms=200)
+            for silent in (one, other):
+                silent.settimeout(0)
+                silent.accept()[0].close()
+        finally:
+            caught.close()
+
+
+@pytest.mark.parametrize(("failed", "left"), [(set(), {"a", "b"}), ({"a"}, {"b"}), ({"a", "b"}, {"a", "b"})])
+def test_a_bootstrap_server_that_has_just_failed_is_asked_only_where_all_have(failed: set[str], left: set[str]) -> None:
+    """kafka-python draws lots each time."""
+    caught = Caught()
+    try:
+        client = caught(**Kafka(bootstrap_servers=("a:1", "b:1")).client("test"))
+        ids = {broker.host: broker.node_id for broker in client.cluster.bootstrap_brokers()}
+        client.unreachable |= {ids[host]: errors.KafkaConnectionError("away") for host in failed}
+        assert {broker.host for broker in client.cluster.bootstrap_brokers()} == left
+    finally:
+        caught.close()
