@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from brokers.common import wait_until
+from brokers.kafka import create_topic, delete_topic
 from kafka import KafkaConsumer, TopicPartition
 from msgspec.structs import replace
 
+from contract.kafka_user import named
 from contract.kafka_world import KINDS, Bridge, World, taken, world_with
 from contract.test_kafka_levels import now
 from delaybridge.adapters.base import BackOff
@@ -101,3 +103,22 @@ def test_one_that_fails_before_it_is_due_is_taken_back_and_tried_again(world: Wo
     assert bridge.words(2) == ["confirmed"] * 2
     assert failed
     assert sorted(world.read()) == ["a", "b", "c"]
+
+
+def test_where_one_goes_to_a_topic_that_was_deleted_the_others_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Kafka 4 the coordinator refuses such a transaction's first step, and no batch waits yet that could be told why."""
+    monkeypatch.setattr(transactor, "LEAD", 300)
+    gone, bridge = named("gone"), world.bridge()
+    create_topic(world.url, gone)
+    first, lost, other = taken(bridge, 3)
+    bridge.move([first], gone)
+    assert bridge.words(1) == ["confirmed"]
+    delete_topic(world.url, gone)
+
+    moves = bridge.moves([lost], gone) + bridge.moves([other], world.destination)
+    due = now() + 300
+    bridge.mover.move([replace(each, due=due) for each in moves])
+
+    assert sorted(bridge.words(2)) == ["confirmed", "unroutable"]
+    assert other.message.body is not None
+    assert world.read() == [other.message.body.decode()]

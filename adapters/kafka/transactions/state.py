@@ -110,13 +110,19 @@ class Leaders(TxnRequestHandler):  # type: ignore[misc]  # kafka-python has no t
 
 
 class Adding(AddPartitionsToTxnHandler):  # type: ignore[misc]  # as above
-    """Asks for the cluster's state where a partition is not there: kafka-python would ask the coordinator again, for ever, and look nowhere else."""
+    """Asks for the cluster's state where a partition is not there: kafka-python would ask the coordinator again, for ever, and look nowhere else.
+
+    The batch that waits for the partition is told by that state. Where none does yet, because the transaction was begun early, that fails here.
+    """
 
     def handle_response(self, response: Any) -> None:
         """See TxnRequestHandler."""
         codes = {code for _, partitions in response.results_by_topic_v3_and_below for _, code in partitions}
         if errors.UnknownTopicOrPartitionError.errno in codes:
             self.transaction_manager.look_again()
+            if not self.transaction_manager.is_ending:
+                self.abortable_error(errors.UnknownTopicOrPartitionError())
+                return
         super().handle_response(response)
 
 
@@ -174,6 +180,11 @@ class Moving(Numbers):
             self._ask_for_leaders(frozenset(self._partitions_in_transaction))
         super()._complete_transaction()
         self._pending_txn_offset_commits.clear()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the end was asked for: all batches are waiting by then, if they are not on their way."""
+        return bool(self._current_state != TransactionState.IN_TRANSACTION)
 
     def look_again(self) -> None:
         """A topic may have gone: whatever waits for it is told so."""

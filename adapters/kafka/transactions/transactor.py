@@ -87,6 +87,7 @@ class Transactor(Publisher):
         self._most = _MOST
         self._refused: dict[int, AdapterError] = {}
         self._taken = 0
+        self._in_vain = False  # the last transaction failed before anything was written
         self._broken: NotConnected | None = None
         self._stopping = False
         super().__init__(configs, self._landed, timeout, delivery_timeout, self._doubt, renewed)
@@ -227,13 +228,7 @@ class Transactor(Publisher):
         self._refused, self._taken = {}, 0
         early = max(each.move.due for each in moves) - wall_clock()
         try:
-            if early > 0:
-                self._begin_early(min(early, LEAD) / 1000, groups, positions, member)
-                self._write(groups)
-                result = numbers.begin_commit()
-            else:
-                self._write(groups)  # waits until the partitions are in the transaction
-                result = numbers.all_in_one(groups, positions, member)
+            result = self._begun(max(0, min(early, LEAD)) / 1000, groups, positions, member)
         except (errors.KafkaError, ValueError) as error:
             abort(numbers, self._sender.wakeup, self._patience)
             raise Aborted(repr(error)) from error
@@ -242,23 +237,33 @@ class Transactor(Publisher):
         if self._refused or self._taken != sum(map(len, groups.values())):
             raise NotConnected("a transaction ended without all of its messages")
 
-    def _begin_early(self, wait: float, *of: Any) -> None:
-        """Take a transaction's first steps while its last move is not due for so many seconds; returns then. Raises Aborted, NotConnected, and KafkaError.
+    def _begun(self, early: float, groups: Mapping[TopicPartition, list[Prepared]], *of: Any) -> Any:
+        """Begin a transaction whose last move is due in so many seconds, write it then, and ask for its end; what to wait for.
 
-        What is written is not: those who read what is not committed, too, would see it early.
+        Its first steps are taken at once, unless the last one failed at these: then who refuses this one is to say so of what is written. It is not written
+        before it is due: those who read what is not committed, too, would see it early. Raises Aborted, NotConnected, and KafkaError.
         """
-        due = time.monotonic() + wait
-        offsets = self._numbers.begin(*of)
-        self._sender.wakeup()
-        ended(self._numbers, self._sender.wakeup, offsets, self._patience)
+        due, numbers = time.monotonic() + early, self._numbers
+        begun = early > 0 and not self._in_vain
+        if begun:
+            self._in_vain = True
+            offsets = numbers.begin(groups, *of)
+            self._sender.wakeup()
+            ended(numbers, self._sender.wakeup, offsets, self._patience)
+        self._in_vain = False
         time.sleep(max(0, due - time.monotonic()))  # as in _again
-
-    def _write(self, groups: Mapping[TopicPartition, list[Prepared]]) -> None:
         for partition, group in groups.items():
-            self._accumulator.enqueue(partition, group)
+            self._accumulator.enqueue(partition, group)  # where it waits until the partition is in the transaction
+        return numbers.begin_commit() if begun else numbers.all_in_one(groups, *of)
 
     def _again(self, moves: list[Pending], why: Aborted) -> None:
-        """Tell what was refused; the rest goes into the next transaction, which is smaller where nobody knows what was wrong."""
+        """Tell what was refused; the rest goes into the next transaction, which is smaller where nobody knows what was wrong.
+
+        What fails before it is written goes there as it is. Who refuses it says so then.
+        """
+        if self._in_vain:
+            self._pending.later(moves)
+            return
         culprits = {number: error for number, error in self._refused.items() if isinstance(error, BackOff | Rejected)}
         for each in moves:
             if each.number in culprits:
