@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ class Places:
         self.levels = levels
         self.addresses = addresses
         self.shelf = shelf
-        self._orders = itertools.count()
+        self._orders = itertools.count(secrets.randbelow(1 << _ORDER_BITS))  # two bridges must not give the same
 
     def enter(self, record: Record, claim: Claim | None, now: int, order: int | None = None) -> Addressed:
         """The place of a record that is not in the level queues yet.

@@ -121,17 +121,17 @@ class LevelQueues(Unindexed):
         return self._standing(partial(self._waiting.due_held, lane, address, limit, max_bytes))
 
     def _standing(self, take: Callable[[], builtins.list[Due]]) -> builtins.list[Due]:
-        """The last look: what was cancelled or replaced is not handed out, as the log of ids says, nor what this bridge has delivered already."""
+        """The last look: what was cancelled or replaced is not handed out, as the log of ids says, nor what this bridge has delivered or handed out already."""
         while found := take():
-            if standing := self.claims.standing(self._undelivered(found)):
+            if standing := self.claims.standing(self._without_copies(found)):
                 return standing
         return []
 
-    def _undelivered(self, found: builtins.list[Due]) -> builtins.list[Due]:
-        again = {entry.key: entry for entry in self._waiting.take_delivered(found)}
-        for entry in again.values():
+    def _without_copies(self, found: builtins.list[Due]) -> builtins.list[Due]:
+        copies = {entry.key: entry for entry in self._waiting.take_copies(found)}
+        for entry in copies.values():
             self._exits.leave((), entry.origin, entry.finish)
-        return [due for due in found if due.key not in again] if again else found
+        return [due for due in found if due.key not in copies] if copies else found
 
     def next_due(self, lane: str) -> int | None:
         """See `core.store.Store.next_due`."""
@@ -148,7 +148,7 @@ class LevelQueues(Unindexed):
         try:
             self.journal.tell([row for entry, outcome in certain for row in self._told(entry, outcome, now)], now)
         except StoreFull:
-            self._waiting.give_back([entry for entry, _ in taken])
+            self._waiting.give_back(entry for entry, _ in taken)
             raise
         self._waiting.remember(entry for entry, outcome in taken if outcome.event == "delivered" and not self._is_moved(entry, outcome))
         for entry, outcome in taken:

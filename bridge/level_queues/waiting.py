@@ -36,6 +36,7 @@ class Waiting:
         self._claimed: defaultdict[str, list[Entry]] = defaultdict(list)  # those that bear a claim, by their ids
         self._carriers = 0  # of these
         self._delivered: Lately[Occurrence] = Lately(DELIVERED)
+        self._leaving: dict[Occurrence, Entry] = {}  # those that were handed out, series aside
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
@@ -55,6 +56,8 @@ class Waiting:
     def _leave(self, entry: Entry) -> None:
         del self._entries[entry.key]
         self._carriers -= entry.record.is_carrier
+        if self._leaving.get(name := entry.envelope.occurrence) is entry:
+            del self._leaving[name]
         if entry.claim is not None:
             bearers = self._claimed[entry.record.id]
             bearers.remove(entry)
@@ -170,24 +173,30 @@ class Waiting:
         """These were delivered, and end with that. Of the others, what follows may not have come to its level: if it comes again, it is needed."""
         self._delivered.add(entry.envelope.occurrence for entry in delivered if entry.record.schedule.recurrence is None)
 
-    def take_delivered(self, found: Iterable[Due]) -> list[Entry]:
-        """Take out those of these that are remembered: their broker has given them again."""
-        if not self._delivered:
-            return []
+    def take_copies(self, found: Iterable[Due]) -> list[Entry]:
+        """Take out those of these that were delivered, as is remembered, or of which another copy is handed out: their broker has given them again."""
         with self._lock:
-            entries = (self._entries.get(due.key) for due in found)
-            again = [entry for entry in entries if entry is not None and entry.envelope.occurrence in self._delivered]
-            for entry in again:
+            copies = [entry for due in found if (entry := self._entries.get(due.key)) is not None and self._is_copy(entry)]
+            for entry in copies:
                 self._leave(entry)
-            return again
+            return copies
 
-    def give_back(self, entries: Sequence[Entry]) -> None:
-        """What was taken is handed out still, unless the broker gives it again."""
+    def _is_copy(self, entry: Entry) -> bool:
+        if entry.record.schedule.recurrence is not None:
+            return False
+        name = entry.envelope.occurrence
+        other = self._leaving.get(name, entry)
+        if name in self._delivered or (other is not entry and other.out and other.finish.open):
+            return True
+        self._leaving[name] = entry
+        return False
+
+    def give_back(self, entries: Iterable[Entry]) -> None:
+        """What was taken is handed out still, also where the broker gives it again: it may have been delivered, and is then still to be remembered."""
         with self._lock:
             for entry in entries:
-                if not entry.origin.lost:
-                    entry.gone = False
-                    self._enter(entry)
+                entry.gone = False
+                self._enter(entry)
 
     def bearing(self, ids: Iterable[str]) -> list[tuple[Entry, Claim]]:
         """Entries that bear one of these ids by a claim. Costs nothing for those that do not."""

@@ -100,6 +100,12 @@ class Stepped(LevelQueues):
             self.now = max(self.now, min(leaving))
         self.now = now
 
+    def lose_connections(self) -> None:
+        """To all levels."""
+        for passage in self.passages:
+            passage.close()
+            passage.connect()
+
     def put(self, changes: Sequence[Change], now: int, came: SourceProgress | None = None) -> list:  # type: ignore[type-arg]
         self.now = now
         return super().put(changes, now, came)

@@ -11,6 +11,7 @@ import structlog
 
 from ....adapters.base import AdapterError, NotConnected
 from ....adapters.clock import uptime
+from ....adapters.moves import LEAD
 from .known import Ids
 from .lines import is_decision, parts, readable
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-FRESH = 1.0
-"""Seconds. Nothing that bears a claim is delivered by what the log said longer ago."""
+FRESH = 1.0 - LEAD / 1000
+"""Seconds. Nothing that bears a claim is delivered by what the log said more than a second before it is due, and some of it is handed out before that."""
 
 LOOK = 0.2
 """Seconds between two questions for the end of the log: the longest for which a settled ending is not written, too."""

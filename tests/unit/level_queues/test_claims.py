@@ -7,16 +7,20 @@ from unittest.mock import Mock
 
 import pytest
 from brokers.common import wait_until
+from contract.level_queues import Stepped
 from contract.stores import HOUR, MINUTE, T0, bodies, delivered, give, record, take
 from msgspec.structs import replace
-from unit.level_queues.sharing import Sharing
+from unit.level_queues.sharing import Sharing, log_of
 
 from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.moves import LEAD
+from delaybridge.bridge.level_queues import entries
 from delaybridge.bridge.level_queues.ids import endings
 from delaybridge.bridge.level_queues.ids import replica as module
 from delaybridge.bridge.level_queues.ids.claims import named
 from delaybridge.bridge.level_queues.ids.lines import Claim
-from delaybridge.bridge.level_queues.ids.register import Claiming
+from delaybridge.bridge.level_queues.ids.register import Claiming, Register
+from delaybridge.bridge.level_queues.ids.replica import Replica
 from delaybridge.core.ledger import CLOSING
 from delaybridge.core.store import MEMORY_MS, Answer, Held, Put, Settled, SourceProgress, StoreFull, Unsupported, Withdraw
 
@@ -343,3 +347,30 @@ def test_what_needs_an_index_is_refused_all_the_same(store: Sharing) -> None:
         store.reschedule("a", T0, T0)
     with pytest.raises(Unsupported, match="looking up an id"):
         store.find("a")
+
+
+def test_what_was_replaced_a_second_before_it_is_due_is_not_handed_out_to_a_lane_that_asks_ahead_of_time(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due, seconds = T0 + 3_000, 1_000.0
+    monkeypatch.setattr(module, "LOOK", 0.0)
+    monkeypatch.setattr(module, "uptime", lambda: seconds)
+    monkeypatch.setattr(entries, "uptime", lambda: seconds)
+    store = Stepped(place, log=log_of(str(place)))
+    assert store.claims.register is not None
+    ours = store.claims.register.replica
+    ours.connect()
+    give(store, record("old", due, chosen_id="a"))
+    seconds += 1.995
+    store.move_on(T0 + 1_995)
+    ours.look(lambda: False)  # and no more
+
+    theirs = Replica(log_of(str(place)), lambda: T0 + 1_997, lambda _: None, lambda: None)
+    theirs.connect()
+    theirs.look(lambda: False)
+    Register(theirs, lambda: T0 + 1_997, MEMORY_MS).enter([Claiming("a", T0 + HOUR)], T0 + 1_997)
+
+    seconds = 1_003 - LEAD / 1_000
+    store.move_on(due - LEAD)
+    assert take(store, due) == []
+    store.close()

@@ -116,7 +116,7 @@ def test_what_was_in_flight_when_its_levels_connection_broke_waits_at_the_broker
     give(store, record("a"))
     (flying,) = take(store)
 
-    loses_its_connection(store)
+    store.lose_connections()
     if way == "put_back":
         store.put_back([flying.key])
     else:
@@ -124,53 +124,6 @@ def test_what_was_in_flight_when_its_levels_connection_broke_waits_at_the_broker
 
     assert take(store, held=flying.record.address) == []
     assert bodies(take(store)) == ["a"], "the broker gives it again, once"
-
-
-def loses_its_connection(store: Stepped) -> None:
-    for passage in store.passages:
-        passage.close()
-        passage.connect()
-
-
-def test_what_was_delivered_only_after_its_levels_connection_broke_is_not_delivered_again(store: Stepped, place: Path) -> None:
-    give(store, record("a"), record("b"))
-    flying = take(store)
-    loses_its_connection(store)
-    delivered(store, flying[:1])
-
-    assert bodies(take(store)) == ["b"], "nobody has told of that one"
-    assert [row.event for row in store.journal.unfiled.rows(10)] == ["scheduled", "scheduled", "delivered"]
-    store.close()
-    again = Stepped(place)
-    assert bodies(take(again)) == ["b"], "the other one may be forgotten"
-    again.close()
-
-
-def test_nor_is_it_after_many_such_losses(store: Stepped) -> None:
-    give(store, record("a", chosen_id="x"))
-    flying = take(store)
-    loses_its_connection(store)
-    delivered(store, flying)
-    for _ in range(3):
-        loses_its_connection(store)
-        assert take(store) == []
-
-
-def test_an_equal_message_under_the_same_id_is_another_one(store: Stepped) -> None:
-    give(store, record("a", chosen_id="x"))
-    delivered(store, take(store))
-    give(store, record("a", chosen_id="x"))
-
-    assert bodies(take(store)) == ["a"]
-
-
-def test_an_occurrence_of_a_series_is_delivered_again_because_the_next_one_may_not_have_come_to_its_level(store: Stepped) -> None:
-    give(store, record("a", every=MINUTE))
-    flying = take(store)
-    loses_its_connection(store)
-    delivered(store, flying)
-
-    assert bodies(take(store)) == ["a"]
 
 
 def test_what_came_over_a_connection_that_is_lost_is_in_memory_no_more(store: Stepped) -> None:
@@ -192,7 +145,7 @@ def test_what_was_held_and_is_delivered_or_waits_at_the_broker_again_counts_as_h
 
     delivered(store, [first])
     assert store.counts().held == 1
-    loses_its_connection(store)
+    store.lose_connections()
     store.put_back([second.key])
     assert store.counts().held == 0
 
