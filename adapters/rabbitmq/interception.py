@@ -16,7 +16,7 @@ from ..preparing import Finding, Step
 from . import amqp
 from .address import real_of
 from .gate.gate import Change, Gate
-from .gate.refusals import GUIDE, PLUGIN, refusal_of, uncopied
+from .gate.refusals import GUIDE, PLUGIN, refusal_of, refusal_to_undo
 from .gate.surroundings import unnamed
 from .ingress import CLASSIC, losses, on_one_node
 from .level_queues import UNLIMITED
@@ -139,8 +139,7 @@ class RabbitInterception:
             return []
         with self._api() as api:
             gates = self._gates(api.broker())
-            _refuse([refusal_of(gate.at) for gate in gates])
-            _refuse([each for gate in gates for each in uncopied(gate.at, gate.at.consumers(), gate.name)])
+            _refuse([refusal_to_undo(gate.at) for gate in gates])
             taken = [change for gate in gates for change in gate.move_back(api.calls)]
             self._complete(api, lambda gate: gate.build_back())
             for gate in self._gates(api.broker()):

@@ -90,7 +90,7 @@ class Binding(msgspec.Struct, frozen=True):
 
     def same(self, other: Binding) -> bool:
         """Whether the two route alike."""
-        return self._identity() == other._identity()
+        return self._identity() == other._identity() and _typed(self.arguments) == _typed(other.arguments)
 
     def _identity(self) -> tuple[object, ...]:
         return self.source, self.destination, self.destination_type, self.routing_key, self.arguments
@@ -98,6 +98,11 @@ class Binding(msgspec.Struct, frozen=True):
     def needs_void(self) -> bool:
         """Whether it has an argument without a value, so that it must be made over AMQP."""
         return None in self.arguments.values()
+
+
+def _typed(arguments: Arguments) -> str:
+    """To a headers exchange, and not to Python, 1 and true are two values, and so are 1 and 1.0."""
+    return json.dumps(arguments, sort_keys=True)
 
 
 class Policy(msgspec.Struct, frozen=True, rename={"apply_to": "apply-to"}):

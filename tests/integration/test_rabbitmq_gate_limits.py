@@ -78,6 +78,21 @@ def test_a_binding_by_an_array_is_left_to_its_user_there_and_back_so_that_no_mes
 # --- what docs/interception.md says can go past it ---
 
 
+def test_a_queue_that_only_its_consumer_can_bind_stands_in_the_way_of_an_undo_until_that_has_bound_it(stage: Stage) -> None:
+    stage.build("topic")
+    stage.gate().apply()
+    mine = stage.channel.queue_declare("", exclusive=True).method.queue
+    stage.channel.queue_bind(mine, f"{stage.exchange}.real", "a.#")
+
+    with pytest.raises(AdapterError, match=f"queue `{mine}` is bound to `{stage.exchange}.real` and exclusive to its consumer"):
+        stage.gate().undo()
+    stage.channel.queue_bind(mine, stage.exchange, "a.#")
+
+    assert all(step.done for step in stage.gate().undo())
+    stage.publish(stage.exchange, "a.b", {}, b"1")
+    wait_until(lambda: stage.channel.basic_get(mine, auto_ack=True)[2] == b"1", "the message")
+
+
 def test_an_unbinding_from_the_gated_exchange_has_no_effect_on_a_binding_that_was_moved(stage: Stage) -> None:
     stage.declare("topic")
     stage.queue("1", stage.exchange, [("a", {})])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,16 @@ OLDEST = (3, 10)
 
 def refusal_of(at: Surroundings) -> tuple[str, str] | None:
     """Why this exchange cannot be gated, and what to do; None where it can."""
-    return next(_refusals(at), None)
+    return next(_refusals(at, _unfit(at)), None)
 
 
-def _refusals(at: Surroundings) -> Iterator[tuple[str, str]]:
+def refusal_to_undo(at: Surroundings) -> tuple[str, str] | None:
+    """Why the gate of this exchange cannot be taken away, and what to do; None where it can, also where another one could not be made by now."""
+    return next(_refusals(at, itertools.chain(_taken(at), _locked(at), _uncopied(at, at.consumers(), at.name))), None)
+
+
+def _refusals(at: Surroundings, others: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """`others`: where the exchange is there."""
     name = at.name
     if version(at.broker.version) < OLDEST:
         yield (
@@ -44,7 +51,7 @@ def _refusals(at: Surroundings) -> Iterator[tuple[str, str]]:
     elif name not in at.broker.exchanges:
         yield f"exchange `{name}` does not exist", "let its producer or consumer declare it (only they know its type), then apply again"
     else:
-        yield from _unfit(at)
+        yield from others
 
 
 def _unfit(at: Surroundings) -> Iterator[tuple[str, str]]:
@@ -69,11 +76,12 @@ def _unfit(at: Surroundings) -> Iterator[tuple[str, str]]:
             f"`{name}` was declared with an alternate exchange, which wins over a policy",
             "set that alternate exchange by policy instead",
         )
-    yield from uncopied(at, at.movable(), at.real)
+    yield from _uncopied(at, at.movable(), at.real)
     yield from _taken(at)
+    yield from _fleeting(at)
 
 
-def uncopied(at: Surroundings, bindings: Sequence[Binding], target: str) -> Iterator[tuple[str, str]]:
+def _uncopied(at: Surroundings, bindings: Sequence[Binding], target: str) -> Iterator[tuple[str, str]]:
     """Of these, what nobody could lead to `target` as well so that it matches what it matches now.
 
     RabbitMQ compares arrays and tables by the types of what is in them, and tables by their order as well: see `_is_whole`.
@@ -85,6 +93,16 @@ def uncopied(at: Surroundings, bindings: Sequence[Binding], target: str) -> Iter
             yield (
                 f"{to} has an array or a table (`{nested[0]}`) that cannot be copied: the management API does not tell what RabbitMQ compares",
                 f"bind it to `{target}` yourself, with the client that made it (declare `{target}` as a durable headers exchange if it is not there)",
+            )
+
+
+def _locked(at: Surroundings) -> Iterator[tuple[str, str]]:
+    """Of the bindings of `.real`, what stands in the way of an undo, because nobody else can lead it back to `name`."""
+    for binding in at.consumers():
+        if at.is_exclusive(binding) and not at.has(msgspec.structs.replace(binding, source=at.name)):
+            yield (
+                f"queue `{binding.destination}` is bound to `{at.real}` and exclusive to its consumer",
+                f"let that consumer bind it to `{at.name}` instead, then undo",
             )
 
 
@@ -103,6 +121,23 @@ def _taken(at: Surroundings) -> Iterator[tuple[str, str]]:
         yield f"`{at.real}` exists and is of type {real.type}, not {at.exchange.type}", "delete it, then apply again"
     if gate is not None and (gate.type, gate.arguments.get(ALTERNATE)) != ("headers", at.real):
         yield f"`{at.gate}` exists and is not this gate", "delete it, then apply again"
+
+
+def _fleeting(at: Surroundings) -> Iterator[tuple[str, str]]:
+    """A client may have declared these before; as pika does if it is told no more, not durable."""
+    real, gate = at.broker.exchanges.get(at.real), at.broker.exchanges.get(at.gate)
+    for found in (each for each in (real, gate) if each is not None):
+        if not found.durable or found.auto_delete:
+            kind = "an auto-delete exchange" if found.durable else "not durable"
+            yield (
+                f"`{found.name}` exists and is {kind}: when it vanishes, RabbitMQ drops what it confirms to producers of `{at.name}`",
+                "let whoever declares it declare it as durable, without auto_delete; delete it, then apply again",
+            )
+    if real is not None and real.internal:
+        yield (
+            f"`{at.real}` exists and is internal: the bridge may not publish to it",
+            "let whoever declares it declare it without internal; delete it, then apply again",
+        )
 
 
 def version(text: str) -> tuple[int, ...]:

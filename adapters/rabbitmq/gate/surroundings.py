@@ -51,15 +51,16 @@ class Surroundings:
 
     def stuck(self) -> list[Binding]:
         """By-passes to queues that are exclusive to a connection: nobody else may bind them."""
-        return [binding for binding in self.bypasses() if self._is_exclusive(binding)]
+        return [binding for binding in self.bypasses() if self.is_exclusive(binding)]
 
-    def _is_exclusive(self, binding: Binding) -> bool:
+    def is_exclusive(self, binding: Binding) -> bool:
+        """Whether it leads to a queue that only the connection of its consumer can bind."""
         queue = self.broker.queues.get(binding.destination)
         return binding.destination_type == "queue" and queue is not None and queue.exclusive
 
     def movable(self) -> list[Binding]:
         """By-passes that anybody may take away."""
-        return [binding for binding in self.bypasses() if not self._is_exclusive(binding)]
+        return [binding for binding in self.bypasses() if not self.is_exclusive(binding)]
 
     def consumers(self) -> list[Binding]:
         """The bindings of `.real`."""

@@ -14,7 +14,7 @@ import pytest
 from delaybridge.adapters.base import AdapterError, NotConnected
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, amqp
 from delaybridge.adapters.rabbitmq.gate.gate import Change, Gate
-from delaybridge.adapters.rabbitmq.gate.refusals import refusal_of, version
+from delaybridge.adapters.rabbitmq.gate.refusals import refusal_of, refusal_to_undo, version
 from delaybridge.adapters.rabbitmq.gate.surroundings import unnamed
 from delaybridge.adapters.rabbitmq.ingress import losses, on_one_node
 from delaybridge.adapters.rabbitmq.interception import RabbitInterception, _step
@@ -74,6 +74,24 @@ def test_an_exchange_that_another_cluster_federates_is_refused() -> None:
     assert "federated" in refusal[0]
 
 
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        (Exchange("orders.real", "topic", durable=False), "is not durable"),
+        (Exchange("orders.real", "topic", auto_delete=True), "is an auto-delete exchange"),
+        (Exchange("orders.real", "topic", internal=True), "is internal"),
+        (Exchange("orders.gate", "headers", durable=False, arguments={"alternate-exchange": "orders.real"}), "is not durable"),
+    ],
+)
+def test_what_a_consumer_has_declared_as_part_of_the_gate_must_outlive_it_and_take_messages(there: Exchange, reason: str) -> None:
+    """pika declares an exchange that is not durable if it is told no more: after a restart of RabbitMQ undelayed messages would lead nowhere."""
+    at = gate(Exchange("orders", "topic"), there).at
+    refusal = refusal_of(at)
+    assert refusal is not None
+    assert f"`{there.name}` exists and {reason}" in refusal[0]
+    assert refusal_to_undo(at) is None, "it may be in use"
+
+
 @pytest.mark.parametrize("value", [["a", 1], [0.5], {"a": "b", "c": "d"}, ["undefined"], [[{"a": 1}]]])
 @pytest.mark.parametrize(
     ("kind", "destination", "copied", "refused"),
@@ -127,6 +145,13 @@ def test_bindings_are_copied_with_their_arguments() -> None:
     arguments = {"x-match": "any", "kind": 1, "ratio": 0.5, "any": None}
     built = gate(Exchange("orders", "headers"), bindings=[Binding("orders", "q1", "queue", "", arguments)])
     assert Binding("orders.real", "q1", "queue", "", arguments) in bound(built)
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, True), (0, False), (1, 1.0), (["a", 1], ["a", True])])
+def test_values_that_only_python_takes_for_equal_make_two_bindings(one: object, other: object) -> None:
+    bindings = [Binding("orders", "q1", "queue", "", {"v": other}), Binding("orders.real", "q1", "queue", "", {"v": one})]
+    built = gate(Exchange("orders", "headers"), bindings=bindings)
+    assert not built.at.has(msgspec.structs.replace(bindings[0], source="orders.real"))
 
 
 def test_a_queue_that_is_exclusive_to_its_consumer_is_left_where_it_is() -> None:
