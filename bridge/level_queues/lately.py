@@ -39,6 +39,3 @@ class Lately(Generic[Name]):
 
     def __contains__(self, name: Name) -> bool:
         return name in self._latest or name in self._before
-
-    def __bool__(self) -> bool:
-        return bool(self._latest or self._before)

@@ -113,17 +113,19 @@ class LevelQueues(Unindexed):
 
     def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """See `core.store.Store.due`."""
-        return self._standing(partial(self._waiting.due, lane, now, limit, max_bytes))
+        return self._standing(lane, partial(self._waiting.due, lane, now, limit, max_bytes))
 
     def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
         """See `core.store.Store.due_held`."""
         del now
-        return self._standing(partial(self._waiting.due_held, lane, address, limit, max_bytes))
+        return self._standing(lane, partial(self._waiting.due_held, lane, address, limit, max_bytes))
 
-    def _standing(self, take: Callable[[], builtins.list[Due]]) -> builtins.list[Due]:
+    def _standing(self, lane: str, take: Callable[[], builtins.list[Due]]) -> builtins.list[Due]:
         """The last look: what was cancelled or replaced is not handed out, as the log of ids says, nor what this bridge has delivered or handed out already."""
         while found := take():
-            if standing := self.claims.standing(self._without_copies(found)):
+            if standing := self.claims.standing(
+                found if lane == self._moving else self._without_copies(found)
+            ):  # what is moved is moved once
                 return standing
         return []
 

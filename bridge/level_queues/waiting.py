@@ -56,7 +56,7 @@ class Waiting:
     def _leave(self, entry: Entry) -> None:
         del self._entries[entry.key]
         self._carriers -= entry.record.is_carrier
-        if self._leaving.get(name := entry.envelope.occurrence) is entry:
+        if self._leaving and self._leaving.get(name := entry.envelope.occurrence) is entry:
             del self._leaving[name]
         if entry.claim is not None:
             bearers = self._claimed[entry.record.id]
