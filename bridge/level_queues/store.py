@@ -123,13 +123,13 @@ class LevelQueues(Unindexed):
     def _standing(self, lane: str, take: Callable[[], builtins.list[Due]]) -> builtins.list[Due]:
         """The last look: what was cancelled or replaced is not handed out, as the log of ids says, nor what this bridge has delivered or handed out already."""
         while found := take():
-            if standing := self.claims.standing(
-                found if lane == self._moving else self._without_copies(found)
-            ):  # what is moved is moved once
+            if standing := self.claims.standing(self._without_copies(lane, found)):
                 return standing
         return []
 
-    def _without_copies(self, found: builtins.list[Due]) -> builtins.list[Due]:
+    def _without_copies(self, lane: str, found: builtins.list[Due]) -> builtins.list[Due]:
+        if lane == self._moving:
+            return found  # moved once, however often it comes
         copies = {entry.key: entry for entry in self._waiting.take_copies(found)}
         for entry in copies.values():
             self._exits.leave((), entry.origin, entry.finish)
