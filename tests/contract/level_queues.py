@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from delaybridge.adapters.base import Outgoing
 from delaybridge.adapters.memory import Memory, adapter
@@ -19,11 +21,11 @@ from delaybridge.bridge.level_queues.store import LevelQueues
 from delaybridge.bridge.level_queues.waiting import Waiting
 from delaybridge.core.durations import DEFAULT_LEVELS, parse_levels
 from delaybridge.core.levels import Levels
-from delaybridge.core.store import MEMORY_MS
+from delaybridge.core.store import MEMORY_MS, StoreFull
 from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from delaybridge.adapters.base import Outcome
@@ -105,6 +107,12 @@ class Stepped(LevelQueues):
         for passage in self.passages:
             passage.close()
             passage.connect()
+
+    @contextlib.contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Meanwhile the ledger can be told nothing."""
+        with patch.object(self.journal, "tell", side_effect=StoreFull("no space left")):
+            yield
 
     def put(self, changes: Sequence[Change], now: int, came: SourceProgress | None = None) -> list:  # type: ignore[type-arg]
         self.now = now

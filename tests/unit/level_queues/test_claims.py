@@ -134,15 +134,9 @@ def test_a_message_that_is_sent_again_under_its_id_replaces_what_waits(store: Sh
     closed(store)
 
 
-def test_a_cancel_of_which_a_full_disk_lets_the_ledger_tell_nothing_is_told_when_there_is_room(
-    store: Sharing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise StoreFull("no space left")
-
+def test_a_cancel_of_which_a_full_disk_lets_the_ledger_tell_nothing_is_told_when_there_is_room(store: Sharing) -> None:
     give(store, record("a", T0 + MINUTE, chosen_id="a"))
-    with monkeypatch.context() as patched:
-        patched.setattr(store.journal, "tell", full)
+    with store.full_disk():
         assert store.cancel("a", T0) == Answer("done")
         store.read()
         store.move_on(T0 + MINUTE)

@@ -92,19 +92,14 @@ def test_a_copy_of_what_its_destination_refused_goes_out_instead_of_it(store: St
 
 
 def test_what_was_confirmed_while_the_ledgers_disk_was_full_and_its_level_was_lost_is_told_once_and_not_delivered_again(
-    store: Stepped, monkeypatch: pytest.MonkeyPatch
+    store: Stepped,
 ) -> None:
     give(store, record("a"))
     (flying,) = take(store)
     store.lose_connections()
 
-    def full(*_: object) -> None:
-        raise StoreFull("no space left")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store.journal, "tell", full)
-        with pytest.raises(StoreFull):
-            store.settle([Settled(flying.key, "delivered", T0)], T0)
+    with store.full_disk(), pytest.raises(StoreFull):
+        store.settle([Settled(flying.key, "delivered", T0)], T0)
     delivered(store, [flying])
 
     assert take(store) == []

@@ -55,19 +55,12 @@ def test_what_the_bridge_held_in_memory_is_still_there_after_it_was_killed(store
     again.close()
 
 
-def test_what_a_full_disk_did_not_let_the_ledger_tell_is_told_later_and_forgotten_by_the_broker_then(
-    store: Stepped, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_full_disk_did_not_let_the_ledger_tell_is_told_later_and_forgotten_by_the_broker_then(store: Stepped, place: Path) -> None:
     give(store, record("a"))
     (due,) = take(store)
 
-    def full(*_: object) -> None:
-        raise StoreFull("no space left")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store.journal, "tell", full)
-        with pytest.raises(StoreFull):
-            store.settle([Settled(due.key, "delivered", T0)], T0)
+    with store.full_disk(), pytest.raises(StoreFull):
+        store.settle([Settled(due.key, "delivered", T0)], T0)
     delivered(store, [due], T0)
 
     assert [row.event for row in store.journal.unfiled.rows(10)] == ["scheduled", "delivered"]
