@@ -21,16 +21,20 @@ _ENCLOSING = Properties(content_type=b"application/vnd.delaybridge.message+msgpa
 def carrier(record: Record, address: str, now: int, reason: str, detail: str) -> Record:
     """The record that takes a dead letter to `address`, due at once, its reason in `x-delay-reason` and `x-delay-detail`.
 
-    It does not expire, as RabbitMQ's own dead letters do not: its time to live stands in `x-delay-expiration`.
+    It does not expire, as RabbitMQ's own dead letters do not: its time to live stands in `x-delay-expiration`. Nor has it a user id, which RabbitMQ
+    takes only from that user: it stands in `x-delay-user-id`.
     """
-    message, expiration = record.message, record.message.properties.expiration
+    message, given = record.message, record.message.properties
     told: dict[bytes, fields.Value] = {headers.REASON: str(reason), headers.DETAIL: detail[:1000]}
-    if expiration is not None:
-        told[headers.EXPIRATION] = expiration.decode(errors="replace")
+    told |= {
+        name: said.decode(errors="replace")
+        for name, said in ((headers.EXPIRATION, given.expiration), (headers.USER_ID, given.user_id))
+        if said is not None
+    }
     # No broker takes a damaged table; and the reason of an earlier dead-lettering is replaced.
     damaged = reason == Reason.HEADER_DAMAGED
     kept = b"" if damaged else fields.without(message.headers, fields.named(message.headers, told))
-    properties = replace(message.properties, expiration=None, partition=None, copies=None)
+    properties = replace(given, expiration=None, user_id=None, partition=None, copies=None)
     if damaged and properties.delivery_mode is None:  # it could not be read: RabbitMQ would forget the message when it is restarted
         properties = replace(properties, delivery_mode=PERSISTENT)
     return replace(

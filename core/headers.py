@@ -21,12 +21,12 @@ DIALECTS: tuple[Dialect, ...] = (
 
 ID, TO, CANCEL, ENDS, MISFIRE = b"x-delay-id", b"x-delay-to", b"x-delay-cancel", own.ENDS, b"x-delay-misfire"
 OCCURRENCE, DUE = b"x-delay-occurrence", b"x-delay-due"
-REASON, DETAIL, EXPIRATION = b"x-delay-reason", b"x-delay-detail", b"x-delay-expiration"
+REASON, DETAIL, EXPIRATION, USER_ID = b"x-delay-reason", b"x-delay-detail", b"x-delay-expiration", b"x-delay-user-id"
 """Of a dead letter that goes to a destination."""
 LONGEST_ID = 255
 """Bytes of a producer's id; a bridge's own are shorter."""
 _MODIFIERS = (TIMEZONE, ENDS, MISFIRE)
-_COMMON = (ID, TO, CANCEL, *_MODIFIERS, OCCURRENCE, DUE, REASON, DETAIL, EXPIRATION, activemq.JOB)
+_COMMON = (ID, TO, CANCEL, *_MODIFIERS, OCCURRENCE, DUE, REASON, DETAIL, EXPIRATION, USER_ID, activemq.JOB)
 
 
 def _spellings(name: bytes) -> tuple[bytes, ...]:

@@ -338,6 +338,13 @@ def test_a_dead_letter_does_not_expire_where_it_goes() -> None:
     assert (forward.message.properties.expiration, plain(forward.message.headers)["x-delay-expiration"]) == (None, "500")
 
 
+def test_a_dead_letter_carries_no_user_id_that_only_that_user_may_publish() -> None:
+    received = Received(message(b"body", {"x-delay": "soon"}, Properties(user_id=b"alice")), "/queues/a", b"token")
+    forward = _refused(Planner(_route(dead_letter="/queues/dead"), Limits()).plan(received, NOW)).forward
+    assert forward is not None
+    assert (forward.message.properties.user_id, plain(forward.message.headers)["x-delay-user-id"]) == (None, "alice")
+
+
 @pytest.mark.parametrize("stamp", [2**60, NOW + 1, NOW // 1000, 0, -5])
 def test_a_stamp_that_no_broker_can_have_given_is_not_believed(stamp: int) -> None:
     """Where the broker stamps nothing, the header is a producer's: it must neither stop the bridge nor make a message early."""

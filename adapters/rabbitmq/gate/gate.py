@@ -113,11 +113,9 @@ class Gate:
         return [Change(what, calls.policy(policy), policy in self.at.broker.policies and self.at.exchange.policy == policy.name)]
 
     def _policy(self) -> Policy:
-        rivals = self.at.rivals()
         base = self.at.base_policy()
         definition = (base.definition if base else {}) | {ALTERNATE: self.gate}
-        priority = max((rival.priority for rival in rivals), default=0) + 1
-        return Policy(self.gate, f"^{re.escape(self.name)}$", definition, priority, "exchanges")
+        return Policy(self.gate, f"^{re.escape(self.name)}$", definition, self.at.highest() + 1, "exchanges")
 
     # --- taking the first path away ---
 

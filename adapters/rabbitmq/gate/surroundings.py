@@ -110,17 +110,20 @@ class Surroundings:
 
     def rivals(self) -> list[Policy]:
         """Other policies that match the exchange; RabbitMQ would apply the one of the highest priority."""
-        return [
-            each
-            for each in self.broker.policies
-            if each.name != self.gate and each.apply_to in ("all", "exchanges") and self._matches(each)
-        ]
+        return [each for each in self._policies() if self._matches(each)]
+
+    def highest(self) -> int:
+        """The highest priority of all policies that match the exchange, or may."""
+        return max((each.priority for each in self._policies() if not _reads_alike(each) or self._matches(each)), default=0)
+
+    def _policies(self) -> list[Policy]:
+        """Those for exchanges, but for the gate's own."""
+        return [each for each in self.broker.policies if each.name != self.gate and each.apply_to in ("all", "exchanges")]
 
     def _matches(self, policy: Policy) -> bool:
-        try:
+        if _reads_alike(policy):
             return re.search(policy.pattern, self.name) is not None
-        except re.error:  # RabbitMQ's expressions are PCRE; where Python cannot read one, RabbitMQ's own choice tells
-            return policy.name == self.exchange.policy
+        return policy.name == self.exchange.policy  # RabbitMQ's own choice tells
 
     def base_policy(self) -> Policy | None:
         """The one of these that RabbitMQ would apply."""
@@ -140,6 +143,17 @@ def unnamed(broker: Broker, queues: Sequence[str], named: Collection[str]) -> li
     reached |= {each.definition.get(ALTERNATE, "") for each in broker.policies}
     found = {gate.removesuffix(GATE_SUFFIX) for gate in gates & reached if gate.endswith(GATE_SUFFIX)}
     return sorted(found.difference(named))
+
+
+def _reads_alike(policy: Policy) -> bool:
+    """Whether Python reads the pattern, and as RabbitMQ does, which reads PCRE: `[[:alpha:]]` is another set to Python."""
+    if "[:" in policy.pattern:
+        return False
+    try:
+        re.compile(policy.pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _to(exchange: str | None) -> str:

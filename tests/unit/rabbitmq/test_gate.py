@@ -235,10 +235,14 @@ def test_a_name_is_taken_literally_in_the_policys_pattern() -> None:
     assert call.body["pattern"] == r"^a\.b\+$"
 
 
-def test_a_pattern_that_only_rabbitmq_can_read_counts_where_rabbitmq_applies_it() -> None:
-    odd = Policy("odd", "(?|orders|bills)", {"alternate-exchange": "lost"}, 3)
+@pytest.mark.parametrize("pattern", ["(?|orders|bills)", r"^orders\z", "^[[:alpha:]]+$"])
+def test_a_pattern_that_only_rabbitmq_can_read_counts_where_rabbitmq_applies_it_and_is_always_outranked(pattern: str) -> None:
+    odd = Policy("odd", pattern, {"alternate-exchange": "lost", "other": 1}, 3)
     calls = [gate(Exchange("orders", "direct", policy=name), policies=[odd]).build(CALLS)[-1].action for name in ("odd", None)]
-    assert [call.body["priority"] for call in calls if isinstance(call, Call)] == [4, 1]
+    assert [(call.body["priority"], "other" in call.body["definition"]) for call in calls if isinstance(call, Call)] == [
+        (4, True),
+        (4, False),
+    ]
 
 
 def test_a_command_to_paste_survives_the_shell_and_shows_no_password() -> None:
