@@ -81,8 +81,14 @@ class Manager:
 
     def _remove(self, id_: str) -> None:
         found = self._store.find(id_)
-        ours = isinstance(found, Pending) and found.record.source_broker == self._broker
-        log.info("management_removed", broker=self._broker, id=id_, outcome=self._cancel(id_).outcome if ours else "unknown")
+        outcome = self._cancel(id_).outcome if isinstance(found, Pending) and self._is_scheduled(found.record) else "unknown"
+        if outcome == "in_flight":  # nobody will ask again: whatever becomes of this occurrence, a series ends
+            self._store.put([Withdraw(id_)], self._clock())
+        log.info("management_removed", broker=self._broker, id=id_, outcome=outcome)
+
+    def _is_scheduled(self, record: Record) -> bool:
+        """Whether this broker's scheduler would have it: not what waits for its destination without a delay."""
+        return record.source_broker == self._broker and record.kind != "pass_through"
 
     def _remove_all(self, request: RemoveAll) -> None:
         removed = 0
@@ -97,7 +103,7 @@ class Manager:
         cursor = ""
         while not self._stopping():
             page = self._store.list(query, PORTION, cursor)
-            if ours := [found.record for found in page.items if found.record.source_broker == self._broker]:
+            if ours := [found.record for found in page.items if self._is_scheduled(found.record)]:
                 yield ours
             cursor = page.cursor
             if not cursor:

@@ -5,6 +5,9 @@ bridge that died gives back, which leave earlier; and it would hold them all in 
 back every `LOOK` seconds, to look at the head of the queue again. When all that is in sight leaves soon, a second, large window is opened beside it.
 
 Each message is acknowledged by itself: one that waits for its destination keeps its own place in the window, and no other's.
+
+ActiveMQ keeps in memory what it has given over a connection, until that is acknowledged, or the connection ends: also what was given back, whoever has
+it then. So once that is much, a new connection is made.
 """
 
 from __future__ import annotations
@@ -46,6 +49,10 @@ SOON = 5_000
 APART = 1_000
 """Milliseconds by which bridges' clocks may differ."""
 
+KEPT = 8 << 20
+"""Bytes of messages given back, by which ActiveMQ's memory may grow for each connection."""
+
+_ENTRY = 400  # bytes that ActiveMQ keeps for one, beside its body
 _MARGIN = 500  # milliseconds: a window is not given back just before its first message leaves
 _BATCH_BYTES = 16 << 20
 _RULES = Rules(carry_empty=True)
@@ -110,6 +117,7 @@ class LevelSource:
         self._staying: list[_Stay] = []
         self._numbers = itertools.count()
         self._now = 0
+        self._kept = 0  # bytes that ActiveMQ keeps of what was given back
 
     def connect(self) -> None:
         """See base.Source. ActiveMQ makes a missing queue."""
@@ -117,10 +125,13 @@ class LevelSource:
         session = _Session(self._targets(), self._times, f"activemq level {self._level.name}")
         session.link.start()
         self._session = session
+        self._kept = 0
         self._open(min(SMALL, self._prefetch))
 
     def receive(self, limit: int, timeout: float) -> Batch | None:
         """See base.Source: what may leave now."""
+        if self._kept >= KEPT and self._session is not None and not any(window.given for window in self._windows.values()):
+            self.connect()
         session = self._session
         if session is None:
             raise NotConnected("the source is closed")
@@ -225,6 +236,7 @@ class LevelSource:
         del self._windows[window.id]
         # They would gather until they leave, window after window. The heap is whole before another thread sees it.
         staying = [stay for stay in self._staying if stay.window is not window]
+        self._kept += sum(_ENTRY + len(stay.frame.body) for stay in self._staying if stay.window is window)
         heapq.heapify(staying)
         self._staying = staying
         self._session.link.write(frame(b"UNSUBSCRIBE", (b"id", window.id)))

@@ -53,15 +53,19 @@ class Link(ConnectionListener):  # type: ignore[misc]
         self._dead: NotConnected | None = None
 
     def start(self) -> None:
-        """Connect to the first target that lets us in. Raises NotConnected, after at most the connect time-out for each."""
+        """Connect to the first target that lets us in. Raises NotConnected, after at most the connect time-out for each.
+
+        That is LoginRefused where any of them refuses the login: a standby that is down must not have the others asked as often as that.
+        """
+        failures: list[NotConnected] = []
         for target in self._targets:
             try:
                 self._connect(target)
             except NotConnected as error:
-                failure = type(error)(f"{error} (at {target.host}:{target.port})")
+                failures.append(type(error)(f"{error} (at {target.host}:{target.port})"))
             else:
                 return
-        raise failure
+        raise next((each for each in failures if isinstance(each, LoginRefused)), failures[-1])
 
     def _connect(self, target: Target) -> None:
         self._transport = transport = QuietTransport(target, self._times, Reader(self.mark.encode()), self._heard)

@@ -99,7 +99,7 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
         self.reason: NotConnected | None = None
         self.promised = 0.0
         """Seconds within which we send something, at least a heartbeat: else ActiveMQ may close the connection. 0: it waits for nothing."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sent = uptime()  # when the last write ended; infinity during one, however long it takes: then ActiveMQ hears of us
 
     def attempt_connection(self) -> None:
@@ -222,8 +222,9 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
             self.send(data)
             return
         view = memoryview(data)
-        for start in range(0, len(data), _PIECE):
-            self.send_queue.put(view[start : start + _PIECE])
+        with self._writing():  # a heartbeat between two pieces would stand in a body, or end a head
+            for start in range(0, len(data), _PIECE):
+                self.send_queue.put(view[start : start + _PIECE])
 
     def disconnect_socket(self) -> None:
         """What stomp.py does when no heartbeat comes. Its own way says goodbye over TLS, and may wait for the answer for ever."""

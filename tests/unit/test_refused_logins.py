@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pika import exceptions
 
-from delaybridge.adapters.activemq.link import _refusal
+from delaybridge.adapters.activemq.link import Link, _refusal
+from delaybridge.adapters.activemq.transport import Target, Times
 from delaybridge.adapters.base import AdapterError, LoginRefused, NotConnected
 from delaybridge.adapters.rabbitmq.link import not_connected
 from delaybridge.bridge.apart.child import _Publishing, _Reading
@@ -77,6 +78,19 @@ def test_rabbitmq_refuses_a_login_by_saying_so(error: Exception, refused: bool) 
 )
 def test_activemq_refuses_a_login_by_saying_so(told: str, refused: bool) -> None:
     assert isinstance(_refusal(told), LoginRefused) is refused
+
+
+@pytest.mark.parametrize("told", [(REFUSED, AWAY), (AWAY, REFUSED)])
+def test_activemq_refuses_a_login_also_where_another_host_is_away(told: tuple[NotConnected, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [Target("127.0.0.1", number, None, None, None) for number in range(2)]
+    link = Link(targets, SimpleNamespace(), Times(1, 0, 1), "test")
+
+    def connect(target: Target) -> None:
+        raise told[target.port]
+
+    monkeypatch.setattr(link, "_connect", connect)
+    with pytest.raises(LoginRefused, match=f"{REFUSED} .at 127.0.0.1:{told.index(REFUSED)}"):
+        link.start()
 
 
 @pytest.mark.parametrize("error", [REFUSED, AWAY])

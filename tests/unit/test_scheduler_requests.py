@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from contract.stores import T0, record
+from contract.stores import T0, record, take
 from msgspec.structs import replace
 
 from delaybridge.adapters.base import NotConnected, Rejected
 from delaybridge.adapters.scheduler_requests import Asked, Browse, Remove, RemoveAll, Unclear
+from delaybridge.bridge import answers
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.scheduler_requests import PORTION, Manager
 from delaybridge.core.reasons import Reason
-from delaybridge.core.store import Pending, Put, Query, Record
+from delaybridge.core.store import Pending, Put, Query, Record, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -129,6 +130,29 @@ def test_remove_all_withdraws_a_large_backlog(engine: Engine) -> None:
     assert do(engine, RemoveAll())[1] == ["ack"]
     assert pending(engine) == ["other"]
     assert engine.store.counts().events["cancelled"] == 3 * PORTION + 1
+
+
+def test_what_waits_for_its_destination_without_a_delay_is_neither_shown_nor_withdrawn(engine: Engine) -> None:
+    put(engine, "scheduled")
+    engine.store.put([Put(replace(record(due=T0, chosen_id="undelayed", kind="pass_through"), source_broker="amq"))], T0)
+    assert do(engine, Browse("/queue/r"))[0].shown == ["scheduled"]
+    for request in (Remove("undelayed"), RemoveAll()):
+        do(engine, request)
+    assert pending(engine) == ["undelayed"]
+
+
+def test_a_series_ends_that_was_removed_while_an_occurrence_of_it_was_being_published(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "PATIENCE", 0.05)
+    engine.store.put([Put(replace(record(due=T0, chosen_id="series", every=1000), source_broker="amq"))], T0)
+    (due,) = take(engine.store)
+
+    do(engine, Remove("series"))
+
+    following = replace(due.record, schedule=replace(due.record.schedule, due=T0 + 1000, occurrence=2))
+    engine.store.settle([Settled(due.key, "delivered", T0, next=following)], T0)
+    assert pending(engine) == []
 
 
 def test_what_is_unclear_changes_nothing_and_is_done_with(engine: Engine) -> None:

@@ -135,3 +135,33 @@ def test_at_the_end_of_a_connection_over_tls_no_file_stays_open() -> None:
         transport.cleanup()
     assert selector.get_map() is None, "the selector is open"
     assert [each.fileno() for each in files] == [-1] * 3
+
+
+def test_over_tls_no_heartbeat_gets_between_the_pieces_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would stand in the body of a text, which has no length, or end the head of what follows."""
+    monkeypatch.setattr(module, "_PIECE", 10)
+    transport = QuietTransport(Target("127.0.0.1", 0, None, None, None), Times(1, 10, 5), Reader(b"mark"), lambda _: None)
+    transport.blocking, transport.send_queue = False, module._Queue(transport._writing)
+    taken, over = bytearray(), threading.Event()
+
+    def read() -> None:
+        while (piece := transport.send_queue.get()) != b"end":
+            taken.extend(piece)
+
+    def beat() -> None:
+        while not over.is_set():
+            transport.transmit(utils.Frame(None, {}, None))
+
+    threads = [threading.Thread(target=run) for run in (read, beat)]
+    for thread in threads:
+        thread.start()
+    text = b"SEND" + b"x" * 95 + b"\0"
+    for _ in range(200):
+        transport.write(text)
+    over.set()
+    threads[1].join()
+    transport.send_queue.put(b"end")
+    threads[0].join()
+    transport.send_queue.shutdown()
+
+    assert bytes(taken).count(text) == 200
