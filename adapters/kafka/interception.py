@@ -37,16 +37,22 @@ INHERITED = ("max.message.bytes", "min.insync.replicas")
 """What an ingress topic takes over from its destination, where that has settings of its own."""
 
 _FENCE = "max.message.bytes"
-_CLOSED = {_FENCE: "0"}
+_CLOSED = "78"
+"""As large as the marker that ends a transaction. Where Kafka may not write one, the transaction stays open until the broker is restarted, and whoever reads
+what is committed sees nothing behind it. A message with a delay header is larger, unless it has neither key nor body, and name and value of its one header
+are eight characters (`x-delay`, `5`).
+"""
+_CLOSED_ONCE = "0"
+"""What earlier versions set: an `undo` of one that was interrupted may have left it behind."""
 
 APPLY = "run `delaybridge apply`"
 
 
 class Ingress(NamedTuple):
-    """A topic that a group reads; `destination` is empty where its name does not say one."""
+    """A topic that groups read; `destination` is empty where its name does not say one."""
 
     name: str
-    group: str
+    groups: tuple[str, ...]
     destination: str
 
 
@@ -96,17 +102,17 @@ class KafkaInterception:
         settings = _settings(topics, one)
         if not topic.settings:
             return commands.step(self._options, f"{what}; its settings may not be read, so whether `apply` made it is not known", command)
-        if topic.own not in (settings, settings | _CLOSED):
+        if _opened(topic.own, settings) != settings:
             return commands.step(self._options, f"{what}; `apply` did not make it as it is, so it is not deleted", command)
         with _closed(cluster, one.name, settings.get(_FENCE)):
-            try:
-                waiting = cluster.groups.waiting(one.group, [topic])[one.name]
-            except errors.GroupAuthorizationFailedError:
-                return commands.step(
-                    self._options, f"{what}; group `{one.group}` may not be seen, so whether it is empty is not known", command
-                )
-            if waiting:
-                return Step(f"{what}; {waiting} records in it were not taken yet: let the bridge run, and try again", "", False)
+            for group in one.groups:
+                try:
+                    waiting = cluster.groups.waiting(group, [topic])[one.name]
+                except errors.GroupAuthorizationFailedError:
+                    unseen = f"{what}; group `{group}` may not be seen, so whether it is empty is not known"
+                    return commands.step(self._options, unseen, command)
+                if waiting:
+                    return Step(f"{what}; {waiting} records in it were not taken yet: let the bridge run, and try again", "", False)
             cluster.delete(one.name)
         return Step(what, "", True)
 
@@ -129,7 +135,9 @@ class KafkaInterception:
         with opened(self._options) as cluster:
             read = self.read(cluster.names())
             shared = {
-                one.name: others for one in read if not one.destination and (others := cluster.groups.readers(one.name) - {one.group})
+                one.name: others
+                for one in read
+                if not one.destination and (others := cluster.groups.readers(one.name).difference(one.groups))
             }
             names = [one.name for one in read if one.name not in shared]
             skipped = [
@@ -142,20 +150,18 @@ class KafkaInterception:
 
     def _named(self) -> list[Ingress]:
         """Of all routes; each topic once."""
-        found = {name: self._ingress(name, endpoint.group) for endpoint in self._endpoints for name in endpoint.topics}
-        return list(found.values())
+        return [self._ingress(name) for name in dict.fromkeys(name for endpoint in self._endpoints for name in endpoint.topics)]
 
     def read(self, names: AbstractSet[str]) -> list[Ingress]:
         """Those that are named, and those of these that match a pattern."""
-        found = {one.name: one for one in self._named()}
-        for endpoint in self._endpoints:
-            for name in names:
-                if endpoint.matches(name):
-                    found.setdefault(name, self._ingress(name, endpoint.group))
-        return list(found.values())
+        named = self._named()
+        matching = names - {one.name for one in named}
+        return [*named, *(self._ingress(name) for name in matching if any(each.matches(name) for each in self._endpoints))]
 
-    def _ingress(self, name: str, group: str) -> Ingress:
-        return Ingress(name, group, destination(name, self._options.delayed_suffix))
+    def _ingress(self, name: str) -> Ingress:
+        """It is read by whoever names it, or has a pattern that does."""
+        groups = dict.fromkeys(each.group for each in self._endpoints if each.reads(name))
+        return Ingress(name, tuple(groups), destination(name, self._options.delayed_suffix))
 
     # --- plan ---
 
@@ -213,7 +219,7 @@ class KafkaInterception:
         """A cluster that creates topics by itself makes one for any delayed message whose topic has no ingress."""
         known = {one.name for one in read}
         for name in sorted(names):
-            if name in known or not self._ingress(name, "").destination:
+            if name in known or not destination(name, self._options.delayed_suffix):
                 continue
             if others := cluster.groups.readers(name):
                 yield Finding(True, f"topic `{name}` is read by others: {', '.join(sorted(others))}")
@@ -223,7 +229,7 @@ class KafkaInterception:
 
     def _check_groups(self, cluster: Cluster, topics: Mapping[str, Topic], read: Sequence[Ingress]) -> Iterator[Finding]:
         for group in dict.fromkeys(endpoint.group for endpoint in self._endpoints):
-            theirs = [topics[one.name] for one in read if one.group == group and one.name in topics]
+            theirs = [topics[one.name] for one in read if group in one.groups and one.name in topics]
             try:
                 members = cluster.groups.members(group)
                 waiting = cluster.groups.waiting(group, theirs).total()
@@ -237,7 +243,7 @@ class KafkaInterception:
 @contextlib.contextmanager
 def _closed(cluster: Cluster, topic: str, largest: str | None) -> Iterator[None]:
     """Let a topic take no message; afterwards, if it is still there, messages up to `largest` bytes again."""
-    cluster.alter(topic, _FENCE, _CLOSED[_FENCE])
+    cluster.alter(topic, _FENCE, _CLOSED)
     try:
         yield
     finally:
@@ -250,7 +256,13 @@ def _with_destinations(some: Iterable[Ingress]) -> set[str]:
 
 
 def _is_closed(topic: Topic) -> bool:
-    return topic.own.items() >= _CLOSED.items()
+    return topic.own.get(_FENCE) in (_CLOSED, _CLOSED_ONCE)
+
+
+def _opened(own: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:
+    """A topic's own settings as they are without what an `undo` that was interrupted left behind, where `settings` are those that it was made with."""
+    rest = {key: value for key, value in own.items() if key != _FENCE}
+    return rest | {key: settings[key] for key in (_FENCE,) if key in settings} if own.get(_FENCE) in (_CLOSED, _CLOSED_ONCE) else own
 
 
 def _of_unknown_shape(topics: Mapping[str, Topic], one: Ingress) -> bool:

@@ -113,10 +113,10 @@ class Planner:
     ) -> Record:
         route, message = self.route, received.message
         properties = message.properties
-        if properties.partition is not None and address != received.address:
-            properties = replace(properties, partition=None)  # it was chosen for another topic
-        if properties.copies and (address, route.lane) != (received.address, route.source_broker):
-            properties = replace(properties, copies=None)  # they were meant for another exchange, with other rights
+        chosen = properties.partition is not None or properties.copies
+        if chosen and (address, route.lane) != (received.address, route.source_broker):
+            # A partition of another topic, also of one of that name on another broker; copies at another exchange, with other rights.
+            properties = replace(properties, partition=None, copies=None)
         return Record(
             message=Message(message.body, table, properties, message.key),
             schedule=schedule,

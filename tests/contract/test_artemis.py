@@ -27,7 +27,7 @@ from delaybridge.core.message import Message, Properties
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-del stage, test_a_header_keeps_its_type_and_value, test_all_properties_come_out_as_they_went_in  # noqa: F821 - imported above; pytest would take that stage
+del stage, test_each_header_keeps_its_type_and_value, test_all_properties_come_out_as_they_went_in  # noqa: F821 - imported above; pytest would take that stage
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 from brokers.common import wait_until
 from brokers.kafka import admin, create_topic
@@ -51,7 +52,7 @@ class Stage:
     def send(self, topic: str, count: int = 1) -> None:
         with KafkaProducer(bootstrap_servers=self.url) as producer:
             for number in range(count):
-                producer.send(topic, b"%d" % number, b"k").get(30)
+                producer.send(topic, b"%d" % number, b"k", [("x-delay", b"60000")]).get(30)
 
     def take(self, topic: str, partitions: int) -> None:
         """Commit everything, as a bridge does that has stored it."""
@@ -169,18 +170,73 @@ def test_an_undo_that_fails_leaves_the_topic_open(stage: Stage, monkeypatch: pyt
     stage.send(stage.ingress)
 
 
-def test_an_undo_that_was_killed_is_found_and_mended(stage: Stage) -> None:
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_that_ends_while_undo_looks_comes_to_its_end(stage: Stage, monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
+    """Where Kafka may not write its end, what others wrote behind it is shown to nobody until the broker is restarted."""
+    create_topic(stage.url, stage.name, 1)
+    stage.interception().apply()
+    producer = confluent_kafka.Producer({"bootstrap.servers": stage.url, "transactional.id": stage.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(stage.ingress, b"v", b"k", headers={"x-delay": "1h"})
+    assert producer.flush(30) == 0
+    look = Groups.waiting
+
+    def ends_meanwhile(self: Groups, group: str, topics: Collection[Topic]) -> Counter[str]:
+        (producer.commit_transaction if committed else producer.abort_transaction)(30)
+        return look(self, group, topics)
+
+    monkeypatch.setattr(Groups, "waiting", ends_meanwhile)
+    assert [step.done for step in stage.interception().undo()] == [False]
+    with opened(stage.options) as cluster:
+
+        def has_ended() -> bool:
+            owner = cluster.transactions.last(stage.name)
+            return owner is not None and owner.state.startswith("Complete")
+
+        wait_until(has_ended, "the transaction to end", 30)
+
+
+@pytest.mark.parametrize("other", ["{}", "^{}$"])
+def test_undo_leaves_what_the_group_of_another_route_has_not_taken(stage: Stage, other: str) -> None:
+    create_topic(stage.url, stage.name, 1)
+    second = Endpoint(topic=other.format(stage.ingress), group=f"{stage.group}-2")
+    interception = KafkaInterception(stage.options, [second, Endpoint(topic=stage.ingress, group=stage.group)])
+    interception.apply()
+    stage.send(stage.ingress)
+    stage.take(stage.ingress, 1)
+    assert any("1 record to take" in problem and second.group in problem for problem in problems(interception.check()))
+    assert [step.done for step in interception.undo()] == [False]
+    assert stage.ingress in stage.topics()
+
+
+def test_undo_leaves_what_is_in_a_topic_that_was_made_anew_whatever_was_committed_of_the_earlier_one(stage: Stage) -> None:
+    create_topic(stage.url, stage.name, 1)
+    stage.interception().apply()
+    stage.send(stage.ingress, 2)
+    stage.take(stage.ingress, 1)
+    assert [step.done for step in stage.interception().undo()] == [True]
+    stage.interception().apply()
+    stage.send(stage.ingress)
+    with contextlib.closing(admin(stage.url)) as client:
+        earlier = OffsetAndMetadata(2, f"of topic {'0f' * 16}", -1)
+        client.alter_group_offsets(stage.group, {TopicPartition(stage.ingress, 0): earlier})
+    assert [step.done for step in stage.interception().undo()] == [False]
+
+
+@pytest.mark.parametrize("closed", ["78", "0"], ids=["", "by an earlier version"])
+def test_an_undo_that_was_killed_is_found_and_mended(stage: Stage, closed: str) -> None:
     create_topic(stage.url, stage.name)
     stage.interception().apply()
     with opened(stage.options) as cluster:
-        cluster.alter(stage.ingress, "max.message.bytes", "0")
+        cluster.alter(stage.ingress, "max.message.bytes", closed)
     assert any("takes no messages" in problem for problem in problems(stage.interception().check()))
     assert [step.done for step in stage.interception().plan()] == [False]
     assert [step.done for step in stage.interception().apply()] == [True]
     stage.send(stage.ingress)
     stage.take(stage.ingress, 1)
     with opened(stage.options) as cluster:
-        cluster.alter(stage.ingress, "max.message.bytes", "0")
+        cluster.alter(stage.ingress, "max.message.bytes", closed)
     assert [step.done for step in stage.interception().undo()] == [True]
 
 

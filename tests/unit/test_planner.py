@@ -357,6 +357,7 @@ def test_a_partition_is_kept_for_the_topic_it_was_chosen_for_and_for_no_other() 
     sent = Received(Message(b"", tables.table([("x-delay", 5)]), Properties(partition=3)), "orders", b"token")
     assert _put(Planner(_route(), Limits()).plan(sent, NOW)).record.message.properties.partition == 3
     assert _put(Planner(_route(address="bills"), Limits()).plan(sent, NOW)).record.message.properties.partition is None
+    assert _put(Planner(_route(address="orders", lane="another"), Limits()).plan(sent, NOW)).record.message.properties.partition is None
 
 
 @pytest.mark.parametrize(

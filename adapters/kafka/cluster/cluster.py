@@ -60,11 +60,11 @@ class Cluster:
         told = self._client.describe_topics(sorted(names))
         if hidden := ", ".join(sorted(_hidden(told))):
             raise AdapterError(f"whether there is a topic {hidden} may not be seen: grant DESCRIBE on it")
-        found = {each["name"]: each["partitions"] for each in told if each["partitions"]}
+        found = {each["name"]: each for each in told if each["partitions"]}
         if not found or not settings:
-            return {name: described(name, partitions, {}) for name, partitions in found.items()}
+            return {name: described(each, {}) for name, each in found.items()}
         settings_of = self._settings(found)
-        return {name: described(name, partitions, settings_of[name]) for name, partitions in found.items()}
+        return {name: described(each, settings_of[name]) for name, each in found.items()}
 
     def _settings(self, names: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
         """Of topics that exist; empty where they may not be read."""

@@ -10,6 +10,7 @@ from kafka import TopicPartition, errors
 from kafka.admin import OffsetSpec
 
 from ..finished import finished_behind
+from ..identity import of_others, text_of
 from .client import retried
 
 if TYPE_CHECKING:
@@ -108,9 +109,12 @@ class Groups:
         # Where the log has lost its end, what comes after that is new, also where more is committed.
         intact = retried(lambda: self._client.ends(earlier))
         found: dict[TopicPartition, Offsets] = {}
+        ours = {topic.name: text_of(topic.identity) for topic in topics}
         for each in partitions:
             end = ends[each].offset
             offset, text = (committed[each].offset, committed[each].metadata or "") if each in committed else (-1, "")
+            if of_others(text, ours[each.topic]):
+                offset, text = -1, ""
             finished = finished_behind(text, intact.get(each, end) - offset)
             found[each] = Offsets(begins[each].offset, min(offset, intact.get(each, offset)), finished, end)
         return found

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka import OffsetAndMetadata, TopicPartition
 
+from ..identity import of_others, text_of
 from ..link import not_connected
 from .connection import POLL, Connection
 from .inbox import Inbox, size_of
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ...base import Received
     from .topics import Topics
 
-_OF = "of topic "  # before its id, in what is committed: anything else is not ours
 _FEW, _SMALL = 500, 256 << 10  # records, bytes: a fetch of less is little; a full one brings more, of the largest records too
 
 
@@ -71,7 +71,7 @@ class Poller(Connection):
         for each in come:
             self._of(each)  # on this thread; from here on it is known on any
         committed = self._committed_in(come)
-        again = {each for each, position in committed.items() if _of_others(position.metadata, self._of(each))}
+        again = {each for each, position in committed.items() if of_others(position.metadata, self._of(each))}
         for each in again:
             with contextlib.suppress(ValueError):  # it has just gone to another bridge
                 self.consumer.seek_to_beginning(each)
@@ -87,7 +87,7 @@ class Poller(Connection):
         return {each: OffsetAndMetadata(place.offset, self._of(each), place.epoch) for each, place in offsets.items()}
 
     def _of(self, partition: TopicPartition) -> str:
-        return f"{_OF}{self._topics.identity(partition.topic)}"
+        return text_of(self._topics.identity(partition.topic))
 
     def room(self, timeout: float) -> int:
         """See Progress. Where little is left, what was acknowledged is committed now: the next poll may be long in coming. Any thread."""
@@ -106,8 +106,3 @@ class Poller(Connection):
         """Forget these partitions."""
         self._met -= lost
         super().drop(lost)
-
-
-def _of_others(committed: str, ours: str) -> bool:
-    """Whether these are of two topics. Before Kafka 2.8 topics have no ids: while a cluster is made a newer one, one of both may lack it."""
-    return committed.startswith(_OF) and committed != ours and _OF not in (committed, ours)

@@ -9,6 +9,7 @@ from kafka import errors
 from kafka.protocol.metadata import MetadataRequest
 
 from ...base import NotConnected
+from ..identity import identity
 from ..options import destination
 from ..wire.records import Origin
 
@@ -101,8 +102,8 @@ class Topics:
         if any(cluster.partitions_for_topic(name) is None for name in self._lasting):
             self._consumer._manager.send(_request(self._lasting)).add_callback(self._miss)  # noqa: SLF001 - nobody waits for it
         for name, topic in self._known.items():
-            identity = _identity(cluster.topic_id(name))
-            if identity and topic.identity and identity != topic.identity:
+            found = identity(cluster.topic_id(name))
+            if found and topic.identity and found != topic.identity:
                 raise NotConnected(f"topic {name} was deleted and created again")
         if self._known and now - self._counted >= _COUNT_EVERY:
             self._counted = now
@@ -124,7 +125,7 @@ class Topics:
         answer = self._consumer._net.run(manager.wait_for, manager.send(request), int(self._timeout * 1000))  # noqa: SLF001
         for topic in answer.topics:
             if topic.error_code == errors.NoError.errno:
-                self._known[topic.name] = _Topic(_identity(topic.topic_id), _numbers(topic))
+                self._known[topic.name] = _Topic(identity(topic.topic_id), _numbers(topic))
             elif topic.name in others:
                 self._untold.add(topic.name)
             elif topic.error_code == errors.TopicAuthorizationFailedError.errno:
@@ -133,10 +134,6 @@ class Topics:
 
 def _missing(topics: Iterable[str], remedy: str) -> NotConnected:
     return NotConnected(f"there is no topic {', '.join(topics)}: {remedy}")
-
-
-def _identity(topic_id: Any) -> bytes:
-    return topic_id.bytes if topic_id is not None and topic_id.int else b""
 
 
 def _numbers(topic: Any) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kafka import TopicPartition, errors
@@ -31,8 +32,10 @@ class Admin:
         self._held, self._group, self._committed = held, group, committed
 
     def describe_topics(self, names: list[str]) -> list[Any]:
-        partition = {"replica_nodes": [1]}
-        return [{"name": name, "error_code": 0, "partitions": [partition for each in self._held if each.topic == name]} for name in names]
+        known: dict[str, Any] = {"error_code": 0, "topic_id": str(UUID(int=0))}
+        return [
+            known | {"name": name, "partitions": [{"replica_nodes": [1]} for each in self._held if each.topic == name]} for name in names
+        ]
 
     def list_partition_offsets(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Any]:
         return {
