@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,11 @@ class Bridge:
     def moves(messages: list[Received], address: str, *more: tuple[str, Message], size: int = 0) -> list[Move]:
         """Each message to an address, with so many bytes more, and to where else."""
         return [
-            Move(one.token, ((address, Message((one.message.body or b"") + b"x" * size, key=one.message.key)), *more), one.token)
+            Move(
+                one.token,
+                ((address, Message((one.message.body or b"") + secrets.token_bytes(size), key=one.message.key)), *more),
+                one.token,
+            )
             for one in messages
         ]
 

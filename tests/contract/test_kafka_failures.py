@@ -146,6 +146,15 @@ def test_what_is_too_large_is_rejected_alone_and_the_rest_keeps_its_order(user: 
     assert [int(record.value) for record in user.read(45, small)] == [number for number in range(50) if number % 10]
 
 
+def test_what_a_topic_takes_only_compressed_as_its_producer_had_it_arrives(user: User) -> None:
+    small = named("small")
+    create_topic(user.url, small, max_message_bytes="20000")
+    text = b"all of it, again and again; " * 10_000
+    user.sink().publish([out("small", small, b"before"), out("large", small, text), out("too", small, b"after")])
+    assert user.words(3) == {"small": "confirmed", "large": "confirmed", "too": "confirmed"}
+    assert [record.value for record in user.read(3, small)] == [b"before", text, b"after"]
+
+
 def test_a_message_that_a_topic_refuses_is_rejected_alone(user: User) -> None:
     compacted = named("compacted")
     create_topic(user.url, compacted, cleanup_policy="compact")

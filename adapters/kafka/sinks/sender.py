@@ -77,14 +77,14 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
         self._incomplete.add(flight)
         return flight
 
-    def split(self, flight: Flight) -> None:
-        """Put two halves in place of a batch that is too large."""
+    def replace(self, flight: Flight, smaller: Sequence[Records]) -> None:
+        """Put smaller batches in place of one that is too large."""
         now = time.monotonic()
         with self._tp_lock(flight.topic_partition):
-            for records in reversed(flight.records.halves()):
-                half = self._flight(flight.topic_partition, records, flight.created)
-                half.last_attempt = now
-                self._batches[flight.topic_partition].appendleft(half)
+            for records in reversed(smaller):
+                part = self._flight(flight.topic_partition, records, flight.created)
+                part.last_attempt = now
+                self._batches[flight.topic_partition].appendleft(part)
         self.deallocate(flight)
 
     def abort_batches(self, error: Exception) -> None:
@@ -214,13 +214,13 @@ class Delivery(Sender):  # type: ignore[misc]  # kafka-python has no types
         self._accumulator.muted.discard(batch.topic_partition)
 
     def _refused(self, batch: Flight, error: Exception, response: Any) -> None:
-        """The broker has not taken it and never will as it is: split it, or let it be."""
+        """The broker has not taken it and never will as it is: make it smaller, or let it be."""
         if isinstance(error, errors.InvalidMetadataError):
             self._metadata.request_update()
-        if isinstance(error, TOO_LARGE) and batch.record_count > 1:
+        if isinstance(error, TOO_LARGE) and (smaller := batch.records.smaller()):
             self._transaction_manager.set_sequence_number(batch.topic_partition, batch.base_sequence)
             self._maybe_remove_from_inflight_batches(batch)
-            self._accumulator.split(batch)
+            self._accumulator.replace(batch, smaller)
             self._accumulator.muted.discard(batch.topic_partition)
         else:
             culprits = {each.batch_index: each.batch_index_error_message for each in response.record_errors or ()}

@@ -5,6 +5,7 @@ This stands in for `kafka.record.MemoryRecordsBuilder`, which cannot write null 
 
 from __future__ import annotations
 
+import gzip
 import struct
 from typing import TYPE_CHECKING
 
@@ -25,15 +26,18 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _UNSIGNED = struct.Struct(">I")
 _LENGTH_AT, _CRC_AT, _CRC_FROM = 12, 17, 21
 _OVERHEAD = 20  # at most, for a record's lengths, time and offset
+_LEVEL = 6  # of gzip: as producers' by default, so that what they sent fits again
 _MAGIC = 2
+_GZIP = 1
 _TRANSACTIONAL = 1 << 4
 
 
 class Records:
     """The records of one batch: filled by one thread, then closed and sent by another, never both at once (the accumulator's lock)."""
 
-    def __init__(self, prepared: Sequence[Prepared] = ()) -> None:
+    def __init__(self, prepared: Sequence[Prepared] = (), *, compressed: bool = False) -> None:
         self.prepared: list[Prepared] = []
+        self._compressed = compressed
         self.producer_id = self.producer_epoch = self.base_sequence = -1
         self._attributes = 0
         self._size = _HEADER.size
@@ -50,10 +54,15 @@ class Records:
         self._size += size
         return True
 
-    def halves(self) -> list[Records]:
-        """Two batches of the same messages."""
-        middle = (len(self.prepared) + 1) // 2
-        return [Records(self.prepared[:middle]), Records(self.prepared[middle:])]
+    def smaller(self) -> list[Records]:
+        """Batches of the same messages, in place of one that the broker finds too large: two halves; a single message compressed; none where that was tried.
+
+        What a broker takes counts compressed: producers send more by that, as their `compression.type` says.
+        """
+        if len(self.prepared) > 1:
+            middle = (len(self.prepared) + 1) // 2
+            return [Records(self.prepared[:middle]), Records(self.prepared[middle:])]
+        return [] if self._compressed else [Records(self.prepared, compressed=True)]
 
     # What kafka-python asks of a batch's records.
 
@@ -90,11 +99,12 @@ class Records:
         for number, (_, tail, stamp) in enumerate(self.prepared):
             head = b"\0" + varint(stamp - first) + varint(number)
             pieces += (varint(len(head) + len(tail)), head, tail)
-        records = b"".join(pieces)
+        records = gzip.compress(b"".join(pieces), _LEVEL) if self._compressed else b"".join(pieces)
         last = max(stamp for _, _, stamp in self.prepared)
         header = bytearray(
             _HEADER.pack(
-                0, len(records) + _HEADER.size - _LENGTH_AT, 0, _MAGIC, 0, self._attributes, len(self.prepared) - 1, first, last,
+                0, len(records) + _HEADER.size - _LENGTH_AT, 0, _MAGIC, 0, self._attributes | (_GZIP if self._compressed else 0),
+                len(self.prepared) - 1, first, last,
                 self.producer_id, self.producer_epoch, self.base_sequence, len(self.prepared),
             )
         )  # fmt: skip

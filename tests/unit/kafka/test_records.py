@@ -244,9 +244,22 @@ def test_a_batch_that_cannot_be_read_is_fetched_again_once_and_then_given_up_who
 
 def test_batches_split_without_losing_a_message() -> None:
     batch = Records([(b"%d" % number, b"tail", 5) for number in range(7)])
-    first, second = batch.halves()
+    first, second = batch.smaller()
     assert [tag for half in (first, second) for tag, _, _ in half.prepared] == [b"%d" % number for number in range(7)]
     assert (len(first.prepared), len(second.prepared)) == (4, 3)
+
+
+def test_a_single_message_is_made_smaller_once_and_comes_back_as_it_was() -> None:
+    message = Message(b"x" * 100_000, fields.table([("a", b"b")]), key=b"k")
+    (smaller,) = Records([(b"tag", tail(message), 1000)]).smaller()
+    assert smaller.smaller() == []
+    smaller.set_producer_state(7, 1, 5, True)
+    smaller.close()
+    assert smaller.size_in_bytes() < 1_000
+    raw = DefaultRecordBatch(smaller.buffer())
+    assert (raw.validate_crc(), raw.is_transactional, raw.base_sequence) == (True, True, 5)
+    (one,) = read(smaller.buffer())
+    assert (one.message.body, one.message.key, one.message.headers, one.sent) == (message.body, b"k", message.headers, 1000)
 
 
 def test_a_closed_or_full_batch_takes_no_more() -> None:
