@@ -14,6 +14,15 @@ A message changes threads four times on its way out. Beside a lane that is alway
 """
 
 
+_THRESHOLDS = 50_000, 20, 100
+"""Objects, and rounds, until cycles are looked for."""
+
+
+def for_imports() -> None:
+    """Call this before the modules are imported, of which nothing is ever garbage: a process starts with a sixth less of processor time."""
+    gc.set_threshold(*_THRESHOLDS)
+
+
 def for_connections() -> None:
     """Let this process, and those that it starts, open as many files as they are allowed to ask for.
 
@@ -30,5 +39,5 @@ def for_messages() -> None:
     Messages come and go by reference counting alone: searching those in flight for cycles took a fifth of the time per message (54 us, 44 without).
     """
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL)

@@ -217,6 +217,7 @@ def main() -> None:
     """Run the client that the bridge names, until the bridge ends, or the client fails: then nothing else may keep this process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    tuning.for_imports()
     bridge = _Bridge(int(sys.argv[1]))
     setup = bridge.setup()
     logs.configure(setup.logs, setup.secrets)
