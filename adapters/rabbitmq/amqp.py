@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pika
 import pika.exceptions
 
-from ..base import AdapterError, NotConnected
+from ..base import AdapterError, LoginRefused, NotConnected
 from .ingress import CLASSIC
 from .link import FOREIGN, NOT_FOUND, not_connected, placed
 
@@ -35,10 +35,7 @@ def channel(parameters: Sequence[Parameters]) -> Iterator[BlockingChannel]:
     """A channel for the length of the `with` block. Raises NotConnected, and AdapterError where RabbitMQ closes the channel."""
     for each in parameters:
         each.blocked_connection_timeout = min(each.blocked_connection_timeout or _PATIENCE, _PATIENCE)
-    try:
-        connection = pika.BlockingConnection(parameters)
-    except FOREIGN as error:
-        raise not_connected(error, placed(parameters)) from error
+    connection = _connection(parameters)
     try:
         yield connection.channel()
     except pika.exceptions.ChannelClosedByBroker as error:
@@ -48,6 +45,17 @@ def channel(parameters: Sequence[Parameters]) -> Iterator[BlockingChannel]:
     finally:
         with contextlib.suppress(pika.exceptions.AMQPError):  # RabbitMQ may be quicker
             connection.close()
+
+
+def _connection(parameters: Sequence[Parameters]) -> pika.BlockingConnection:
+    """To the first that lets us in. pika's own way through several ends at the first whose name cannot be resolved. Raises NotConnected."""
+    failures: list[NotConnected] = []
+    for each in parameters:
+        try:
+            return pika.BlockingConnection(each)
+        except FOREIGN as error:
+            failures.append(not_connected(error, placed(parameters)))
+    raise next((each for each in failures if isinstance(each, LoginRefused)), failures[-1])
 
 
 def consumers(parameters: Sequence[Parameters], queue: str) -> int | None:

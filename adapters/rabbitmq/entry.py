@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..base import Traits
+from ...core.reasons import Reason
+from ..base import Rejected, Traits
 from ..probes import NAME
 from .address import parse, queue_address
 from .level_queues import RabbitLevelQueues, queues
@@ -48,7 +49,10 @@ class RabbitAdapter:
         Raises Rejected(bad_destination).
         """
         target = parse(address)
-        exchange, key = target.exchange.decode(), target.routing_key.decode()
+        try:
+            exchange, key = target.exchange.decode(), target.routing_key.decode()
+        except UnicodeDecodeError as error:
+            raise Rejected(Reason.BAD_DESTINATION, "RabbitMQ's client for Python takes no names that are not UTF-8") from error
         return self._source(options, Tap(exchange, key) if exchange else Ingress(key, create=False))
 
     def interception(self, options: RabbitMQ, routes: Sequence[Endpoint]) -> RabbitInterception:

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from pika.adapters.select_connection import IOLoop
-from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed, AMQPConnectorException, AMQPConnectorPhaseErrorBase
+from pika.adapters.utils.connection_workflow import (
+    AMQPConnectionWorkflow,
+    AMQPConnectionWorkflowFailed,
+    AMQPConnectorException,
+    AMQPConnectorPhaseErrorBase,
+)
 from pika.exceptions import (
     AMQPConnectionError,
     AMQPError,
@@ -66,8 +71,7 @@ def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnecte
     """NotConnected for any of `FOREIGN`, with the most telling text that it has."""
     if isinstance(error, NotConnected):
         return error
-    while (inner := _inner(error)) is not None:
-        error = inner
+    error = _unwrapped(error)
     text = repr(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
         text = error.reply_text
@@ -87,15 +91,27 @@ def _login_refused(error: BaseException) -> bool:
     return isinstance(error, ProbableAuthenticationError) and "ACCESS_REFUSED" in str(error.args[:1])
 
 
-def _inner(error: BaseException) -> BaseException | None:
-    """What pika has wrapped."""
+def _unwrapped(error: BaseException) -> BaseException:
+    """What pika has wrapped. Of what became of several URLs: a refused login, so that it is not asked for as often as for one that is away; else the last."""
     if isinstance(error, AMQPConnectionWorkflowFailed):
-        return error.exceptions[-1]
+        found = [_unwrapped(each) for each in error.exceptions]
+        return next(filter(_login_refused, found), found[-1])
     if isinstance(error, AMQPConnectorPhaseErrorBase):
-        return error.exception
+        return _unwrapped(error.exception)
     if isinstance(error, AMQPConnectionError) and error.args and isinstance(error.args[0], BaseException):
-        return error.args[0]
-    return None
+        return _unwrapped(error.args[0])
+    return error
+
+
+class Hosts(AMQPConnectionWorkflow):
+    """The way to the first of several URLs that lets us in. pika's own ends where a name cannot be resolved, with no look at the URLs behind it."""
+
+    def _on_getaddrinfo_async_done(self, addrinfos_or_exc: Any) -> None:
+        if isinstance(addrinfos_or_exc, BaseException):
+            self._connection_errors.append(addrinfos_or_exc)
+            self._try_next_config_async()
+        else:
+            super()._on_getaddrinfo_async_done(addrinfos_or_exc)
 
 
 def placed(parameters: Sequence[Parameters]) -> str:
@@ -202,7 +218,7 @@ class Link:
     def _run(self) -> None:
         try:
             with translated():
-                Wire.create_connection(self._parameters, self._done, custom_ioloop=self._loop)
+                Wire.create_connection(self._parameters, self._done, custom_ioloop=self._loop, workflow=Hosts())
                 self._loop.start()
         except NotConnected as reason:
             self._reason = reason

@@ -56,7 +56,8 @@ class RabbitMQ(BaseModel):
         for text in texts:
             if scheme_of(text) not in ("amqp", "amqps"):
                 raise ValueError("a RabbitMQ URL begins with amqp:// or amqps://")
-            parts_of(text, _SCHEMES)
+            if parts_of(text, _SCHEMES).path.count("/") > 1:
+                raise ValueError("may name a virtual host behind the host, and nothing behind that: a `/` in its name is written `%2F`")
             _check_parameters(text)
         return url
 

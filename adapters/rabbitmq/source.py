@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 16 << 20  # a batch that has this much is not made longer
 _STAMP = b"timestamp_in_ms"
 _COUNTERS = frozenset((b"x-delivery-count", b"x-acquired-count"))
+_COUNTS_IN = "l"
+"""The type of those that RabbitMQ adds. A producer's own are often of another, as pika's."""
 _ADDED = (_STAMP, *_COUNTERS)
 
 
@@ -282,6 +284,7 @@ class RabbitSource:
             properties, headers = decode(delivery.properties)
             sent, counters = _broker_headers(headers)
             uncounted = without(headers, counters) if counters else headers
+            added = [field for field in counters if field.tag == _COUNTS_IN]
             own = sorted_by_name(uncounted)  # as RabbitMQ's own code leaves them where it adds a counter
             key = key_of(headers)
         except MalformedTableError as error:
@@ -291,7 +294,8 @@ class RabbitSource:
         identity = delivery.properties
         if own is not headers or not headers:  # an empty table is gone after a counter was put into it and taken off again
             identity = encode(properties, own)
-        headers = uncounted if delivery.redelivered else headers
+        if delivery.redelivered and added:
+            headers = without(headers, added)
         if b"CC" in headers and delivery.exchange in self._gated:
             properties = replace(properties, copies=True)
         message, token = Message(delivery.body, headers, properties, key), _token(delivery, identity)

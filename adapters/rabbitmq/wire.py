@@ -40,6 +40,8 @@ _FRAME_METHOD, _FRAME_HEADER, _FRAME_BODY = 1, 2, 3
 _BASIC = 60
 _PUBLISH, _RETURN, _DELIVER, _ACK, _NACK = ((_BASIC << 16) + method for method in (40, 50, 60, 80, 120))
 _MANDATORY = 1
+DIRECT_REPLY = b"amq.rabbitmq.reply-to."
+"""How the keys begin that RabbitMQ gives requesters instead of a queue: see its `Direct Reply-to`."""
 _RECEIVE = 65536  # bytes asked from the socket at once; pika asks for 4 KiB, four system calls where one does
 
 
@@ -204,9 +206,13 @@ class Wire(SelectConnection):
 
 
 def publish_frame(channel: int, exchange: bytes, routing_key: bytes) -> bytes:
-    """A basic.publish with `mandatory`, ready to send; the same for all messages that go there."""
+    """A basic.publish, ready to send; the same for all messages that go there. It is `mandatory`, unless it is a direct reply.
+
+    RabbitMQ returns a mandatory one, because there is no queue, although it has delivered it. That a requester has gone it does not tell.
+    """
+    flags = 0 if not exchange and routing_key.startswith(DIRECT_REPLY) else _MANDATORY
     payload = b"".join((
-        _METHOD.pack(_PUBLISH), b"\0\0", bytes((len(exchange),)), exchange, bytes((len(routing_key),)), routing_key, bytes((_MANDATORY,)),
+        _METHOD.pack(_PUBLISH), b"\0\0", bytes((len(exchange),)), exchange, bytes((len(routing_key),)), routing_key, bytes((flags,)),
     ))  # fmt: skip
     return _FRAME.pack(_FRAME_METHOD, channel, len(payload)) + payload + _END
 

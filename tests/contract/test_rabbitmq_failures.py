@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx
 import pika
@@ -14,7 +15,7 @@ from brokers.common import free_port, wait_until
 
 from contract.outcomes import words
 from contract.taking import tag_of, taken, until_lost
-from delaybridge.adapters.base import LoginRefused, NotConnected, Outcome, Outgoing
+from delaybridge.adapters.base import NotConnected, Outcome, Outgoing
 from delaybridge.adapters.rabbitmq import Endpoint, RabbitMQ, adapter
 from delaybridge.core.message import NO_PROPERTIES, Message, Properties, message
 
@@ -312,19 +313,22 @@ def test_a_tap_at_an_exchange_hears_copies_and_leaves_the_consumers_theirs(stage
 # --- the connection ---
 
 
-def test_a_wrong_password_and_a_missing_vhost_are_said_in_plain_words(stage: Stage) -> None:
-    with pytest.raises(LoginRefused, match=r"(?i)auth|refused"):
-        stage.source(password="wrong").connect()
-    url = stage.broker.url.rpartition("/")[0] + "/nowhere"
-    with pytest.raises(NotConnected, match=r"(?i)denied|not_allowed|not found"):
-        stage.source(url=url).connect()
+def test_a_reply_to_a_requester_without_a_queue_is_delivered_once_and_confirmed(stage: Stage) -> None:
+    heard: list[bytes] = []
+    stage.channel.basic_consume("amq.rabbitmq.reply-to", lambda *message: heard.append(message[-1]), auto_ack=True)
+    stage.channel.queue_declare(stage.queue)
+    stage.channel.basic_publish("", stage.queue, b"question", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+    properties = stage.channel.basic_get(stage.queue, auto_ack=True)[1]
+    assert properties is not None
+    stage.sink().publish([out("1", "/queues/" + quote(properties.reply_to or "", safe=""), b"answer")])
+    assert stage.words(1) == {"1": "confirmed"}
 
+    def answered() -> bool:
+        stage.user.process_data_events(0.1)
+        return bool(heard)
 
-def test_of_several_urls_the_first_that_answers_is_taken(stage: Stage) -> None:
-    dead = f"amqp://127.0.0.1:{free_port()}"
-    stage.source(url=[dead, stage.broker.url]).connect()
-    with pytest.raises(NotConnected):
-        stage.source(url=[dead, dead]).connect()
+    wait_until(answered, "the answer")
+    assert heard == [b"answer"]
 
 
 def test_a_connection_that_the_operator_closes_is_told_to_source_and_sink(stage: Stage) -> None:

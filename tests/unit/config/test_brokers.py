@@ -176,6 +176,19 @@ def test_a_parameter_of_a_url_that_cannot_be_used_is_told_without_its_value(file
     assert "S3cret" not in told
 
 
+@pytest.mark.parametrize("path", ["//", "/a/b", "//a"])
+def test_a_virtual_host_whose_slash_is_not_escaped_is_refused_rather_than_another_one_used(file: Path, path: str) -> None:
+    assert problems(file, on(f"type: rabbitmq, url: 'amqp://h{path}'")) == [
+        "1: brokers.b.url: may name a virtual host behind the host, and nothing behind that: a `/` in its name is written `%2F`"
+    ]
+
+
+@pytest.mark.parametrize("path", ["", "/", "/%2F", "/a%2Fb"])
+def test_a_virtual_host_is_named_or_it_is_the_usual_one(file: Path, path: str) -> None:
+    file.write_text(on(f"type: rabbitmq, url: 'amqp://h{path}'"))
+    load(file)
+
+
 @pytest.mark.parametrize("given", ["30", "30s", "PT30S", "'30'", "30.0"])
 def test_rabbitmqs_heartbeat_is_whole_seconds_written_as_other_times_are(file: Path, given: str) -> None:
     file.write_text(on(f"type: rabbitmq, url: 'amqp://h', heartbeat: {given}"))

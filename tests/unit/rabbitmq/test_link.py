@@ -194,7 +194,7 @@ class Told:
 def wire(monkeypatch: pytest.MonkeyPatch) -> Open:
     """What every link opens."""
     one = Open()
-    monkeypatch.setattr(Wire, "create_connection", lambda _, done, custom_ioloop: custom_ioloop.add_callback(lambda: done(one)))
+    monkeypatch.setattr(Wire, "create_connection", lambda _, done, custom_ioloop, **_options: custom_ioloop.add_callback(lambda: done(one)))
     return one
 
 

@@ -77,6 +77,14 @@ def test_a_counter_that_the_producer_sent_stays() -> None:
     assert received(table).message.headers == table
 
 
+def test_a_counter_of_a_type_in_which_rabbitmq_does_not_count_is_the_producers_also_when_it_comes_again() -> None:
+    """A consumer that sends again what it got from a quorum queue copies it, and all that a lost connection had fetched comes again."""
+    table = fields.entry("a", 1) + b"\x10x-delivery-countI\0\0\0\x07"
+    first, again = received(table), received(table, redelivered=True)
+    assert first.message.headers == again.message.headers == table
+    assert first.token == again.token == received(fields.entry("a", 1)).token
+
+
 @pytest.mark.parametrize(("exchange", "table", "count"), [(b"gated", COPIES, True), (b"x.real", COPIES, None), (b"gated", b"", None)])
 def test_a_producers_copies_count_if_it_sent_them_through_a_gate(exchange: bytes, table: bytes, count: bool | None) -> None:
     one = read(Delivery(1, False, exchange, b"k", encode(PROPERTIES, table), b"b"))

@@ -213,6 +213,12 @@ def test_what_is_sent_is_what_pika_would_send(size: int) -> None:
     assert publish_frame(5, b"x", b"k") + b"".join(content_frames(5, raw, body, limit)) == b"".join(expected)
 
 
+def test_only_a_direct_reply_is_not_mandatory() -> None:
+    """RabbitMQ would return it, whether it has delivered it or not."""
+    keys = [(b"", b"amq.rabbitmq.reply-to.g1h2"), (b"", b"amq.rabbitmq.reply-to"), (b"", b"q"), (b"x", b"amq.rabbitmq.reply-to.g1h2")]
+    assert [publish_frame(1, exchange, key)[-2] for exchange, key in keys] == [0, 1, 1, 1]
+
+
 @pytest.mark.parametrize("multiple", [False, True])
 def test_an_acknowledgement_is_what_pika_would_send(multiple: bool) -> None:
     expected = pika.frame.Method(5, pika.spec.Basic.Ack(1 << 40, multiple)).marshal()
