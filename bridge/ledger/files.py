@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 
 from ...core.durations import HOUR_MS
 from ...core.ledger import COLUMNS, Row
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...core.time_index.unfiled import Unfiled
+
+log = structlog.get_logger()
 
 ROWS_PER_FLUSH = 50_000
 """Bounds the memory that one flush takes; what is left goes with the next."""
@@ -43,7 +46,9 @@ class LedgerFiles:
     def __init__(self, root: Path, unfiled: Unfiled, bridge: str, rest: Callable[[], object] = lambda: None) -> None:
         self.root = root
         self._unfiled = unfiled
+        self._bridge = bridge
         self._rest = rest
+        self._continued = False
         self._there = marks.read(root, bridge)
 
     def flush(self) -> int:
@@ -81,9 +86,19 @@ class LedgerFiles:
     def flush_all(self) -> int:
         """Write everything that is there when it begins; returns the number of rows. What comes meanwhile would make many small files."""
         total = self.flush() if self._unfiled.intent() else 0
+        if not self._continued:
+            self._continue()
         while (written := self.flush()) >= ROWS_PER_FLUSH:
             total += written
         return total + written
+
+    def _continue(self) -> None:
+        """Forget the rows that stand in files: the store is a copy, as a volume's snapshot, and the one that it is of has written them since."""
+        last, first = highest(self.root, self._bridge), self._unfiled.first()
+        if first <= last:
+            log.info("ledger_rows_in_files_already", ledger=str(self.root), bridge=self._bridge, first=first, last=last)
+            self._unfiled.forget(last)
+        self._continued = True
 
     def mark(self, at: int) -> None:
         """Say that the files hold all that happened until `at`, an instant before the latest `flush_all` began. Silent before the bridge's first row.

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from .listing import Listing
 
 
+PAGE = 8 << 20
+"""Bytes of messages that are taken out at once: they are in memory, and have to be confirmed within the time that a delivery may take."""
+
+
 class Migration:
     """Takes records out and in, while nothing is in flight. Any thread; raises StoreError."""
 
@@ -30,7 +34,10 @@ class Migration:
         self._listing = listing
 
     def waiting(self, limit: int, cursor: str, now: int) -> tuple[list[Due], str]:
-        """What waits, held or not, by due time, and where to go on (empty at the end). What was withdrawn while in flight ends here."""
+        """What waits, held or not, by due time, and where to go on (empty at the end). What was withdrawn while in flight ends here.
+
+        At most `limit`, and fewer where the messages before the last one have more than `PAGE` bytes.
+        """
         with self._access.writing(now):
             page = self._page(limit, cursor, now)
         self._access.sync()
@@ -40,11 +47,13 @@ class Migration:
         if not cursor:
             self._bury(now)
         found: list[Due] = []
+        size = 0
         for place, one in self._listing.by_time(Query(), cursor):
-            if len(found) == limit:
+            if len(found) == limit or size > PAGE:
                 return found, place
             assert one is not None
             found.append(Due(one.key, one.record))
+            size += one.record.message.size
         return found, ""
 
     def _bury(self, now: int) -> None:

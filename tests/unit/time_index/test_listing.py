@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from contract.stores import HOUR, T0, give, record, take
+from contract.stores import HOUR, T0, bodies, give, record, take
 from msgspec.structs import replace
 
 from delaybridge.core.store import Page, Query, Refuse, Settled
-from delaybridge.core.time_index import lanes, listing
+from delaybridge.core.time_index import lanes, listing, migration
 
 if TYPE_CHECKING:
     from delaybridge.core.time_index import TimeIndex
@@ -78,3 +78,16 @@ def test_a_cursor_that_is_none_is_a_value_error(index: TimeIndex) -> None:
     for query in (Query(), Query(id_prefix="a")):
         with pytest.raises(ValueError, match="the cursor is none that a page ended with"):
             index.list(query, 5, "page two")
+
+
+def test_large_messages_are_taken_out_a_few_at_a_time_and_each_once(index: TimeIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What moves to another store at once is in memory, and has to be confirmed within the time that one delivery may take."""
+    monkeypatch.setattr(migration, "PAGE", len(BODY) + 1)
+    give(index, *(record(BODY + str(number), T0 + number) for number in range(5)), record("small", T0 + 9))
+    pages: list[list[str]] = []
+    cursor, more = "", True
+    while more:
+        found, cursor = index.migration.waiting(100, cursor, T0)
+        pages.append([body.removeprefix(BODY) for body in bodies(found)])
+        more = bool(cursor)
+    assert pages == [["0", "1"], ["2", "3"], ["4", "small"]]

@@ -118,6 +118,18 @@ def test_a_store_from_a_backup_numbers_its_rows_behind_those_that_were_written_s
     assert site.files() == [f"b-{first:012d}-{last:012d}" for first, last in ((1, 1), (2, 4), (5, 5), (6, 6))]
 
 
+def test_rows_of_a_backup_that_stand_in_files_since_are_not_written_again(site: Site) -> None:
+    site.run("a")
+    site.run("b", "c", write=False)
+    site.copy()
+    site.run()
+    site.restore()
+    with structlog.testing.capture_logs() as logs:
+        site.run("d")
+    assert [(line["event"], line["first"], line["last"]) for line in logs] == [("ledger_rows_in_files_already", 2, 3)]
+    assert site.rows() == [1, 2, 3, 4]
+
+
 def test_what_is_in_files_and_not_yet_in_the_mark_is_not_numbered_again(site: Site) -> None:
     site.run("a")
     site.copy()

@@ -157,8 +157,11 @@ def test_disk_space_comes_back_when_all_that_waits_moved_to_another_store(tmp_pa
     quiet(index, 0, 3)
     full = index.size_bytes()
 
-    moved, _ = index.migration.waiting(10_000, "", T0)
-    index.migration.out([due.key for due in moved])
+    cursor, more = "", True
+    while more:
+        moved, cursor = index.migration.waiting(10_000, cursor, T0)
+        index.migration.out([due.key for due in moved])
+        more = bool(cursor)
     quiet(index, 3, 6)
 
     assert index.size_bytes() < full / 10
