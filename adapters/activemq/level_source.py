@@ -201,12 +201,13 @@ class LevelSource:
         )
 
     def _ack(self, session: _Session, stays: Collection[_Stay]) -> None:
+        with contextlib.suppress(NotConnected):  # the next `receive` says so
+            session.link.write(b"".join(b"ACK\nid:%b\n\n\0" % stay.frame.headers[b"ack"] for stay in stays))  # still escaped, as it came
+        # Only now: what is given to nobody may be given back, and its connection left.
         for window, count in Counter(stay.window for stay in stays).items():
             window.here -= count
             window.given -= count
             window.moved = time.monotonic()
-        with contextlib.suppress(NotConnected):  # the next `receive` says so
-            session.link.write(b"".join(b"ACK\nid:%b\n\n\0" % stay.frame.headers[b"ack"] for stay in stays))  # still escaped, as it came
 
     def _look(self, now: int) -> None:
         """Give back windows that show nothing that leaves soon, and open one where those that there are show nothing new."""
