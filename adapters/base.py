@@ -38,6 +38,11 @@ class LoginRefused(NotConnected):
     """The broker does not know this user or password. It may lock the account if it is asked often."""
 
 
+def telling(failures: Sequence[NotConnected]) -> NotConnected:
+    """Of what became of several hosts of one broker: a refused login, so that it is not asked for as often as a host that is away; else the last."""
+    return next((each for each in failures if isinstance(each, LoginRefused)), failures[-1])
+
+
 class BackOff(AdapterError):
     """The destination does not take messages now."""
 

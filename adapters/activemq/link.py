@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from stomp.listener import ConnectionListener
 from stomp.protocol import Protocol12
 
-from ..base import LoginRefused, NotConnected
+from ..base import LoginRefused, NotConnected, telling
 from .frames import ERROR, RECEIPT, Frame, Reader, frame
 from .transport import FOREIGN, Connection, QuietTransport, Target, Times, not_connected
 
@@ -53,10 +53,7 @@ class Link(ConnectionListener):  # type: ignore[misc]
         self._dead: NotConnected | None = None
 
     def start(self) -> None:
-        """Connect to the first target that lets us in. Raises NotConnected, after at most the connect time-out for each.
-
-        That is LoginRefused where any of them refuses the login: a standby that is down must not have the others asked as often as that.
-        """
+        """Connect to the first target that lets us in. Raises NotConnected, after at most the connect time-out for each: see base.telling."""
         failures: list[NotConnected] = []
         for target in self._targets:
             try:
@@ -65,7 +62,7 @@ class Link(ConnectionListener):  # type: ignore[misc]
                 failures.append(type(error)(f"{error} (at {target.host}:{target.port})"))
             else:
                 return
-        raise next((each for each in failures if isinstance(each, LoginRefused)), failures[-1])
+        raise telling(failures)
 
     def _connect(self, target: Target) -> None:
         self._transport = transport = QuietTransport(target, self._times, Reader(self.mark.encode()), self._heard)

@@ -42,8 +42,8 @@ _CLOSED = "78"
 what is committed sees nothing behind it. A message with a delay header is larger, unless it has neither key nor body, and name and value of its one header
 are eight characters (`x-delay`, `5`).
 """
-_CLOSED_ONCE = "0"
-"""What earlier versions set: an `undo` of one that was interrupted may have left it behind."""
+_FENCES = (_CLOSED, "0")
+"""What an `undo` that was interrupted may have left behind; the second one, of an earlier version."""
 
 APPLY = "run `delaybridge apply`"
 
@@ -102,7 +102,7 @@ class KafkaInterception:
         settings = _settings(topics, one)
         if not topic.settings:
             return commands.step(self._options, f"{what}; its settings may not be read, so whether `apply` made it is not known", command)
-        if _opened(topic.own, settings) != settings:
+        if topic.own not in (settings, *(settings | {_FENCE: closed} for closed in _FENCES)):
             return commands.step(self._options, f"{what}; `apply` did not make it as it is, so it is not deleted", command)
         with _closed(cluster, one.name, settings.get(_FENCE)):
             for group in one.groups:
@@ -256,13 +256,7 @@ def _with_destinations(some: Iterable[Ingress]) -> set[str]:
 
 
 def _is_closed(topic: Topic) -> bool:
-    return topic.own.get(_FENCE) in (_CLOSED, _CLOSED_ONCE)
-
-
-def _opened(own: Mapping[str, str], settings: Mapping[str, str]) -> Mapping[str, str]:
-    """A topic's own settings as they are without what an `undo` that was interrupted left behind, where `settings` are those that it was made with."""
-    rest = {key: value for key, value in own.items() if key != _FENCE}
-    return rest | {key: settings[key] for key in (_FENCE,) if key in settings} if own.get(_FENCE) in (_CLOSED, _CLOSED_ONCE) else own
+    return topic.own.get(_FENCE) in _FENCES
 
 
 def _of_unknown_shape(topics: Mapping[str, Topic], one: Ingress) -> bool:

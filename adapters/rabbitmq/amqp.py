@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pika
 import pika.exceptions
 
-from ..base import AdapterError, LoginRefused, NotConnected
+from ..base import AdapterError, NotConnected, telling
 from .ingress import CLASSIC
 from .link import FOREIGN, NOT_FOUND, not_connected, placed
 
@@ -55,7 +55,7 @@ def _connection(parameters: Sequence[Parameters]) -> pika.BlockingConnection:
             return pika.BlockingConnection(each)
         except FOREIGN as error:
             failures.append(not_connected(error, placed(parameters)))
-    raise next((each for each in failures if isinstance(each, LoginRefused)), failures[-1])
+    raise telling(failures)
 
 
 def consumers(parameters: Sequence[Parameters], queue: str) -> int | None:

@@ -35,7 +35,7 @@ from pika.exceptions import (
     StreamLostError,
 )
 
-from ..base import LoginRefused, NotConnected
+from ..base import LoginRefused, NotConnected, telling
 from .wire import Event, Wire
 
 if TYPE_CHECKING:
@@ -71,7 +71,10 @@ def not_connected(error: BaseException, broker: str = "RabbitMQ") -> NotConnecte
     """NotConnected for any of `FOREIGN`, with the most telling text that it has."""
     if isinstance(error, NotConnected):
         return error
-    error = _unwrapped(error)
+    while (inner := _inner(error)) is not None:
+        error = inner
+    if isinstance(error, AMQPConnectionWorkflowFailed):
+        return telling([not_connected(each, broker) for each in error.exceptions])
     text = repr(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
         text = error.reply_text
@@ -91,16 +94,13 @@ def _login_refused(error: BaseException) -> bool:
     return isinstance(error, ProbableAuthenticationError) and "ACCESS_REFUSED" in str(error.args[:1])
 
 
-def _unwrapped(error: BaseException) -> BaseException:
-    """What pika has wrapped. Of what became of several URLs: a refused login, so that it is not asked for as often as for one that is away; else the last."""
-    if isinstance(error, AMQPConnectionWorkflowFailed):
-        found = [_unwrapped(each) for each in error.exceptions]
-        return next(filter(_login_refused, found), found[-1])
+def _inner(error: BaseException) -> BaseException | None:
+    """What pika has wrapped."""
     if isinstance(error, AMQPConnectorPhaseErrorBase):
-        return _unwrapped(error.exception)
+        return error.exception
     if isinstance(error, AMQPConnectionError) and error.args and isinstance(error.args[0], BaseException):
-        return _unwrapped(error.args[0])
-    return error
+        return error.args[0]
+    return None
 
 
 class Hosts(AMQPConnectionWorkflow):

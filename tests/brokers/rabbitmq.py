@@ -15,6 +15,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import httpx
 import pika
 import pika.exceptions
 from testcontainers.core.container import DockerContainer
@@ -24,6 +25,8 @@ from brokers.common import Unavailable, any_port, docker_has, free_port, listens
 from brokers.private import GivenBroker, PrivateContainer, PrivateProcess, publish, running, until_stopped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from brokers.common import Ports
 
 IMAGE = "rabbitmq:4.2-management"
@@ -56,6 +59,17 @@ def answers(url: str) -> bool:
     except (pika.exceptions.AMQPError, OSError):
         return False
     return True
+
+
+@contextlib.contextmanager
+def user(management_url: str, name: str, tags: str = "", **permissions: str) -> Iterator[str]:
+    """Its name: a user whose password is `secret`, and who may do everything but for `permissions`."""
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    with httpx.Client(base_url=f"{management_url}/api", timeout=60, trust_env=False) as api:
+        api.put(f"/users/{name}", json={"password": "secret", "tags": tags}).raise_for_status()
+        api.put(f"/permissions/%2F/{name}", json=everything | permissions).raise_for_status()
+        yield name
+        api.delete(f"/users/{name}").raise_for_status()
 
 
 class Given(GivenBroker):

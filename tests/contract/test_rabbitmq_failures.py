@@ -12,6 +12,7 @@ import httpx
 import pika
 import pytest
 from brokers.common import free_port, wait_until
+from brokers.rabbitmq import user
 
 from contract.outcomes import words
 from contract.taking import tag_of, taken, until_lost
@@ -197,17 +198,13 @@ def test_a_user_without_the_right_to_write_is_refused_for_that_exchange_alone(st
     management = stage.broker.management_url
     if not management:
         pytest.skip("needs the management API")
-    user, exchange = named("user"), named("forbidden")
+    exchange = named("forbidden")
     stage.channel.queue_declare(stage.queue)
     stage.channel.exchange_declare(exchange, auto_delete=True)
     stage.channel.queue_bind(stage.queue, exchange, "k")
-    with httpx.Client(base_url=management, timeout=60, trust_env=False) as api:
-        api.put(f"/api/users/{user}", json={"password": "p", "tags": ""}).raise_for_status()
-        rights = {"configure": "", "write": "^amq\\.default$", "read": ""}
-        api.put(f"/api/permissions/%2F/{user}", json=rights).raise_for_status()
-        stage.sink(username=user, password="p").publish([out("1", f"/exchanges/{exchange}/k"), out("2", stage.queue)])
+    with user(management, named("user"), configure="", write="^amq\\.default$", read="") as name:
+        stage.sink(username=name, password="secret").publish([out("1", f"/exchanges/{exchange}/k"), out("2", stage.queue)])
         assert stage.words(2) == {"1": "refused_by_broker", "2": "confirmed"}
-        api.delete(f"/api/users/{user}").raise_for_status()
 
 
 # --- sources ---

@@ -14,6 +14,7 @@ import httpx
 import pika
 import pika.exceptions
 from brokers.common import wait_until
+from brokers.rabbitmq import user
 from pika.exchange_type import ExchangeType
 
 from delaybridge.adapters.preparing import Finding
@@ -135,11 +136,8 @@ class Stage:
     @contextlib.contextmanager
     def user(self, tags: str, **permissions: str) -> Iterator[tuple[str, str]]:
         """The two URLs of a user of its own, who may do everything but for `permissions`."""
-        name, pattern = f"{self.exchange}-user", {"configure": ".*", "write": ".*", "read": ".*"}
-        self.http.put(f"/users/{name}", json={"password": "secret", "tags": tags}).raise_for_status()
-        self.http.put(f"/permissions/%2F/{name}", json=pattern | permissions).raise_for_status()
-        yield tuple(f"{url.partition('//')[0]}//{name}:secret@{url.rpartition('@')[2]}" for url in (self.url, self.management_url))  # type: ignore[misc]
-        self.http.delete(f"/users/{name}").raise_for_status()
+        with user(self.management_url, f"{self.exchange}-user", tags, **permissions) as name:
+            yield tuple(f"{url.partition('//')[0]}//{name}:secret@{url.rpartition('@')[2]}" for url in (self.url, self.management_url))  # type: ignore[misc]
 
     def clear(self) -> None:
         mine = [each for kind in ("queues", "exchanges", "policies") for each in self._listed(kind)]

@@ -7,8 +7,8 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import httpx
 import pytest
+from brokers.rabbitmq import user
 
 from delaybridge.adapters.rabbitmq.wire import encode
 from delaybridge.core import fields
@@ -268,14 +268,10 @@ def test_what_cannot_be_honoured_goes_to_the_dead_letter_queue_with_its_reason(s
 
 def test_what_carries_another_users_id_reaches_the_dead_letter_queue(stage: Stage, rabbitmq: Any) -> None:
     """RabbitMQ takes a `user_id` only from that user: neither the destination nor the dead-letter queue would take it from the bridge."""
-    with httpx.Client(base_url=f"{rabbitmq.management_url}/api", timeout=60, trust_env=False) as api:
-        alice = f"{stage.place.prefix}-alice"
-        api.put(f"/users/{alice}", json={"password": "secret", "tags": ""}).raise_for_status()
-        api.put(f"/permissions/%2F/{alice}", json={"configure": "", "write": ".*", "read": ""}).raise_for_status()
-        with rabbit(f"amqp://{alice}:secret@{rabbitmq.url.rpartition('@')[2]}") as hers:
-            for delay in (20, "soon"):  # refused when it is due, and when it is taken in
-                hers.publish(stage.exchange("direct"), "a", b"hers", {"x-delay": delay}, user_id=alice)
-        api.delete(f"/users/{alice}").raise_for_status()
+    name = f"{stage.place.prefix}-alice"
+    with user(rabbitmq.management_url, name) as alice, rabbit(f"amqp://{alice}:secret@{rabbitmq.url.rpartition('@')[2]}") as hers:
+        for delay in (20, "soon"):  # refused when it is due, and when it is taken in
+            hers.publish(stage.exchange("direct"), "a", b"hers", {"x-delay": delay}, user_id=alice)
     arrivals = stage.place.receive("dead", 2)
     assert {(each.body, each.properties.user_id, each.headers["x-delay-user-id"]) for each in arrivals} == {(b"hers", None, alice)}
     assert {each.headers["x-delay-reason"] for each in arrivals} == {"rejected_by_broker", "bad_duration"}
