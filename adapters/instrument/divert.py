@@ -92,8 +92,11 @@ def _plain(value: Any) -> Any:
 
 
 def explain(error: Exception, topic: Any) -> None:
-    """Names the topic, which is nowhere in the application: of one that is missing kafka-python says after a minute that it has no metadata."""
-    if isinstance(topic, Topic):
+    """Names the topic, which is nowhere in the application: of one that is missing kafka-python says after a minute that it has no metadata.
+
+    What is said of the arguments has nothing to do with it.
+    """
+    if isinstance(topic, Topic) and not isinstance(error, TypeError | ValueError | AssertionError):
         with contextlib.suppress(Exception):  # one that takes no note, such as a frozen dataclass, must stay the error that it is
             error.add_note(
                 f"delaybridge diverts this message, which carries a delay header, to {str(topic)!r}: `delaybridge apply` makes it, and its producers need WRITE"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
+from pika import PlainCredentials
 
 from ...core.headers import DELAY_NAMES
 from ..base import AdapterError, NotConnected
@@ -165,7 +166,7 @@ class RabbitInterception:
             if isinstance(change.action, Call):
                 api.do(change.action)
             elif change.action.needs_void():
-                amqp.bind(self._parameters(), change.action)
+                amqp.bind(self._building(), change.action)
             else:
                 api.do(api.calls.bind(change.action))
 
@@ -237,7 +238,7 @@ class RabbitInterception:
                 yield Finding(
                     found > 0,
                     f"queue `{queue}` has {found or 'no'} consumer{'' if found == 1 else 's'}",
-                    "start the bridge: `delaybridge run`",
+                    "start the bridge: `delaybridge run`; one that runs tries again within a minute",
                 )
 
     def crowds(self) -> dict[str, int]:
@@ -266,6 +267,14 @@ class RabbitInterception:
     def _parameters(self) -> list[Parameters]:
         return self._options.parameters("gate")
 
+    def _building(self) -> list[Parameters]:
+        """As the user of the management API, who builds all the rest: the bridge's own may need no right to."""
+        parameters = self._parameters()
+        if urlsplit(_url_of(self._options)).username:
+            for each in parameters:
+                each.credentials = PlainCredentials(*_login(self._options, each))
+        return parameters
+
     def _api(self) -> contextlib.AbstractContextManager[Management]:
         return management(self._options)
 
@@ -273,16 +282,27 @@ class RabbitInterception:
 @contextlib.contextmanager
 def management(options: RabbitMQ) -> Iterator[Management]:
     """A client with the broker's own credentials, unless `management_url`, which must be there, brings others."""
-    assert options.management_url is not None
     first = options.parameters("gate")[0]
-    parts = urlsplit(options.management_url.get_secret_value())
-    user = unquote(parts.username) if parts.username else getattr(first.credentials, "username", "")
-    password = unquote(parts.password) if parts.password else getattr(first.credentials, "password", "")
+    parts = urlsplit(_url_of(options))
     url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    user, password = _login(options, first)
     with translated():  # a file of certificates may hold none
         api = Management(url, user, password, first.virtual_host, options.connection_timeout, options.tls)
     with contextlib.closing(api):
         yield api
+
+
+def _url_of(options: RabbitMQ) -> str:
+    assert options.management_url is not None
+    return options.management_url.get_secret_value()
+
+
+def _login(options: RabbitMQ, ours: Parameters) -> tuple[str, str]:
+    """User and password of `management_url`; what it does not name is our own."""
+    parts = urlsplit(_url_of(options))
+    user = unquote(parts.username) if parts.username else getattr(ours.credentials, "username", "")
+    password = unquote(parts.password) if parts.password else getattr(ours.credentials, "password", "")
+    return user, password
 
 
 def _step(api: Management, change: Change) -> Step:

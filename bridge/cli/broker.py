@@ -120,9 +120,11 @@ def _steps(
     only: Part | None,
     ask: Callable[[Interception | LevelDeclaration], Iterable[dict[str, Any]]],
 ) -> Iterator[dict[str, Any]]:
-    from ..config.file import load
+    from ..config.file import load, origin
 
     config = load(path)
+    if config.file is None:
+        typer.echo(origin(config), err=True)
     return _asked(config, _chosen(config, names), only, ask)
 
 

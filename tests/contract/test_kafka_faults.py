@@ -13,13 +13,14 @@ from kafka import TopicPartition
 from structlog.testing import capture_logs
 
 from contract.kafka_user import User, bodies, out, receive
+from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.kafka.sources.progress import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PRODUCE, FETCH, OFFSET_COMMIT = 0, 1, 8
-NOT_LEADER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, NOT_COORDINATOR, LOADING = 6, 7, 19, 16, 14
+PRODUCE, FETCH, OFFSET_COMMIT, FIND_COORDINATOR = 0, 1, 8, 10
+NOT_LEADER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, NO_COORDINATOR, NOT_COORDINATOR, LOADING = 6, 7, 19, 15, 16, 14
 DISCONNECT = -195
 
 
@@ -170,6 +171,25 @@ def test_while_nothing_is_committed_no_more_is_taken_than_a_bridge_recognises_an
         mock.work_again(OFFSET_COMMIT)
         assert bodies(receive(source, 500)) == [str(number) for number in range(MOST, MOST + 500)]
     assert [each["event"] for each in told] == ["commit_failed", "commits_again"]
+
+
+def test_a_group_that_no_node_coordinates_is_an_outage_at_the_start_and_later_and_over_when_one_does(mock: Mock, user: User) -> None:
+    nobody = "no node has coordinated the group '.*' for .* s: look whether each partition of __consumer_offsets has a leader"
+    mock.answer(FIND_COORDINATOR, *[NO_COORDINATOR] * 10_000)
+    with pytest.raises(NotConnected, match=nobody):
+        user.source(connection_timeout=1)
+    mock.work_again(FIND_COORDINATOR)
+
+    user.sink().publish([out("first", user.topic, b"first")])
+    source = user.source()
+    assert bodies(receive(source, 1)) == ["first"]
+    poller = source._poller
+    assert poller is not None
+    poller._coordinated._patience = 1.0
+    mock.answer(FIND_COORDINATOR, *[NO_COORDINATOR] * 10_000)
+    poller.consumer._coordinator.coordinator_dead("it went away")
+    with pytest.raises(NotConnected, match=nobody):
+        receive(source, 1)
 
 
 def test_a_commit_that_fails_after_its_coordinator_was_searched_for_is_made_again(mock: Mock, user: User) -> None:

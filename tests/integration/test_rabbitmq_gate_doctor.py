@@ -118,6 +118,16 @@ def test_check_looks_at_the_permissions_of_the_user_who_publishes_though_another
     assert f"user `{stage.exchange}-user` may not write `{stage.exchange}.real`" in found
 
 
+def test_a_gate_is_built_by_the_user_of_the_management_api_alone(stage: Stage) -> None:
+    """Bindings that only AMQP can make included: the bridge's own user may neither write to the ingress queue nor read from the gate."""
+    stage.build("fanout")
+    stage.channel.queue_declare(stage.ingress, durable=True)
+    with stage.user("", configure="^$", write="^$", read="^$") as (url, _):
+        gate = gated(url, stage.management_url, stage.ingress, stage.exchange)
+        assert all(step.done for step in gate.apply())
+        assert all(step.done for step in gate.plan())
+
+
 @pytest.mark.parametrize(("write", "told"), [("", "may not write"), ("(?<x>orders)", "none of Python's")])
 def test_patterns_are_read_as_rabbitmq_reads_them_or_not_at_all(stage: Stage, write: str, told: str) -> None:
     stage.build("fanout")

@@ -23,6 +23,7 @@ from ...base import NotConnected
 from ...clock import uptime
 from ..link import Pulse, not_connected
 from .commits import REBALANCING, Commits, settled
+from .membership import Coordinated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -115,6 +116,7 @@ class Connection(ABC):
         self._topics = topics
         self._returning = returning
         self._pulse = Pulse(consumer._client, patience)  # noqa: SLF001 - see Pulse
+        self._coordinated = Coordinated(consumer)
         self._commit: Any = None
         self._beginning = threading.Lock()  # of a commit
         self._commits = Commits(consumer.config["group_id"])
@@ -135,6 +137,7 @@ class Connection(ABC):
                 self._poll()
                 self._join_again()
                 self._pulse.check()
+                self._coordinated.check()
                 self._topics.check()
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection is of no use any more
             self.inbox.fail(not_connected(error))

@@ -11,6 +11,7 @@ import structlog
 from kafka import KafkaConsumer, errors
 
 from .fetched import PartitionRecords
+from .membership import found
 from .spreading import Spreading
 from .topics import Topics
 
@@ -46,7 +47,7 @@ def consuming(options: Kafka, purpose: str) -> dict[str, Any]:
 
 
 def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspects: Suspects, suffix: str = "") -> tuple[Any, Topics]:
-    """A consumer that has reached the cluster, and reads records as fetched.py does; and its topics (see Topics for `suffix`)."""
+    """A consumer that has reached the cluster, and its group's coordinator, and reads records as fetched.py does; and its topics (see Topics for `suffix`)."""
     consumer = KafkaConsumer(**configs, kafka_client=caught)
     consumer.bootstrap(timeout_ms=options.connection_timeout * 1000)  # where `api_version` is given it is still to be done
     topics = Topics(consumer, suffix, options.connection_timeout)
@@ -58,6 +59,8 @@ def bootstrapped(configs: dict[str, Any], caught: Caught, options: Kafka, suspec
     coordinator.time_to_next_poll = _unhurried
     if consumer.config["api_version"] >= _TELLS_ENDS:
         coordinator.refresh_committed_offsets_if_needed_async = partial(_go_on, coordinator, subscription)
+    if consumer.config["group_id"] is not None:
+        found(consumer, options.connection_timeout)
     return consumer, topics
 
 

@@ -1,7 +1,8 @@
-"""Whether a consumer's group still has it as the member that it was: only the group's coordinator knows, and only at the time it is asked."""
+"""Whether any node coordinates a consumer's group, and whether that still has it as the member that it was: only the coordinator knows, when it is asked."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from kafka import errors
@@ -16,6 +17,37 @@ if TYPE_CHECKING:
 
 _STILL = (errors.NoError, errors.RebalanceInProgressError)
 """What a member of this generation is answered: in a rebalance it is one until all have joined the next."""
+
+_WITHOUT = 3
+"""Sessions for which a group may be without a coordinator. Where its node dies another one takes over within one, and then has to read what it must know."""
+
+
+def found(consumer: Any, timeout: float) -> None:
+    """Wait until the group's coordinator is known. Raises NotConnected where the cluster names none within `timeout` seconds."""
+    if not consumer._coordinator.ensure_coordinator_ready(timeout_ms=timeout * 1000):  # noqa: SLF001 - nothing public asks, and a poll only goes on asking
+        raise NotConnected(_nobody(consumer, timeout))
+
+
+class Coordinated:
+    """Whether a node coordinates the group. Where none does, nobody is given anything, and kafka-python says nothing: it asks for one again and again."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self._patience = _WITHOUT * consumer.config["session_timeout_ms"] / 1000
+        self._last = time.monotonic()
+
+    def check(self) -> None:
+        """Raises NotConnected where none has been known for as long as the patience."""
+        now = time.monotonic()
+        if self._consumer.config["group_id"] is None or self._consumer._coordinator.coordinator_id is not None:  # noqa: SLF001 - as above
+            self._last = now
+        elif now - self._last > self._patience:
+            raise NotConnected(_nobody(self._consumer, self._patience))
+
+
+def _nobody(consumer: Any, seconds: float) -> str:
+    group = consumer.config["group_id"]
+    return f"no node has coordinated the group {group!r} for {seconds:g} s: look whether each partition of __consumer_offsets has a leader"
 
 
 def present(consumer: Any, member: ConsumerGroupMetadata, timeout: float) -> bool:

@@ -132,21 +132,22 @@ def test_an_undelayed_message_is_sent_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "headers", "notes"),
+    ("topic", "headers", "kind", "notes"),
     [
-        ("orders", LATE, [NOTE]),
-        ("orders", [], []),
-        ("orders.delayed", LATE, []),
+        ("orders", LATE, TimeoutError, [NOTE]),
+        ("orders", LATE, TypeError, []),  # about the arguments
+        ("orders", [], TimeoutError, []),
+        ("orders.delayed", LATE, TimeoutError, []),
     ],
 )
 def test_an_error_of_a_diverted_message_names_the_topic_that_the_application_does_not_know(
-    topic: str, headers: Any, notes: list[str]
+    topic: str, headers: Any, kind: type[Exception], notes: list[str]
 ) -> None:
     def send(*_: Any, **__: Any) -> None:
-        raise TimeoutError("Failed to update metadata after 60.0 secs.")
+        raise kind("Failed to update metadata after 60.0 secs.")
 
     divert.use(SUFFIX)
-    with pytest.raises(TimeoutError, match="Failed to update metadata") as error:
+    with pytest.raises(kind, match="Failed to update metadata") as error:
         divert.wrapped(send, 3, 4)(Producer(), topic, b"v", headers=headers)
 
     assert getattr(error.value, "__notes__", []) == notes
