@@ -11,13 +11,14 @@ from brokers.kafka import create_topic, delete_topic
 from kafka import KafkaConsumer, TopicPartition
 from msgspec.structs import replace
 
-from contract.kafka_user import named
+from contract.kafka_user import bodies, named
 from contract.kafka_world import KINDS, Bridge, World, taken, world_with
 from contract.test_kafka_levels import now
 from delaybridge.adapters.base import BackOff
 from delaybridge.adapters.kafka.cluster import Cluster, opened
 from delaybridge.adapters.kafka.transactions import transactor
 from delaybridge.adapters.kafka.transactions.state import Moving, ended
+from delaybridge.adapters.moves import Move
 from delaybridge.core.reasons import Reason
 
 if TYPE_CHECKING:
@@ -122,3 +123,16 @@ def test_where_one_goes_to_a_topic_that_was_deleted_the_others_go_on(world: Worl
     assert sorted(bridge.words(2)) == ["confirmed", "unroutable"]
     assert other.message.body is not None
     assert world.read() == [other.message.body.decode()]
+
+
+def test_a_message_that_its_destination_refuses_ends_and_those_in_its_batch_are_moved(world: World) -> None:
+    """Kafka refuses the batch, and names the one at fault: here neither the first nor the last."""
+    compacted = named("compacted")
+    create_topic(world.url, compacted, cleanup_policy="compact")
+    bridge = world.bridge()
+    messages = taken(bridge, 3)
+    keys = [b"k", None, b"k"]
+    moves = [Move(each.token, ((compacted, replace(each.message, key=key)),), each.token) for each, key in zip(messages, keys, strict=True)]
+    bridge.mover.move(moves)
+    assert sorted(bridge.words(3)) == ["confirmed", "confirmed", "rejected_by_broker"]
+    assert sorted(world.read(compacted)) == sorted(bodies([messages[0], messages[2]]))

@@ -104,12 +104,13 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
     def _landed(self, flight: Flight, failure: Callable[[int], Exception] | None) -> None:
         """Tell the outcomes of a batch. Where a message is to be tried again, what waits behind it gets the same outcome, so that nothing overtakes it."""
         messages = flight.records.prepared
-        if failure is not None:
-            self.on_failure(failure(0), flight.topic_partition)
         if failure is None:
             self._report([(tag, None) for tag, _, _ in messages])
             return
-        outcomes: list[Outcome] = [(tag, refusal(failure(number))) for number, (tag, _, _) in enumerate(messages)]
+        failures = [failure(number) for number in range(len(messages))]
+        culprit = next((each for each in failures if not isinstance(each, NotConnected)), failures[0])
+        self.on_failure(culprit, flight.topic_partition)
+        outcomes: list[Outcome] = [(tag, refusal(each)) for (tag, _, _), each in zip(messages, failures, strict=True)]
         self._report(outcomes)
         held = next((outcome for _, outcome in outcomes if not isinstance(outcome, Rejected)), None)
         if held is not None:
