@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.common import wait_until
-from brokers.kafka import admin, create_topic
+from brokers.kafka import admin, create_topic, delete_topic
 
 from contract.kafka_user import User, named, out, receive
 from delaybridge.adapters.base import Batch, NotConnected, Source
@@ -129,6 +129,21 @@ def test_level_0_lets_messages_through_at_once(levels: Levels) -> None:
     source = levels.source(1)
     levels.put("now", number=1)
     assert bodies(receive(source, 1)) == ["now"]  # type: ignore[arg-type]
+
+
+def test_what_was_finished_at_a_level_that_was_deleted_says_nothing_of_one_that_is_made_again(levels: Levels) -> None:
+    source, topic = levels.source(1), levels.levels[1].name
+    levels.put("a", "b", "c", number=1, key=b"k")
+    batch = source.receive(3, 20)
+    assert batch is not None
+    delete_topic(levels.user.url, topic)
+    batch.ack()
+    with pytest.raises(NotConnected, match="a level was deleted, one of"):
+        wait_until(lambda: source.receive(1, 0.1) is not None, "the connection to be given up")
+    levels.apply()
+    source.connect()
+    levels.put("d", "e", "f", number=1, key=b"k")
+    assert bodies(receive(source, 3)) == ["d", "e", "f"]  # type: ignore[arg-type]
 
 
 def test_a_head_that_has_to_wait_does_not_keep_another_partitions_messages(url: str) -> None:

@@ -11,6 +11,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kafka import errors
+
 from ...base import Batch, NotConnected
 from ...clock import wall_clock
 from ..link import Caught
@@ -64,6 +66,14 @@ class LevelPoller(Connection):
     @property
     def _holding(self) -> bool:
         return self.inbox.opened
+
+    def _not_committed(self, offsets: dict[TopicPartition, Any], error: BaseException) -> None:
+        """A level that was deleted may be made again before the next try, and what is committed there then would pass for finished."""
+        if isinstance(error, errors.UnknownTopicOrPartitionError):
+            self.drop(set(offsets))
+            self.fail(NotConnected(f"a level was deleted, one of {', '.join(sorted({each.topic for each in offsets}))}"))
+        else:
+            super()._not_committed(offsets, error)
 
     def _poll(self) -> None:
         """Fetch of the partitions of which more is wanted."""
