@@ -1,7 +1,8 @@
 """The ledger on disk: `date=YYYY-MM-DD/hour=HH/<bridge>-<first>-<last>.parquet` (UTC, by event time), each file written whole, each row once.
 
-A flush first notes in the store which rows it is going to write, then writes and renames the files, named by that range, then forgets the rows
-and the note in one write. After a crash the noted range is written again under the same names: no row is lost, none stands twice.
+A flush first notes in the store which rows it is going to write, then writes and renames the files, then forgets the rows and the note in one write.
+Each file is named by the first and the last row that its bridge has in the flush: it shall not seem to hold those of the bridge's other names. After a crash
+the noted range is written again under the same names: no row is lost, none stands twice.
 
 How far they reach is told in a mark beside them, see `marks`.
 """
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...core.time_index.unfiled import Unfiled
+    from .marks import Mark
 
 log = structlog.get_logger()
 
@@ -54,21 +56,31 @@ class LedgerFiles:
     def flush(self) -> int:
         """Write what there is, at most `ROWS_PER_FLUSH` rows; returns how many. OSError where the files cannot be written: nothing is forgotten."""
         intent = self._unfiled.intent()
-        tables: defaultdict[tuple[str, int], list[pa.Table]] = defaultdict(list)
-        first = last = 0
-        for rows in self._pages(intent[1] if intent else None):
-            first, last = first or rows[0].sequence, rows[-1].sequence
-            for place, part in by_bridge_and_hour(rows).items():
-                tables[place].append(table_of(part))
-            self._rest()
-        if not last:
+        tables, spans = self._gather(intent[1] if intent else None)
+        if not spans:
             return 0
+        first, last = min(first for first, _ in spans.values()), max(last for _, last in spans.values())
         if intent is None:
             self._unfiled.intend(first, last)
         for (bridge, hour), parts in tables.items():
-            parquet.write(self.root, hour, f"{bridge}-{first:012d}-{last:012d}.parquet", parts)
+            name = _name(bridge, first, last)  # as earlier versions named it: what one of them wrote before a crash must not stand twice
+            if intent is None or not parquet.path(self.root, hour, name).exists():
+                name = _name(bridge, *spans[bridge])
+            parquet.write(self.root, hour, name, parts)
         self._unfiled.forget(last)
         return last - first + 1
+
+    def _gather(self, last: int | None) -> tuple[dict[tuple[str, int], list[pa.Table]], dict[str, tuple[int, int]]]:
+        """What the files will hold, by bridge and hour, and the first and the last row of each bridge. For `last` see `_pages`."""
+        tables: defaultdict[tuple[str, int], list[pa.Table]] = defaultdict(list)
+        spans: dict[str, tuple[int, int]] = {}
+        for rows in self._pages(last):
+            for (bridge, hour), part in by_bridge_and_hour(rows).items():
+                tables[bridge, hour].append(table_of(part))
+                least, most = spans.get(bridge, (part[0].sequence, 0))
+                spans[bridge] = min(least, part[0].sequence), max(most, part[-1].sequence)
+            self._rest()
+        return tables, spans
 
     def _pages(self, last: int | None) -> Iterator[list[Row]]:
         """The oldest rows, `ROWS_AT_ONCE` each: up to and with `last` where a crash left that noted, else as many as one flush takes."""
@@ -121,13 +133,44 @@ def highest(root: Path, bridge: str, *, whole: bool = False) -> int:
     The mark alone does not say it: it is written after the files. But all rows in later files are of events after it. So the names of files are read from the
     day of the mark on, and of two days at least; or, if that is asked for, of the `whole` ledger. Two days with a file every ten seconds take some 40 ms.
     """
-    name = re.compile(rf"{re.escape(bridge)}-(\d+)-(\d+)\.parquet")
     mark = marks.read(root, bridge)
+    return max([mark.sequence if mark else 0, *(last for _, _, last in _named(root, bridge, mark, whole=whole))])
+
+
+def reach(root: Path, bridge: str, row: int) -> bool:
+    """Whether files hold that row of a bridge, or a later one.
+
+    Where a name says so, and begins before it, the rows are asked: earlier versions named a file by its whole flush, also where that had rows of other names.
+    """
+    mark = marks.read(root, bridge)
+    late = ((file, first) for file, first, last in _named(root, bridge, mark) if last >= row)
+    return bool(mark and mark.sequence >= row) or any(first >= row or _holds(file, row) for file, first in late)
+
+
+def _named(root: Path, bridge: str, mark: Mark | None, *, whole: bool = False) -> Iterator[tuple[Path, int, int]]:
+    """A bridge's files that `highest` looks at, each with the first and the last row that its name tells of."""
+    name = re.compile(rf"{re.escape(bridge)}-(\d+)-(\d+)\.parquet")
     since = mark and datetime.fromtimestamp(mark.at_ms / 1000, UTC).strftime("date=%Y-%m-%d")
     folders = sorted(root.glob("date=*"), reverse=True)
     late = (folder for number, folder in enumerate(folders) if whole or number < _DAYS or (since and folder.name >= since))
-    found = (name.fullmatch(file.name) for folder in late for file in folder.glob(f"hour=*/{bridge}-*.parquet"))
-    return max([mark.sequence if mark else 0, *(int(each[2]) for each in found if each)])
+    for file in (file for folder in late for file in folder.glob(f"hour=*/{bridge}-*.parquet")):
+        if found := name.fullmatch(file.name):
+            yield file, int(found[1]), int(found[2])
+
+
+def _name(bridge: str, first: int, last: int) -> str:
+    return f"{bridge}-{first:012d}-{last:012d}.parquet"
+
+
+def _holds(file: Path, row: int) -> bool:
+    """Whether a file has that row or a later one; what cannot be read is taken by its name."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as below
+
+    try:
+        numbers = pq.ParquetFile(file).read(columns=["sequence"]).column("sequence")
+    except (OSError, ValueError, LookupError):  # ValueError: no Parquet; LookupError: another column's
+        return True
+    return any(number >= row for number in numbers.to_pylist())
 
 
 def by_bridge_and_hour(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:

@@ -9,7 +9,7 @@ import structlog
 from .. import downtimes
 from ..config.file import ConfigError
 from . import marks
-from .files import highest
+from .files import highest, reach
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ def next_row(config: Config, row: int, before: BridgeNames) -> int:
     """
     new, root, name = row == 1, config.ledger_path, config.bridge
     last = highest(root, name, whole=new)
-    if not new and last and name != before.bridge and not _is_ours(root, name, last, row, before):
+    if not new and last and name != before.bridge and not _is_ours(root, name, row, before):
         others = f"the ledger in {root} has rows up to number {last} of another bridge that is called {name!r}"
         ours = f"and this store those of {before.bridge!r}, up to {row - 1}"
         raise ConfigError([f"{others}, {ours}: give this one a `bridge` name of its own, or another `ledger.path`"])
@@ -47,7 +47,7 @@ def next_row(config: Config, row: int, before: BridgeNames) -> int:
     return last + 1
 
 
-def _is_ours(root: Path, name: str, last: int, row: int, before: BridgeNames) -> bool:
-    """Whether the rows under a name, up to number `last`, are of this store, whose next one is `row`: it had that name once, or it is from before it got it."""
+def _is_ours(root: Path, name: str, row: int, before: BridgeNames) -> bool:
+    """Whether the rows under a name are of this store, whose next one is `row`: it had that name once, or it is from before it got it."""
     had = [end for (one, _), end in marks.lineage(root, before).items() if one == name]
-    return last < max(had, default=0) or row <= marks.known(root, name).get((before.bridge, before.since), 0)
+    return (bool(had) and not reach(root, name, max(had))) or row <= marks.known(root, name).get((before.bridge, before.since), 0)

@@ -23,13 +23,19 @@ def write(root: Path, hour: int, name: str, tables: Sequence[pa.Table]) -> None:
     import pyarrow as pa  # noqa: PLC0415 - a third of a second that the start need not wait for
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
-    folder = root / datetime.fromtimestamp(hour * 3600, UTC).strftime("date=%Y-%m-%d/hour=%H")
+    file = path(root, hour, name)
+    folder = file.parent
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f".{name}.tmp"
     pq.write_table(pa.concat_tables(tables), unfinished, compression="zstd")
-    put_in_place(unfinished, folder / name)
+    put_in_place(unfinished, file)
     for directory in folder.parents[:3]:  # each may have got an entry: the day, `root`, and what that is in
         sync_directory(directory)
+
+
+def path(root: Path, hour: int, name: str) -> Path:
+    """Where the file of that name is whose rows are of the hour with this number since the epoch."""
+    return root / datetime.fromtimestamp(hour * 3600, UTC).strftime("date=%Y-%m-%d/hour=%H") / name
 
 
 def mark_of(root: Path, writer: str) -> Path:

@@ -15,7 +15,7 @@ from delaybridge.bridge.ledger import files as ledger_files
 from delaybridge.bridge.ledger import marks
 from delaybridge.bridge.ledger.files import LedgerFiles, arrow_schema
 from delaybridge.bridge.ledger.observed import ObservedFiles
-from delaybridge.bridge.ledger.parquet import write_mark
+from delaybridge.bridge.ledger.parquet import write, write_mark
 from delaybridge.core.ledger import COLUMNS, NAMES, BridgeNames, Row
 from delaybridge.core.time_index.unfiled import Unfiled
 
@@ -147,6 +147,33 @@ def test_a_crash_between_writing_and_forgetting_leaves_each_row_once(tmp_path: P
     unfiled.left += [_row(number, T0) for number in range(4, 6)]
 
     LedgerFiles(tmp_path, unfiled, "b").flush_all()
+
+    assert _sequences(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_a_file_is_named_by_the_rows_of_its_bridge_and_not_by_those_of_another_name_in_the_same_flush(tmp_path: Path) -> None:
+    rows = [msgspec.structs.replace(_row(number, T0 + number % 2 * HOUR), bridge=name) for number, name in enumerate("bbccbd", 1)]
+
+    assert LedgerFiles(tmp_path, InMemory(rows), "d").flush_all() == 6
+
+    assert [path.stem for path in sorted(tmp_path.rglob("*.parquet"))] == [
+        f"{name}-{first:012d}-{last:012d}" for name, first, last in (("b", 1, 5), ("c", 3, 4), ("d", 6, 6), ("b", 1, 5), ("c", 3, 4))
+    ]
+    assert _sequences(tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("written", [[], ["b"], ["c"], ["b", "c"]], ids=" and ".join)
+def test_what_an_earlier_version_noted_and_wrote_under_the_name_of_the_whole_flush_stands_once_after_the_upgrade(
+    tmp_path: Path, written: list[str]
+) -> None:
+    rows = [_row(1, T0), _row(2, T0), *(msgspec.structs.replace(_row(number, T0), bridge="c") for number in (3, 4))]
+    for name in written:
+        part = [ledger_files.table_of([row for row in rows if row.bridge == name])]
+        write(tmp_path, T0 // HOUR, f"{name}-000000000001-000000000004.parquet", part)
+    unfiled = InMemory([*rows, _row(5, T0)])
+    unfiled.intended = 1, 4
+
+    LedgerFiles(tmp_path, unfiled, "c").flush_all()
 
     assert _sequences(tmp_path) == [1, 2, 3, 4, 5]
 

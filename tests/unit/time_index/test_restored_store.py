@@ -219,6 +219,36 @@ def test_a_store_goes_back_and_forth_between_names_and_may_be_put_back_from_the_
     assert site.rows() == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("earlier", [False, True], ids=["now", "files of an earlier version"])
+def test_a_bridge_that_was_killed_under_a_name_and_went_on_under_another_takes_the_first_one_again(site: Site, earlier: bool) -> None:
+    """The first flush under the other name writes rows of both. Earlier versions named the files of both by all of its rows."""
+    site.run("1", "2", bridge="a", write=False)
+    site.run("3", bridge="b")
+    if earlier:
+        for file in site.ledger.glob("date=*/hour=*/*.parquet"):
+            file.rename(file.with_name(f"{file.name[0]}-{1:012d}-{3:012d}.parquet"))
+
+    site.run("4", bridge="a")
+
+    assert site.rows() == [1, 2, 3, 4]
+    assert site.names("a") == (("a", 4), ("b", 3), ("a", 1))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_store_does_not_take_its_old_name_again_where_another_one_numbered_its_rows_across_the_end_of_that(
+    site: Site, whole: bool
+) -> None:
+    """Nor where nobody can tell, because the file is damaged."""
+    site.run("1", bridge="a", write=False)
+    site.run("1", "2", "3", bridge="a", store="its store", mark=False)
+    site.run("2", bridge="b")
+    if not whole:
+        (file,) = site.ledger.rglob(f"a-*-{3:012d}.parquet")
+        file.write_bytes(b"")
+    with pytest.raises(ConfigError, match="rows up to number 3 of another bridge that is called 'a', and this store those of 'b', up to 2"):
+        site.run(bridge="a")
+
+
 @pytest.mark.parametrize("write", [True, False])
 def test_a_store_that_went_on_under_its_old_name_does_not_take_the_new_one_any_more(site: Site, write: bool) -> None:
     """The numbers of its rows are those of others by now."""
