@@ -264,7 +264,7 @@ def parted(source: Source) -> bool:
 
 @runtime_checkable
 class Addressing(Protocol):
-    """Optional ability of an adapter: to refuse, while the configuration is read, an address to which its sink could never send."""
+    """Optional ability of an adapter: to refuse, before its broker is asked, an address to which its sink could never send."""
 
     def check_address(self, address: str) -> None:
         """Raises Rejected(bad_destination). Asks no broker."""

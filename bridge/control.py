@@ -191,6 +191,7 @@ class Control:
         adapter = plugins.adapter(section.type)
         if not isinstance(adapter, Observable):
             raise NotPossibleError(f"a {section.type} broker cannot be observed")
+        plugins.check_address(section.type, address)  # before it is called a queue
         if not take and not adapter.traits.copies(address):
             raise NotPossibleError(
                 f"{address!r} is a queue: its messages would be taken away for good, before their consumers. "

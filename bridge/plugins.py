@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from ..adapters.base import Directing
+from ..adapters.base import Addressing, Directing
 
 if TYPE_CHECKING:
     from ..adapters.base import Adapter, Traits
@@ -44,6 +44,13 @@ def adapter(kind: str) -> Adapter:
 def traits(kind: str) -> Traits:
     """What is peculiar to brokers of a type. Raises UnusableAdapter."""
     return adapter(kind).traits
+
+
+def check_address(kind: str, address: str) -> None:
+    """See base.Addressing; nothing where an adapter cannot tell. Raises Rejected, and UnusableAdapter."""
+    found = adapter(kind)
+    if isinstance(found, Addressing):
+        found.check_address(address)
 
 
 def undirected(kind: str, options: Any, endpoint: Any) -> str | None:

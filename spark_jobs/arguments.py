@@ -93,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     _window(parser.add_argument_group("window, UTC"))
     _judgement(parser.add_argument_group("judgement"))
     output = parser.add_argument_group("output")
-    output.add_argument("--out", default="delaybridge-audit", metavar="PATH", help="folder for the results [default: ./delaybridge-audit]")
+    output.add_argument(
+        "--out", type=path, default="delaybridge-audit", metavar="PATH", help="folder for the results [default: ./delaybridge-audit]"
+    )
     output.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
     conf_option(output)
     return parser
@@ -102,7 +104,12 @@ def _parser() -> argparse.ArgumentParser:
 def ledger_option(group: argparse._ArgumentGroup) -> None:
     """`--ledger`."""
     group.add_argument(
-        "--ledger", action="append", required=True, metavar="PATH", help="a bridge's ledger, any URL that Spark reads; repeatable"
+        "--ledger",
+        action="append",
+        type=path,
+        required=True,
+        metavar="PATH",
+        help="a bridge's ledger, any URL that Spark reads; repeatable",
     )
 
 
@@ -203,9 +210,16 @@ def topic(text: str) -> str:
     return text
 
 
+def path(text: str) -> str:
+    """Any but an empty one, which Hadoop would take for the root in some places, and refuse in others."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return text
+
+
 def _place(text: str) -> str:
     """A folder, or a topic."""
-    return topic(text) if is_topic(text) else text
+    return topic(text) if is_topic(text) else path(text)
 
 
 def pair(text: str) -> tuple[str, str]:

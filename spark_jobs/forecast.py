@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..core.durations import HOUR_MS, LATEST_INSTANT
-from .arguments import conf_option, instant
+from .arguments import conf_option, instant, path
 from .command import printed, told_by
 from .forecasting import minutes, occurrences, pending, screen, told
 from .forecasting.minutes import MINUTE_MS
@@ -24,6 +24,7 @@ from .hadoop import Folder
 from .reconciling.verdict import EXIT_CODES
 from .reporting.terminal import shown
 from .runs import Run
+from .session import named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,7 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     parser.add_argument(
         "--export",
         action="append",
+        type=path,
         required=True,
         metavar="PATH",
         help="what `delaybridge export` wrote, any URL that Spark reads; repeatable",
@@ -70,7 +72,7 @@ def parse(argv: Sequence[str] | None, now: int) -> Arguments:
     )
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--out", default="delaybridge-forecast", metavar="PATH", help="folder for the results [default: ./delaybridge-forecast]"
+        "--out", type=path, default="delaybridge-forecast", metavar="PATH", help="folder for the results [default: ./delaybridge-forecast]"
     )
     output.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
     conf_option(output)
@@ -112,7 +114,8 @@ def forecast(spark: SparkSession, arguments: Arguments, say: Say = lambda _: Non
     span = arguments.span
     say("Reading the exports")
     waiting = pending.read(spark, arguments.exports)
-    Folder(spark, arguments.out).require_writable()
+    with named(f"--out {arguments.out}"):
+        Folder(spark, arguments.out).require_writable()
     exports = pending.exports(waiting)
     say("Expanding repeats and crons")
     expected = occurrences.expected(pending.latest(waiting), span.since, span.until)

@@ -24,6 +24,7 @@ from .reading.uniqueness import destinations_once, files_once
 from .reconciling.audit import audit
 from .reconciling.verdict import EXIT_CODES, report
 from .reporting import outputs, terminal
+from .session import named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, Any]:
     """Read, audit, write; returns the report. Raises UnusableInput."""
     asked = arguments.question
+    inputs.require_listed(spark, "--ledger", arguments.ledgers)
+    inputs.require_listed(spark, "--observed", arguments.observed)
     inputs.require_apart(spark, "--out", arguments.out, arguments.ledgers + arguments.observed)
     topics = inputs.watched(arguments.observed, asked.aliases)
     kafka_client.require_there(spark, arguments.observed, arguments.kafka_options)
@@ -68,7 +71,8 @@ def reconcile(spark: SparkSession, arguments: Arguments, say: Say) -> dict[str, 
     )
     if observed is not None:
         files_once(arguments.observed, inputs.files(spark, observed.rows))
-    Folder(spark, arguments.out).require_writable()
+    with named(f"--out {arguments.out}"):
+        Folder(spark, arguments.out).require_writable()
     cut = retention.gaps(spark, arguments.observed, arguments.kafka_options, question)
     unfinished = retention.unfinished(spark, arguments.observed, arguments.kafka_options, question.aliases)
     found = audit(ledger, observed, said, question, say, chain(observers, unfinished), cut)

@@ -257,10 +257,22 @@ def readable_errors() -> Iterator[None]:
         raise UnusableInput("; ".join(_CLASS.sub("", line) for line in said(error))[:1000]) from error
 
 
+@contextmanager
+def named(what: str) -> Iterator[None]:
+    """The same for what is done with one path, which the line begins with: Hadoop does not always tell it, and never the option."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise UnusableInput(f"{what}: {cause(error)}") from error
+
+
 def said(error: PySparkException | Py4JJavaError) -> list[str]:
-    """What an error of Spark says, line by line. Of Java's own, the first line of each cause, that of the last one last: what follows is Java's stack."""
+    """What an error of Spark says, line by line; what it is called where it says nothing, as of what a file system cannot do.
+
+    Of Java's own, the first line of each cause, that of the last one last: what follows is Java's stack.
+    """
     if not isinstance(error, Py4JJavaError):
-        return _lines(str(error))
+        return _lines(str(error)) or [type(error).__name__]
     lines: list[str] = []
     cause = error.java_exception
     while cause is not None:

@@ -54,6 +54,7 @@ def observe(
         raise typer.BadParameter(f"{to} is not a directory: files are written below one", param_hint="--to")
     loaded = load(config)
     name = _the_broker(loaded, broker)
+    _require_address(loaded.brokers[name].type, address)
     known = traits(loaded.brokers[name].type)
     copies = known.copies(address)
     if not take and not copies:
@@ -84,6 +85,17 @@ def _the_broker(config: Config, name: str | None) -> str:
     if name not in config.brokers:
         raise typer.BadParameter(f"name one of: {', '.join(config.brokers)}", param_hint="--broker")
     return name
+
+
+def _require_address(kind: str, address: str) -> None:
+    """What is no address is not called a queue, and nothing is asked about it."""
+    from ...adapters.base import Rejected
+    from ..plugins import check_address
+
+    try:
+        check_address(kind, address)
+    except Rejected as error:
+        raise typer.BadParameter(error.detail, param_hint="ADDRESS") from error
 
 
 def _make(directory: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from ...adapters.base import Addressing, Rejected
+from ...adapters.base import Rejected
 from .. import plugins
 from .checks import refuse
 from .environment import Overridden
@@ -104,12 +104,9 @@ class Config(Overridden):
     def _addresses_of_their_brokers(self) -> Self:
         """Refuse addresses that the sink would refuse anyway, message by message."""
         for index, route in enumerate(self.routes):
-            adapter = plugins.adapter(self.brokers[route.to.broker].type)
-            if not isinstance(adapter, Addressing):
-                continue
             for key, address in route.destinations:
                 try:
-                    adapter.check_address(address)
+                    plugins.check_address(self.brokers[route.to.broker].type, address)
                 except Rejected as error:
                     refuse(("routes", index, *key), error.detail)
         return self

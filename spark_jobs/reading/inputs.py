@@ -19,7 +19,7 @@ from ...core.durations import HOUR_MS, LATEST_INSTANT
 from ...core.ledger import EVENTS
 from ..columns import LEDGER, NEEDED, OBSERVED, UnusableInput, ddl, require
 from ..hadoop import Folder, by_name
-from ..session import cause
+from ..session import cause, named
 from . import marks
 from .overlaps import seen_once
 from .places import address_of, broker_of, is_topic
@@ -203,10 +203,20 @@ def door(spark: SparkSession, path: str, columns: Mapping[str, str], what: str) 
     return len(found)
 
 
+def require_listed(spark: SparkSession, option: str, places: Iterable[str]) -> None:
+    """Raises UnusableInput for a folder among the places that an option names if Hadoop cannot list it; one that is not there it can."""
+    for place in places:
+        if not is_topic(place):
+            with named(f"{option} {place}"):
+                Folder(spark, place).names()
+
+
 def require_apart(spark: SparkSession, option: str, written: str, places: Iterable[str]) -> None:
     """Raises UnusableInput where what an option names lies in a folder of `places`: whoever reads that would take it for a part of the input."""
+    with named(f"{option} {written}"):
+        target = Folder(spark, written)
     for place in places:
-        if not is_topic(place) and Folder(spark, place).shows(Folder(spark, written)):
+        if not is_topic(place) and Folder(spark, place).shows(target):
             raise UnusableInput(f"{option} {written} lies in {place}, and would be read as a part of it: name another place")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.durations import HOUR_MS
-from ..arguments import alias_option, conf_option, duration, instant, ledger_option, pairs_option, sla_option, topic
+from ..arguments import alias_option, conf_option, duration, instant, ledger_option, pairs_option, path, sla_option, topic
 from ..reading import inputs
 from .alerts import KINDS
 
@@ -149,7 +149,7 @@ def _judgement(group: argparse._ArgumentGroup) -> None:
 
 def _output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--checkpoint", required=True, metavar="PATH", help="folder for what the watch knows: a restart continues from there"
+        "--checkpoint", type=path, required=True, metavar="PATH", help="folder for what the watch knows: a restart continues from there"
     )
     group.add_argument("--alerts", type=Path, metavar="FILE", help="append alerts to a file [default: standard output]")
     group.add_argument("--alerts-to", type=topic, metavar="TOPIC", help="also publish them: kafka://HOST:PORT/TOPIC")

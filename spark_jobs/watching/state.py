@@ -22,6 +22,7 @@ import msgspec
 from ..columns import UnusableInput, ddl
 from ..frames import none_of, of_rows
 from ..hadoop import Folder, by_name
+from ..session import named
 from .alerts import ALERTS, LINES
 from .bridges import Beginnings, Islands
 from .occurrences import OPEN, UNLIKE
@@ -83,7 +84,8 @@ class State:
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         self._spark = spark
-        self.folder = Folder(spark, checkpoint.rstrip("/"))
+        with named(f"--checkpoint {checkpoint}"):
+            self.folder = Folder(spark, checkpoint.rstrip("/"))
         self._own = secrets.token_hex(4)
         self.holds: Holds
 

@@ -35,6 +35,7 @@ def door(spark: SparkSession, arguments: Arguments) -> None:
 
     And for a ledger into which the watch would write.
     """
+    inputs.require_listed(spark, "--ledger", arguments.ledgers)
     inputs.require_apart(spark, "--checkpoint", arguments.checkpoint, arguments.ledgers)
     if arguments.alerts is not None:
         inputs.require_apart(spark, "--alerts", str(arguments.alerts), arguments.ledgers)

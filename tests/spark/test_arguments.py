@@ -121,6 +121,26 @@ def test_so_many_percent_are_tolerated_and_not_one_more(found: int, scheduled: i
     assert (name, str(allowed), allowed.covers(found, scheduled)) == ("late", "0.57%", covered)
 
 
+@pytest.mark.parametrize(
+    ("read", "option", "others"),
+    [
+        (arguments, "--ledger", []),
+        (arguments, "--observed", ["--ledger", "ledger"]),
+        (arguments, "--out", ["--ledger", "ledger"]),
+        (watching, "--checkpoint", ["--ledger", "ledger"]),
+        (forecast, "--export", []),
+        (forecast, "--out", ["--export", "export"]),
+    ],
+)
+def test_an_empty_path_as_of_a_variable_that_is_not_set_is_refused(
+    read: Any, option: str, others: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        read.parse([*others, option, ""], NOW)
+
+    assert f"argument {option}: the path is empty" in capsys.readouterr().err
+
+
 def test_a_forecast_beyond_what_a_date_can_tell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         forecast.parse(["--export", "pending.parquet", "--hours", "1e12"], NOW)

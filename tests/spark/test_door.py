@@ -167,6 +167,25 @@ def test_what_would_be_written_beside_it_or_where_spark_does_not_look_is_not(spa
     inputs.require_apart(spark, "--out", root + place, [root])
 
 
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("http://localhost:1/x", "UnsupportedOperationException"), ("audit:2026", "Hadoop reads no file whose name has a colon: .*")],
+    ids=["listed by nobody", "a colon"],
+)
+def test_a_path_with_which_hadoop_can_do_nothing_is_told_with_its_option(spark: SparkSession, tmp_path: Path, place: str, why: str) -> None:
+    """Hadoop does not tell which one it is, and of some says nothing at all."""
+    root = str(_ledger(tmp_path / "north"))
+    out = str(tmp_path / "out")
+    audits = {"--ledger": [place, root, out], "--observed": [root, place, out], "--out": [root, root, place]}
+
+    for option, (ledger, observed, written) in audits.items():
+        asked = arguments.parse(["--ledger", ledger, "--observed", observed, "--out", written, "--all-ended"], QUIET)
+        with pytest.raises(UnusableInput, match=f"^{option} {place}: {why}$"):
+            reconcile.reconcile(spark, asked, lambda _: None)
+    with pytest.raises(UnusableInput, match=f"^--ledger {place}: {why}$"):
+        Rounds(spark, Arguments((place,), out, T0), lambda: T0)
+
+
 def test_the_commands_refuse_to_write_into_what_they_read_before_they_do(spark: SparkSession, tmp_path: Path) -> None:
     root = _ledger(tmp_path / "north", marked=False)
     before = sorted(root.rglob("*"))

@@ -10,7 +10,7 @@ from contract.stores import T0, record
 from msgspec.structs import replace
 
 from delaybridge.adapters import memory
-from delaybridge.adapters.base import BackOff, NotConnected
+from delaybridge.adapters.base import BackOff, NotConnected, Rejected
 from delaybridge.bridge import control, plugins
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.control import Control
@@ -166,6 +166,8 @@ def test_a_queue_is_emptied_by_an_observation_only_where_somebody_says_so(tmp_pa
 
     with pytest.raises(NotPossibleError, match=r"taken away for good.*POST to /api/v1/observe if that is meant, or observe /exchanges/"):
         observed("/queues/billing", take=False)
+    with pytest.raises(Rejected, match="'/foo/bar' is neither"):  # and is not called a queue
+        observed("/foo/bar", take=False)
     for address, take in (("/queues/billing", True), ("/exchanges/orders/eu", False)):
         with pytest.raises(NotConnected):  # it is tried
             observed(address, take=take)

@@ -106,6 +106,14 @@ def test_a_queue_loses_its_messages_only_to_somebody_who_said_so(quiet: Quiet, b
     assert quiet.asked == [broker]
 
 
+@pytest.mark.parametrize(("broker", "address"), [("rabbit", ""), ("rabbit", "/foo/bar"), ("amq", "/foo/bar"), ("kafka", "a/b")])
+def test_what_is_no_address_is_called_that_and_not_a_queue(quiet: Quiet, broker: str, address: str) -> None:
+    refused = call("observe", address, "--broker", broker)
+
+    assert (refused.exit_code, quiet.asked) == (2, [])
+    assert "a queue: its messages" not in refused.stderr
+
+
 @pytest.mark.parametrize(("answer", "code", "asked"), [(False, 1, []), (True, 0, ["rabbit"])])
 def test_somebody_at_a_terminal_is_asked(quiet: Quiet, monkeypatch: pytest.MonkeyPatch, answer: bool, code: int, asked: list[str]) -> None:
     def confirm(question: str, **_: object) -> None:
