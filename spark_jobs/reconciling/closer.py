@@ -120,7 +120,7 @@ def _suspects(
     """Early and late are told of every hour, all else of those that can be judged."""
     when = {what: hours(found, what) for what in LOOKED}
     unsettled = _unsettled(ledgers, when["unsettled"], disagreements.number(found, "unsettled"), complete, question)
-    settled = settling.discrepancies(unsettled, complete.hour(question))
+    settled = settling.discrepancies(unsettled, complete.hour(question), question)
     untimely = _kept(settling.untimely(during(ledgers.due, when["untimely"]), question), when["untimely"])
     if seen is None:
         return _Suspects(unsettled, settled, untimely)

@@ -54,14 +54,18 @@ def unsettled(occurrences: DataFrame, parts: DataFrame, buckets: int, complete: 
     )
 
 
-def discrepancies(unsettled_ones: DataFrame, judged: Column) -> DataFrame:
-    """The findings that follow, for hours that can be `judged`, and what is undecided. In other hours the missing rows may be on their way."""
+def discrepancies(unsettled_ones: DataFrame, judged: Column, question: Question) -> DataFrame:
+    """The findings that follow, for hours that can be `judged`, and what is undecided. In other hours the missing rows may be on their way.
+
+    Of a bridge that has ended every hour can be judged, also one that has not come: what waits for that is not missing.
+    """
     finding = (
         F.when(F.col("scheduled") > F.col("closed"), "missing").when(F.col("scheduled") == 0, "never_scheduled").otherwise("duplicated")
     )
     undecided = F.col("undecided")
     parts = F.array(_part(finding, F.abs(F.col("scheduled") - F.col("closed")) - undecided), _part(F.lit(UNDECIDED), undecided))
-    told = unsettled_ones.where(judged).withColumn("part", F.explode(F.filter(parts, lambda part: part["count"] > 0)))
+    waits = (F.col("scheduled") > F.col("closed")) & (F.col("due_ms") > question.as_of)
+    told = unsettled_ones.where(judged & ~waits).withColumn("part", F.explode(F.filter(parts, lambda part: part["count"] > 0)))
     named = told.withColumns({"finding": F.col("part.finding"), "count": F.col("part.count")})
     return table(named.withColumn("detail", F.concat(F.lit("the ledger says: "), "detail")))
 

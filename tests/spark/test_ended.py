@@ -65,6 +65,21 @@ def test_an_audit_tells_it_and_goes_on(spark: SparkSession, tmp_path: Path, caps
     assert capsys.readouterr().err.endswith("; the names are b\n")
 
 
+def test_what_a_bridge_that_has_ended_holds_is_missing_once_it_is_due_and_not_before(spark: SparkSession, tmp_path: Path) -> None:
+    bridge = Bridge()
+    bridge.scheduled("due in an hour", T0 + HOUR_MS)
+    ledger = bridge.write(tmp_path / "l")
+
+    def totals(now: int) -> dict[str, int]:
+        window = ["--since", "2025-06-15T15:00", "--until", "2025-06-15T18:00", "--ended", "b"]
+        asked = arguments.parse(["--ledger", ledger, "--out", f"{tmp_path}/out", *window], now)
+        told: dict[str, int] = reconcile.reconcile(spark, asked, lambda _: None)["totals"]
+        return {name: told[name] for name in ("scheduled", "due", "pending", "missing")}
+
+    assert totals(T0) == {"scheduled": 1, "due": 0, "pending": 1, "missing": 0}
+    assert totals(T0 + HOUR_MS) == {"scheduled": 1, "due": 1, "pending": 1, "missing": 1}
+
+
 def test_an_observer_that_was_killed_has_not_ended_while_what_it_took_last_is_in_no_file(spark: SparkSession, tmp_path: Path) -> None:
     """All of that would be called not observed."""
     seen = ObservedFiles(tmp_path / "seen", "kafka", "orders", "a1", copies=False)
