@@ -272,6 +272,23 @@ class Addressing(Protocol):
 
 
 @runtime_checkable
+class Spelling(Protocol):
+    """Optional ability of an adapter: to tell which addresses are one destination, where it reads several spellings of one. Asks no broker."""
+
+    def canonical(self, address: str) -> str:
+        """As its sources write this destination. Raises Rejected(bad_destination)."""
+        ...
+
+    def gated(self, route: Any, address: str) -> bool:
+        """Whether a gate of this route (its validated `from` section) leads to a canonical address: then its source says that messages go there."""
+        ...
+
+    def several(self, address: str) -> bool:
+        """Whether a tap there may get what was sent to other addresses. Raises Rejected(bad_destination)."""
+        ...
+
+
+@runtime_checkable
 class Directing(Protocol):
     """Optional ability of an adapter: to tell, while the configuration is read, that no message of a route can say where it goes."""
 

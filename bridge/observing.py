@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..adapters.base import Trailing
+from ..adapters.base import Spelling, Trailing
+from . import plugins
 from .http.convert import delivery
 from .ledger.observed import QUIET_MS, Look
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..adapters.base import Batch, Source
     from ..adapters.clock import Clock
+    from .config import Config
 
 AT_ONCE = 500
 """Messages that are taken in one go, at most."""
@@ -27,6 +29,26 @@ _LOOK = 0.02
 
 _BYTES = 4 << 20
 """Bodies of so many bytes in one look: it is full."""
+
+
+def recorded(config: Config, broker: str, address: str) -> list[str]:
+    """How the ledgers write this destination, as far as the configuration tells; as it was given, where it does not. The first is to be recorded.
+
+    There are several where its routes write it in several ways. Raises Rejected(bad_destination).
+    """
+    adapter = plugins.adapter(config.brokers[broker].type)
+    if not isinstance(adapter, Spelling):
+        return [address]
+    canonical = adapter.canonical(address)
+    found: dict[str, None] = {}
+    for route in config.routes:
+        if route.to.broker != broker:
+            continue
+        found |= dict.fromkeys(each for _, each in route.destinations if adapter.canonical(each) == canonical)
+        own = route.to.address is None and route.source.broker == broker  # a message goes where it was sent
+        if own and adapter.gated(route.source.endpoint, canonical):
+            found[canonical] = None
+    return sorted(found, key=lambda each: each != address) or [address]
 
 
 def looks(

@@ -44,6 +44,19 @@ class ActiveAdapter:
         """See base.Addressing."""
         destination(address)
 
+    def canonical(self, address: str) -> str:
+        """See base.Spelling."""
+        return destination(address)
+
+    def gated(self, route: Endpoint, address: str) -> bool:
+        """See base.Spelling."""
+        return any(pattern(one).fullmatch(address) for one in route.gate)
+
+    def several(self, address: str) -> bool:
+        """See base.Spelling. No address has a wildcard."""
+        destination(address)
+        return False
+
     def undirected(self, options: ActiveMQ, route: Endpoint) -> str | None:
         """See base.Directing. Only behind a gate is the original destination believed."""
         del options

@@ -66,6 +66,12 @@ def parse(address: str) -> Target:
     raise Rejected(Reason.BAD_DESTINATION, f"{address!r} is neither /queues/<queue> nor /exchanges/<exchange>/<key> nor a queue's name")
 
 
+def canonical(address: str) -> str:
+    """The address as a source writes it. Raises Rejected(bad_destination)."""
+    exchange, key = parse(address)
+    return exchange_address(exchange, key) if exchange else "/queues/" + quote_from_bytes(key, safe="")
+
+
 def queue_address(queue: str) -> str:
     """The address of a queue."""
     return "/queues/" + quote_from_bytes(queue.encode(), safe="")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...core.reasons import Reason
 from ..base import Rejected, Traits
 from ..probes import NAME
-from .address import parse, queue_address
+from .address import canonical, parse, queue_address, real_of
 from .level_queues import RabbitLevelQueues, queues
 from .level_source import LevelSource
 from .link import NOT_FOUND
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..preparing import Finding
     from .interception import RabbitInterception
     from .source import Subscription
+
+_ANY = frozenset({b"*", b"#"})
+"""Words of a routing key that stand for any others where a queue is bound to a topic exchange."""
 
 
 class RabbitAdapter:
@@ -42,6 +45,19 @@ class RabbitAdapter:
     def check_address(self, address: str) -> None:
         """See base.Addressing."""
         parse(address)
+
+    def canonical(self, address: str) -> str:
+        """See base.Spelling."""
+        return canonical(address)
+
+    def gated(self, route: Endpoint, address: str) -> bool:
+        """See base.Spelling."""
+        return parse(address).exchange in {real_of(gate).encode() for gate in route.gate}
+
+    def several(self, address: str) -> bool:
+        """See base.Spelling. What kind of exchange it is nobody knows here: only to a topic exchange such a key is a pattern."""
+        target = parse(address)
+        return bool(target.exchange) and not _ANY.isdisjoint(target.routing_key.split(b"."))
 
     def tap(self, options: RabbitMQ, address: str) -> RabbitSource:
         """At an exchange: copies of what arrives there with this key. At a queue: its messages themselves, taken away from its consumers.

@@ -57,6 +57,7 @@ def observe(
     _require_address(loaded.brokers[name].type, address)
     known = traits(loaded.brokers[name].type)
     copies = known.copies(address)
+    recorded = address if to is None else _recorded(loaded, name, address)
     if not take and not copies:
         _ask(name, address, known.copied)
     if to is not None:
@@ -75,7 +76,7 @@ def observe(
 
         from ..ledger.observed import ObservedFiles, Reach
 
-        files = ObservedFiles(to, name, address, secrets.token_hex(4), copies=copies)
+        files = ObservedFiles(to, name, recorded, secrets.token_hex(4), copies=copies)
         _write(arrivals, files, None if known.embedded else Reach(copies=copies))
 
 
@@ -96,6 +97,29 @@ def _require_address(kind: str, address: str) -> None:
         check_address(kind, address)
     except Rejected as error:
         raise typer.BadParameter(error.detail, param_hint="ADDRESS") from error
+
+
+def _recorded(config: Config, broker: str, address: str) -> str:
+    """The address for the files: the audit compares it, letter by letter, with the ledger's."""
+    from ...adapters.base import Spelling
+    from .. import plugins
+    from ..observing import recorded
+
+    adapter = plugins.adapter(config.brokers[broker].type)
+    if isinstance(adapter, Spelling) and adapter.several(address):
+        raise typer.BadParameter(
+            f"{address!r} has `*` or `#` for a word of its key: at a topic exchange what was sent to other keys would be recorded under this one, "
+            "and the audit would find none of it in a ledger. Record each key by itself; without --to it is shown",
+            param_hint="ADDRESS",
+        )
+    first, *others = recorded(config, broker, address)
+    if first != address:
+        typer.echo(f"recorded as {first}, as the ledger has it", err=True)
+    if others:
+        typer.echo(
+            f"the ledger also has it as {', '.join(others)}, of which nothing is found here: let all routes write it alike", err=True
+        )
+    return first
 
 
 def _make(directory: Path) -> None:

@@ -105,7 +105,9 @@ def _due_by_then(delivery: dict[str, Any]) -> int:
 
 
 class ObservedFiles:
-    """Collects deliveries at one address and writes them below `root`. One thread. `observer` tells apart the files of several observations.
+    """Collects deliveries at one destination and writes them below `root`, under this `address`, whatever they say. One thread.
+
+    `observer` tells apart the files of several observations.
 
     `copies`: other observers of that address see the same messages. If not, they are durable, but not in files yet, as soon as they were added: see Taken.
     """
@@ -145,7 +147,7 @@ class ObservedFiles:
             "occurrence": _within(delivery.get("occurrence"), 1, _MOST),
             "due_time": _within(delivery.get("due"), 0, LATEST_INSTANT),
             "destination_broker": self._broker,
-            "destination": delivery["address"],
+            "destination": self._address,
             "size_bytes": _body_bytes(delivery),
         }
 

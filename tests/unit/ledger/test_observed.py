@@ -194,7 +194,7 @@ LAST_NUMBER = (1 << 63) - 1
 )
 def test_of_a_message_it_is_kept_what_a_bridge_may_have_written(tmp_path: Path, told: dict[str, object], kept: tuple[object, ...]) -> None:
     """Anybody else may write headers of these names, with numbers that no column holds."""
-    files = ObservedFiles(tmp_path, "rabbit", "orders", "one")
+    files = ObservedFiles(tmp_path, "rabbit", "eu", "one")
     files.add({"at": T0, "address": "eu", **told})
     files.flush()
     (file,) = tmp_path.rglob("*.parquet")
