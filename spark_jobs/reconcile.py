@@ -18,7 +18,7 @@ from .arguments import Arguments, parse
 from .command import printed, told_by
 from .completeness.ended import tell_of_nobody
 from .hadoop import Folder
-from .reading import inputs, kafka_client, marks, retention
+from .reading import far_times, inputs, kafka_client, marks, retention
 from .reading.overlaps import overlaps
 from .reading.uniqueness import destinations_once, files_once
 from .reconciling.audit import audit
@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run with these arguments; returns the exit code."""
     arguments = parse(argv, now=time.time_ns() // 1_000_000)
-    told = told_by(lambda spark, say: reconcile(spark, _now(arguments), say), kafka=arguments.reads_kafka, conf=arguments.conf)
+
+    def look(spark: SparkSession, say: Say) -> dict[str, Any]:
+        with far_times.named(spark, arguments.observed, arguments.kafka_options):
+            return reconcile(spark, _now(arguments), say)
+
+    told = told_by(look, kafka=arguments.reads_kafka, conf=arguments.conf)
     if told is None or not printed(_text(told, arguments)):
         return EXIT_CODES["cannot_say"]
     return int(told["exit_code"])

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .command import told_by
+from .reading import far_times
 from .reconciling.verdict import EXIT_CODES
 from .watching.arguments import Arguments, parse
 from .watching.rounds import Rounds
@@ -35,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def look(spark: SparkSession, say: Say) -> int:
         rounds = Rounds(spark, arguments, _now)
-        return _once(rounds, say) if arguments.once else _watch(rounds, arguments, say)
+        with far_times.named(spark, arguments.observed, arguments.kafka_options):
+            return _once(rounds, say) if arguments.once else _watch(rounds, arguments, say)
 
     code = told_by(look, kafka=arguments.needs_kafka, conf=arguments.conf)
     return EXIT_CODES["cannot_say"] if code is None else code

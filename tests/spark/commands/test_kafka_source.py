@@ -39,9 +39,11 @@ class Topic:
     url: str
     name: str
     partitions: int = 3
+    ahead: int = HOUR_MS
+    """How far from now a time may be that a producer gives a record."""
 
     def __post_init__(self) -> None:
-        create_topic(self.url, self.name, partitions=self.partitions)
+        create_topic(self.url, self.name, partitions=self.partitions, message_timestamp_after_max_ms=str(self.ahead))
         self._producer = Producer({"bootstrap.servers": self.url})
 
     @property
@@ -83,8 +85,12 @@ class Topic:
             found = consumer.offsets_for_times([TopicPartition(self.name, number, before) for number in range(self.partitions)], 30)
         finally:
             consumer.close()
+        self.remove(*found)
+
+    def remove(self, *before: TopicPartition) -> None:
+        """Remove what is before these offsets, as kafka-delete-records does."""
         client = AdminClient({"bootstrap.servers": self.url})
-        for done in client.delete_records(found).values():
+        for done in client.delete_records(list(before)).values():
             done.result(30)
 
     def keep(self, since: int) -> None:
@@ -299,6 +305,30 @@ def test_what_stands_in_a_topic_behind_somebody_elses_open_transaction_is_not_ca
     assert told["cannot_say"][-1].startswith(f"topic {topic.name} of kafka is read up to {_instant(now - 20 * 60_000)[:19]}")
     assert (_brief(first.stdout), first.stderr) == ([("alert", "not_observed", "m-28")], "")
     assert (_brief(second.stdout), second.stderr) == ([("alert", "not_observed", "m-12")], "")
+
+
+@needs_java
+def test_a_record_whose_time_spark_cannot_read_is_named_with_what_helps_and_what_is_behind_it_can_be_watched_once_it_is_gone(
+    kafka: Broker, audit: Audit, tmp_path: Path
+) -> None:
+    topic = Topic(kafka.url, f"nanoseconds-{uuid.uuid4().hex[:8]}", partitions=2, ahead=2**63 - 1)
+    bridge, now = Bridge(destination=topic.name), time.time_ns() // 1_000_000
+    topic.publish({}, now, partition=1)
+    topic.publish({}, now * 1_000_000, partition=1)
+    _deliver(bridge, topic, now, (30, 25), lacking=25)
+    inputs = ["--ledger", bridge.write(tmp_path / "ledger"), "--observed", topic.place]
+    watch = ["watch", *inputs, "--checkpoint", str(tmp_path / "checkpoint"), "--silent", "3h", "--once"]
+
+    audited = audit("reconcile", *inputs, "--since", _instant(now - HOUR_MS), "--until", _instant(now), "--out", str(tmp_path / "out"))
+    watched = audit(*watch)
+    topic.remove(TopicPartition(topic.name, 1, 2))
+    after = audit(*watch)
+
+    for done in (audited, watched):
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"topic {topic.name}, partition 1, offset 1 ({now * 1_000_000} ms)" in done.stderr
+        assert "kafka-delete-records" in done.stderr
+    assert (_brief(after.stdout), after.stderr) == ([("alert", "not_observed", "m-25")], "")
 
 
 @needs_java
