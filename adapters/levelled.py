@@ -45,10 +45,12 @@ SINCE = b"delaybridge-since"
 class LevelDeclaration(Protocol):
     """The level queues on one broker, to be declared and counted. Every method connects anew, and raises AdapterError.
 
-    `counts_taken` says whether `depths` includes what bridges have received and not acknowledged.
+    `counts_taken` says whether `depths` includes what bridges have received and not acknowledged. `held_after_a_kill` is for how many seconds the broker
+    may give nobody what a bridge held that was killed.
     """
 
     counts_taken: bool
+    held_after_a_kill: float
 
     def plan(self) -> list[Step]:
         """What would be declared; changes nothing."""

@@ -214,6 +214,7 @@ class MemoryLevels:
     """Queues are made by the first who asks for them: there is nothing to declare."""
 
     counts_taken = False
+    held_after_a_kill = 0.0
 
     def __init__(self, broker: MemoryBroker, levels: Sequence[Level]) -> None:
         self._broker = broker

@@ -23,6 +23,7 @@ class ActiveLevelQueues:
     """See levelled.LevelDeclaration. There is nothing to declare; what a level holds the statistics plug-in knows."""
 
     counts_taken = True
+    held_after_a_kill = 0.0
 
     def __init__(self, targets: Callable[[], Sequence[Target]], times: Times, levels: Sequence[Level]) -> None:
         self._targets = targets

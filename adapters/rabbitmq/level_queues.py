@@ -85,6 +85,7 @@ class RabbitLevelQueues:
     """See levelled.LevelDeclaration. All of it goes over AMQP."""
 
     counts_taken = False
+    held_after_a_kill = 0.0
 
     def __init__(self, parameters: Callable[[], Sequence[Parameters]], levels: Sequence[Level]) -> None:
         self._parameters = parameters

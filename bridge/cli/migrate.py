@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 _EVERY = 1.0
+_WAITS = "; waiting for what a bridge that was killed may hold"
 
 INTERRUPTED = 130
 """A shell's exit status for what Ctrl-C ended."""
@@ -57,7 +58,7 @@ def migrate_store(
     """Move all pending messages from a time index to level queues, or back. Stop the bridges first; may be interrupted and repeated.
 
     The time index is the one at `store.path`, the levels are those of `limits.levels`. Nothing is lost, no due time changes,
-    and the ledger goes on. Exit status 75 if a bridge still uses the time index.
+    and the ledger goes on. Exit status 1 if something was not moved, 75 if a bridge still uses the time index.
     """
     import msgspec
 
@@ -86,10 +87,24 @@ def migrate_store(
     _show(done, output)
     if not any(msgspec.structs.astuple(done)):
         typer.echo(_looked(loaded, to, there, prefix), err=True)
-    if isinstance(done, MovedOut) and done.refused:
-        for line in done.refused:
-            typer.echo(f"not moved, because the broker never takes it: {line}", err=True)
+    stayed = (
+        [f"not moved, because the broker never takes it: {line}" for line in done.refused] if isinstance(done, MovedOut) else _left(done)
+    )
+    for line in stayed:
+        typer.echo(line, err=True)
+    if stayed:
         raise typer.Exit(FAILED)
+
+
+def _left(done: MovedIn) -> list[str]:
+    """What to do about what did not come, if anything."""
+    if not done.left:
+        return []
+    line = (
+        f"not moved: {done.left:,} that the broker still counts. Look whether a bridge still runs on these level queues, stop it, and repeat this command. "
+        "If then nothing moves and Kafka still counts some, these are ends of transactions, in which nothing waits"
+    )
+    return [line]
 
 
 def _looked(config: Config, to: Kind, there: Place, prefix: str) -> str:
@@ -139,10 +154,11 @@ class _Progress:
 
     def tell(self, count: int) -> None:
         """See migration.place.Tell."""
+        waits = count == self.moved
         self.moved = count
         if time.monotonic() - self._said >= _EVERY:
             self._said = time.monotonic()
-            typer.echo(f"{count:,} moved so far", err=True)
+            typer.echo(f"{count:,} moved so far{_WAITS if waits else ''}", err=True)
             sys.stderr.flush()
 
 
@@ -165,7 +181,7 @@ _TEXTS = {
     "again": "there already",
     "strange": "put there by no bridge, see delaybridge dead-letter list",
     "ended": "cancelled or replaced before, which the ledger has been told",
-    "left": "still in the level queues, as the broker counts (does a bridge still run? Kafka counts ends of transactions as well)",
+    "left": "still in the level queues, as the broker counts",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,13 @@ IN = 500
 """Records of a batch from level queues: none of them is doubled by a move that was killed."""
 
 WAKING, UNKNOWN, QUIET = 10.0, 3.0, 1.0
-"""Seconds to wait for the first message of a level: where the broker says that some wait, and where it says nothing; and for each next message."""
+"""Seconds to wait for the first message of a level: where the broker says that some wait, and where it says nothing; and for each next message.
+
+Where some wait, the first is waited for also until no bridge that was killed before the move can hold it any more.
+"""
+
+SAYING = 1.0
+"""Seconds of a wait after which it is told that the move goes on."""
 
 _ENDINGS = "endings told by migrate-store"
 """In place of a route, which has no spaces in its name: of whose endings the ledger was told, so that a move that was killed tells of them once."""
@@ -53,13 +60,14 @@ class MovedIn(msgspec.Struct):
 def to_time_index(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> MovedIn:
     """Move everything that is at a level; dead letters stay where they are. Raises AdapterError and StoreError; then call it again."""
     keeper, before = _Keeper(index, there, clock, tell), -1
+    released = time.monotonic() + there.held_after_a_kill
     while before != keeper.count:
         before = keeper.count
         depths = there.depths()
         for number, level in enumerate(there.queues):
             if depths is None or depths[number]:
                 for source in there.adapter.level_contents(there.options, level):
-                    _drain(source, UNKNOWN if depths is None else WAKING, keeper.keep)
+                    _drain(source, UNKNOWN if depths is None else WAKING + max(0, released - time.monotonic()), keeper)
                     keeper.left()
     left = there.depths()
     there.trim()
@@ -67,15 +75,25 @@ def to_time_index(index: TimeIndex, there: Place, clock: Clock, tell: Tell) -> M
     return keeper.came
 
 
-def _drain(source: Source, patience: float, keep: Callable[[Batch], None]) -> None:
+def _drain(source: Source, patience: float, keeper: _Keeper) -> None:
     try:
         source.connect()
-        while (batch := source.receive(IN, patience)) is not None:
-            keep(batch)
+        while (batch := _next(source, patience, keeper.say)) is not None:
+            keeper.keep(batch)
             batch.ack()
             patience = QUIET
     finally:
         source.close()
+
+
+def _next(source: Source, patience: float, say: Callable[[], None]) -> Batch | None:
+    until = time.monotonic() + patience
+    while True:
+        left = until - time.monotonic()
+        batch = source.receive(IN, max(0, min(SAYING, left)))
+        if batch is not None or left <= SAYING:
+            return batch
+        say()
 
 
 class _Keeper:
@@ -125,7 +143,11 @@ class _Keeper:
             self._index.tell(list(told.values()), now, SourceProgress(_ENDINGS, list(told)))
             self._index.sync()
             self._told.update(told)
-        self._tell(came.records)
+        self.say()
+
+    def say(self) -> None:
+        """Tell how far it has come."""
+        self._tell(self.came.records)
 
     def _sort(self, envelope: Envelope, now: int, going: list[Envelope], told: dict[bytes, LedgerEvent]) -> None:
         record, claim = envelope.record, envelope.claim

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..level_queues.places import Places
 
 Tell = Callable[[int], None]
-"""Hears now and then how many records have moved so far."""
+"""Hears how many records have moved so far: now and then, also while nothing comes."""
 
 CONFIRM = 30.0
 """Seconds within which a broker confirms a batch."""
@@ -72,6 +72,11 @@ class Place(NamedTuple):
             raise
         except AdapterError:
             return None
+
+    @property
+    def held_after_a_kill(self) -> float:
+        """See levelled.LevelDeclaration."""
+        return self.adapter.level_queues(self.options, self.queues).held_after_a_kill
 
     def trim(self) -> None:
         """Delete what was moved out, where the broker keeps and lets us delete it: else it might deliver it again some day."""

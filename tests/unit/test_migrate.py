@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from delaybridge.adapters.base import Confirm, Outgoing, Sink
+    from delaybridge.adapters.base import Batch, Confirm, Outgoing, Sink
     from delaybridge.core.store import Record
 
 
@@ -91,6 +91,22 @@ def test_what_has_come_is_deleted_where_the_broker_keeps_it(
     out(index, there)
     assert back(index, there).records == 1
     assert left == [[0, 0, 0, 0]]
+
+
+def test_what_a_bridge_held_that_was_killed_is_waited_for_and_the_wait_is_told(
+    index: TimeIndex, there: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(index, record("a", T0 + HOUR))
+    out(index, there)
+    receive, told = memory.MemorySource.receive, list[int]()
+
+    def held(source: memory.MemorySource, limit: int, timeout: float) -> Batch | None:
+        return receive(source, limit, timeout) if len(told) >= 2 else None
+
+    monkeypatch.setattr(memory.MemorySource, "receive", held)
+    monkeypatch.setattr(memory.MemoryLevels, "held_after_a_kill", 30.0)
+    assert to_time_index(index, there, lambda: T0, told.append).records == 1
+    assert told == [0, 0, 1]
 
 
 def test_a_chosen_id_is_found_where_its_message_is(index: TimeIndex, there: Place) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..options import Kafka
 
 FOR_EVER = "-1"
+_SWEEP = 10.0
+"""Seconds, at most, until a coordinator sees that a transaction's time is over (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)."""
 LARGEST = "100000000"  # bytes; a broker takes requests of 100 MiB (`socket.request.max.bytes`)
 _COMPACTED = {
     "cleanup.policy": "compact", "message.timestamp.type": "CreateTime", "delete.retention.ms": "86400000",
@@ -67,6 +69,8 @@ class KafkaLevelQueues:
     def __init__(self, options: Kafka, levels: Sequence[Level]) -> None:
         self._options = options
         self._levels = levels
+        # A dead member keeps its partitions for the session, and a transaction that it began hides what follows it for as long: see transactional.py.
+        self.held_after_a_kill = options.session_timeout + _SWEEP
 
     def plan(self) -> list[Step]:
         """See levelled.LevelDeclaration."""

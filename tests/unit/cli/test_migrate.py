@@ -12,8 +12,9 @@ from contract.stores import HOUR, record
 from fake_daemon import alone, call
 from msgspec.structs import replace
 
+from delaybridge.adapters.base import AdapterError
 from delaybridge.adapters.clock import wall_clock
-from delaybridge.adapters.memory import adapter, broker
+from delaybridge.adapters.memory import MemoryLevels, MemorySource, adapter, broker
 from delaybridge.bridge.migration import into
 from delaybridge.core.store import Put, Withdraw
 from delaybridge.core.time_index import TimeIndex
@@ -105,6 +106,37 @@ def test_a_move_that_is_interrupted_says_how_far_it_came_and_the_next_one_goes_o
     monkeypatch.setattr(TimeIndex, "dead_letters", shelf)
     assert "messages moved: 0" in call("migrate-store", "--to", "level_queues").stdout
     assert house.waiting("delaybridge.level.2h") == 2
+
+
+@pytest.mark.usefixtures("lasting")
+def test_what_does_not_come_although_the_broker_counts_it_is_told_with_what_to_do_and_status_1(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.on(kind="level_queues", broker="here")
+    call("migrate-store", "--to", "level_queues")
+    house.on(kind="time_index")
+    monkeypatch.setattr(MemorySource, "receive", lambda *_: None)
+
+    told = call("migrate-store", "--to", "time_index", "--broker", "here")
+
+    assert told.exit_code == 1
+    assert told.stdout.splitlines() == ["messages moved: 0", "still in the level queues, as the broker counts: 2"]
+    assert "not moved: 2 that the broker still counts. Look whether a bridge still runs" in told.stderr
+
+
+@pytest.mark.usefixtures("lasting")
+def test_a_broker_that_does_not_count_leaves_nothing_to_tell(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: MemoryLevels) -> list[int]:
+        raise AdapterError("no statistics")
+
+    house.on(kind="level_queues", broker="here")
+    call("migrate-store", "--to", "level_queues")
+    house.on(kind="time_index")
+    monkeypatch.setattr(MemoryLevels, "depths", unknown)
+
+    told = call("migrate-store", "--to", "time_index", "--broker", "here")
+
+    assert (told.exit_code, told.output) == (0, "messages moved: 2\n")
 
 
 @pytest.mark.usefixtures("house", "lasting")

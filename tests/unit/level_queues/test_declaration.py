@@ -18,6 +18,7 @@ class Queues:
     """Level queues that cannot be declared, for these reasons one after the other; None: they can."""
 
     counts_taken = True
+    held_after_a_kill = 0.0
 
     def __init__(self, *reasons: AdapterError | None) -> None:
         self._reasons = list(reasons)

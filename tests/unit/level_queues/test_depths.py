@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class Queues:
     """Level queues of which the broker counts these, and whose worker is then stopped."""
 
+    held_after_a_kill = 0.0
+
     def __init__(self, depths: list[int], *, counts_taken: bool) -> None:
         self.counts_taken = counts_taken
         self._depths = depths
