@@ -50,7 +50,7 @@ TABLE: tuple[Metric, ...] = (
         "messages_pending",
         "gauge",
         (),
-        "Messages that wait, those in flight included; with level queues those of all bridges, as far as the broker says.",
+        "Messages that wait, those in flight included; with level queues those of all bridges, as the broker counts; absent where it does not say.",
     ),
     Metric(
         "messages_overdue",
@@ -104,7 +104,7 @@ _BY_NAME = {metric.name: metric for metric in TABLE}
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """What is read at the moment of a scrape; each field is the metric of that name. None where the store cannot know: 0 would say that all is well."""
 
-    messages_pending: int
+    messages_pending: int | None
     messages_overdue: int | None
     messages_held: int
     messages_shelved: int | None

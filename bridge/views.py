@@ -124,6 +124,8 @@ class LedgerStatus(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole daemon at one glance. `started` and `now` are epoch milliseconds; `events` are ledger totals since the store was made.
 
+    `pending` is None where the broker of level queues does not say how many messages wait in them.
+
     `config` is the configuration's file, absolute; None where there is none. `by_address` and `by_hour` hold the first 1,000 each. `without_broker` are
     brokers for which messages wait, and which the configuration does not name. `needs_restart` and `needs_reload` are keys that the file says otherwise by now
     than what is in force; where the first has any, a reload is refused. Without `config_usable` no restart would succeed with the file as it is.
@@ -134,7 +136,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     started: int
     now: int
-    pending: int
+    pending: int | None
     held: int
     shelved: int
     events: dict[Event, int]

@@ -235,9 +235,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Counters that cost the same to read whatever is pending. `events` are totals since the store was made."""
+    """Counters that cost the same to read whatever is pending. `events` are totals since the store was made.
 
-    pending: int
+    `pending` is None while level queues' broker does not say how many wait.
+    """
+
+    pending: int | None
     held: int
     shelved: int
     events: dict[Event, int]

@@ -74,7 +74,7 @@ def _first(count: int, title: str, headings: tuple[str, ...], rows: list[list[An
 def _beyond(found: dict[str, Any]) -> str:
     """Where there are many, the daemon tells the first addresses by name: the busiest of all may not be among them."""
     told = found["by_address"]
-    others = found["pending"] - sum(each["pending"] for each in told)
+    others = (found["pending"] or 0) - sum(each["pending"] for each in told)
     return f"of the first {len(told):,} addresses by name; {others:,} messages are for others" if told and others > 0 else ""
 
 
@@ -86,7 +86,7 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
         "configuration": _configuration(found),
         "ready": "yes" if found["ready"] else "no",
         "running for": duration(found["now"] - found["started"]),
-        "pending": found["pending"],
+        "pending": "?" if found["pending"] is None else found["pending"],
         "held back": found["held"],
         "dead letters": found["shelved"],
         "oldest overdue": duration(found["oldest_overdue_ms"]),

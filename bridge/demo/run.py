@@ -102,6 +102,7 @@ class Demo:
         self.account.arrivals.stop()
         self.account.dead.stop()
         self.console.print(tables.sent_and_arrived(self.account))
+        assert pending is not None  # a time index knows
         return self._verdict(pending)
 
     def _progress(self, elapsed: float) -> Group:

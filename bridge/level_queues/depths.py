@@ -41,9 +41,12 @@ class DepthWorker(Worker):
         self._asked = self._told = False
         self.depths: list[int] | None = None
 
-    def pending(self, taken: int) -> int:
-        """How many messages wait at all levels, as far as the broker has said; this bridge has taken `taken` of them. Any thread."""
-        at_levels = sum(self.depths or ())
+    def pending(self, taken: int) -> int | None:
+        """How many messages wait at all levels, `taken` of them in this bridge's memory; None while the broker does not say. Any thread."""
+        depths = self.depths
+        if depths is None:
+            return None
+        at_levels = sum(depths)
         return max(taken, at_levels) if self._queues.counts_taken else taken + at_levels
 
     def run(self) -> None:

@@ -42,7 +42,7 @@ class LevelQueues(Unindexed):
     waiting   what has left its last level and is in this bridge's memory
     journal   keeps the ledger's rows until they are in files, and what sources gave last; closed with this
     moving    the lane whose deliveries, where the broker has transactions, are one move with what follows them (see moving.py)
-    pending   how many messages wait, as the broker counts, when so many are in memory
+    pending   how many messages wait, as the broker counts, when so many are in memory; None while it does not say
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LevelQueues(Unindexed):
         rows: LateRows,
         *,
         moving: str | None = None,
-        pending: Callable[[int], int] = int,
+        pending: Callable[[int], int | None] = int,
     ) -> None:
         super().__init__(places.shelf)
         self.places = places

@@ -74,4 +74,4 @@ def bodies(dues: Sequence[Due]) -> list[str]:
 def adds_up(store: Store) -> bool:
     """scheduled = delivered + cancelled + replaced + expired + dead-lettered + pending"""
     counts = store.counts()
-    return counts.events["scheduled"] == sum(counts.events[event] for event in CLOSING) + counts.pending
+    return counts.events["scheduled"] == sum(counts.events[event] for event in CLOSING) + (counts.pending or 0)

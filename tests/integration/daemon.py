@@ -147,9 +147,9 @@ class Daemon:
         return word
 
     def pending(self) -> int:
-        """How many messages wait."""
-        count: int = self.get("/status")["pending"]
-        return count
+        """How many messages wait; 0 where the broker of level queues does not say."""
+        count: int | None = self.get("/status")["pending"]
+        return count or 0
 
     def metric(self, name: str) -> float:
         """The value of a metric without labels."""

@@ -45,7 +45,7 @@ class Script:
     def _ack(self) -> None:
         assert self.store is not None
         self.acked += 1
-        self.pending_when_acked.append(self.store.counts().pending)
+        self.pending_when_acked.append(self.store.counts().pending or 0)
 
     def close(self) -> None:
         pass

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 from unit.delivery.lane_bench import T0, Bench, settings
 
@@ -132,6 +133,14 @@ def test_gauges_are_read_when_they_are_scraped_and_absent_before() -> None:
         lambda: Gauges(**{**{name: getattr(GAUGES, name) for name in Gauges.__struct_fields__}, "messages_pending": next(pending)})
     )
     assert [value(metrics, "messages_pending"), value(metrics, "messages_pending")] == [1, 2]
+
+
+def test_a_gauge_that_nobody_knows_is_absent() -> None:
+    metrics = Metrics("0.1.0")
+    metrics.watch(lambda: replace(GAUGES, messages_pending=None))
+    found = families(metrics)
+    assert PREFIX + "messages_pending" not in found
+    assert PREFIX + "messages_held" in found
 
 
 def test_gauges_stand_under_their_own_names(metrics: Metrics) -> None:

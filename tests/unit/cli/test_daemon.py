@@ -49,6 +49,13 @@ def test_status_shows_the_first_of_many_addresses_and_how_many_more_there_are(da
     assert len(json.loads(listed)["lanes"][0]["held"]) == 2_000
 
 
+def test_status_does_not_say_that_nothing_waits_where_nobody_knows(daemon: Daemon) -> None:
+    daemon.on("GET /api/v1/status", STATUS | {"pending": None})
+
+    (line,) = (line.split() for line in call("status").stdout.splitlines() if line.split()[:1] == ["pending"] and "by" not in line)
+    assert line == ["pending", "?"]
+
+
 def test_status_tells_why_something_is_not_connected(daemon: Daemon) -> None:
     lane = {"broker": "rabbit", "connected": False, "in_flight": 0, "published": 0, "held": [], "error": "rabbit:5672: Connection refused"}
     daemon.on("GET /api/v1/status", STATUS | {"lanes": [lane]})

@@ -41,9 +41,22 @@ class Queues:
 def test_what_a_bridge_has_taken_is_pending_once_whether_the_broker_counts_it_or_not(counts_taken: bool, pending: int) -> None:
     worker = Queues([7, 5], counts_taken=counts_taken).worker
 
-    assert worker.pending(5) == 5
     worker.run()
     assert worker.pending(5) == pending
+
+
+def test_as_long_as_the_broker_does_not_say_how_much_waits_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = Queues([7, 5], counts_taken=True)
+    assert queues.worker.pending(5) is None
+    queues.worker.run()
+    assert queues.worker.pending(5) == 12
+
+    def unknown(_: Queues) -> list[int]:
+        raise AdapterError("no statistics")
+
+    monkeypatch.setattr(Queues, "depths", unknown)
+    queues.worker._ask()
+    assert queues.worker.pending(5) is None
 
 
 class Kept(Queues):

@@ -194,7 +194,7 @@ def test_what_was_lost_is_given_up_by_removing_the_watermark(killed: Path) -> No
     (killed / "db" / "WRITTEN").unlink()
 
     index = opened(killed)
-    assert 0 < index.counts().pending < 4_000
+    assert 0 < (index.counts().pending or 0) < 4_000
     give(index, record("new"))
     index.close()
 

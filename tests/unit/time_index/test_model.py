@@ -295,7 +295,7 @@ class TimeIndexMachine(RuleBasedStateMachine):
         counts = self.store.counts()
         assert counts == self.model.counts()
         assert self.store.carriers() == sum(item.carrier for item in self.model.items)
-        assert counts.events["scheduled"] == sum(counts.events[event] for event in CLOSING) + counts.pending
+        assert counts.events["scheduled"] == sum(counts.events[event] for event in CLOSING) + (counts.pending or 0)
 
     @invariant()
     def the_ledger_tells_the_same(self) -> None:
