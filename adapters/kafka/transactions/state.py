@@ -47,6 +47,8 @@ _UNVERIFIED = "Unable to verify"
 """With these words a broker says "too few replicas" where the coordinator has not answered it."""
 _LOOKUPS = 0.1
 """Seconds between two questions for a coordinator."""
+_TAKEN_OVER = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
+"""What a producer is told whose epoch is over: another one has begun under its id, or the coordinator has ended its transaction, which took too long."""
 _OPEN = (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING_TRANSACTION)
 
 
@@ -351,9 +353,18 @@ def ended(numbers: Moving, wakeup: Any, result: Any, timeout: float) -> None:
             raise NotConnected(f"a transaction did not end within {timeout:g} s")
     except errors.KafkaError as error:
         if numbers.has_fatal_error():
-            raise NotConnected(f"a transaction failed: {error!r}") from error
+            raise NotConnected(f"a transaction failed: {_why(error, numbers.transactional_id)}") from error
         abort(numbers, wakeup, timeout)
         raise Aborted(repr(error)) from error
+
+
+def _why(error: errors.KafkaError, transactional_id: str) -> str:
+    if not isinstance(error, _TAKEN_OVER):
+        return repr(error)
+    return (
+        f"another process has taken over the transactional id {transactional_id} (does a second bridge run under this bridge's name?), "
+        "or this bridge stood still for longer than `session_timeout`"
+    )
 
 
 def abort(numbers: Moving, wakeup: Any, timeout: float) -> None:

@@ -98,6 +98,17 @@ def test_a_batch_that_may_still_be_on_its_way_costs_the_producer_for_it_would_la
         until_ended(numbers, lambda: None, result, 1)
 
 
+@pytest.mark.parametrize("error", [errors.ProducerFencedError, errors.InvalidProducerEpochError])
+def test_a_producer_that_another_one_fenced_off_names_the_id_and_who_may_have_it(error: type[Exception]) -> None:
+    numbers = moving()
+    numbers.begin_transaction()
+    result = numbers.begin_commit()
+    numbers.transition_to_fatal_error(error())
+    result.done(error=error())
+    with pytest.raises(NotConnected, match=r"transactional id t \(does a second bridge run under this bridge's name\?\)"):
+        until_ended(numbers, lambda: None, result, 1)
+
+
 def test_offsets_of_a_transaction_that_was_aborted_are_not_in_the_next_one() -> None:
     numbers = moving()
     numbers.begin_transaction()
