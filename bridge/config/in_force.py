@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...adapters.clock import uptime
 from .changes import Changes, changes
 
 if TYPE_CHECKING:
@@ -13,14 +14,22 @@ if TYPE_CHECKING:
 NOTHING = Changes((), ())
 
 
+_STANDS = 10.0
+"""Seconds for which an answer stands while the file is the same: what it names, such as a secret's file, may change as well."""
+
+
 class _Compared(NamedTuple):
+    at: float
     config: Config
     mark: tuple[int, ...]
     found: Changes | None
 
 
 class InForce:
-    """Compares a configuration with its file, which is read only after it, or the configuration, has changed. For any thread: at worst two read it at once."""
+    """Compares a configuration with its file, which is read after it, or the configuration, has changed, and now and then.
+
+    For any thread: at worst two read it at once.
+    """
 
     def __init__(self) -> None:
         self._last: _Compared | None = None
@@ -29,9 +38,10 @@ class InForce:
         """What the file says by now that `config`, which was read from it, does not. None where it cannot be used: `check-config` says why."""
         mark = _mark(config)
         last = self._last
-        # One that cannot be used is read each time: what it names, such as a secret's file, may be back.
-        if last is None or last.config is not config or last.mark != mark or last.found is None:
-            last = self._last = _Compared(config, mark, _compared(config) if config.file else NOTHING)
+        now = uptime()
+        # One that cannot be used is read each time: what it names may be back.
+        if last is None or last.config is not config or last.mark != mark or last.found is None or now - last.at >= _STANDS:
+            last = self._last = _Compared(now, config, mark, _compared(config) if config.file else NOTHING)
         return last.found
 
 

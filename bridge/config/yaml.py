@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Key = tuple[str | int, ...]
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::(-?)([^}]*))?\}|\$\{")
 """`:-` is how shells and Compose write a default, and there it stands for an empty variable, too."""
-_OTHER_BASE = re.compile(r"[+-]?0[0-9_]|.*:")
-"""Of numbers: what YAML 1.1 reads as octal or sexagesimal, and hardly anybody means so."""
+_OTHER_BASE = re.compile(r"[+-]?0[0-9_xb]|.*:")
+"""Of numbers: what YAML 1.1 reads as octal, hexadecimal, binary or sexagesimal, and hardly anybody means so."""
 _SECRET = re.compile(r"(password|passcode|passphrase|secret|token)[\"']?\s*:", re.IGNORECASE)
 """A line, or a key with its colon, whose value is not shown. What YAML quotes is that or a part of it: `!x` in `password: !x` is a tag, `*x` an alias."""
 _QUOTED = re.compile(r"'.*'")
@@ -116,7 +116,7 @@ class _Reader:
         if isinstance(value, int | float) and _OTHER_BASE.match(node.value):
             hint = "write a plain number, a duration with its unit, such as 1h, or text in quotes"
             shown = "it is a number" if key and _SECRET.search(f"{key[-1]}:") else f"{node.value!r:.80} is the number {value}"
-            return self._problem(node, key, f"{shown} in YAML (base 60 or 8): {hint}")
+            return self._problem(node, key, f"{shown} in YAML, which does not read it as decimal: {hint}")
         return value
 
     def _sequence(self, node: yaml.Node, key: Key) -> list[Any]:

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 OPENAPI = "/api/v1/openapi.json"
 BODY_SECONDS = 30
 """A request's body must have arrived after so long."""
-CONNECTIONS = 64
-"""Connections at once; more are answered 503."""
 PROBES = 4
 """Threads reserved for each probe, for metrics and for the status: if all others wait for messages in flight or for a broker, the bridge is still alive.
 
@@ -208,5 +206,5 @@ def _listener(bind: str, port: int) -> socket.socket:
 def _uvicorn(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app, http=Connection, loop="asyncio", ws="none", lifespan="off", interface="asgi3", log_config=None, access_log=False,
-        proxy_headers=False, server_header=False, limit_concurrency=CONNECTIONS,
+        proxy_headers=False, server_header=False,
     )  # fmt: skip

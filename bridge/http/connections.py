@@ -12,6 +12,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 if TYPE_CHECKING:
     import asyncio
 
+CONNECTIONS = 64
+"""Connections at once. On more, requests are answered 503; those that were there before are served."""
+
 HEAD_SECONDS = 10
 """A request's head must have arrived after so long, the first one as well as all others: uvicorn waits for it for ever once a byte of it came."""
 
@@ -29,6 +32,8 @@ class Connection(H11Protocol):
         """Wait for a first request. Every unread byte counts, not only those beyond some buffer's size, also when the connection is closing."""
         transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
+        # For this one alone: uvicorn's own limit refuses also those that were there.
+        self.limit_concurrency = 0 if len(self.connections) > CONNECTIONS else None
         self._wait()
 
     def data_received(self, data: bytes) -> None:

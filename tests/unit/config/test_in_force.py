@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_daemon import STATUS, Daemon, call
 
+from delaybridge.adapters.clock import uptime
 from delaybridge.bridge.config import file as files
+from delaybridge.bridge.config import in_force
 from delaybridge.bridge.config.changes import Changes
 from delaybridge.bridge.config.file import load
 from delaybridge.bridge.config.in_force import NOTHING, InForce
@@ -98,6 +100,19 @@ def test_a_file_can_be_used_again_once_the_secret_that_it_names_is_back(config: 
     secret.write_text("0123456789abcdef")
 
     assert known.since(config) == Changes((), ("http.token",))
+
+
+def test_that_a_secret_is_gone_is_told_though_the_file_is_the_same(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, secret = InForce(), tmp_path / "token"
+    secret.write_text("0123456789abcdef")
+    rewritten(config, TEXT + f"http: {{token_file: {secret}}}\n")
+    with_token = load()
+    assert known.since(with_token) == NOTHING
+    secret.unlink()
+
+    assert known.since(with_token) == NOTHING
+    monkeypatch.setattr(in_force, "uptime", lambda: uptime() + 10)
+    assert known.since(with_token) is None
 
 
 def test_a_file_that_is_gone_cannot_be_used(config: Config) -> None:

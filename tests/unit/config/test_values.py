@@ -28,11 +28,15 @@ def test_a_path_that_no_system_takes_is_told_before_it_is_used(file: Path, key: 
     assert problems(file, f'{key}: {{path: "a\\0b"}}') == [f"1: {key}.path: holds a NUL, which no path can"]
 
 
-@pytest.mark.parametrize(("written", "read"), [("1:00:00", "3600"), ("010", "8"), ("-010", "-8"), ("1:30.5", "90.5")])
+@pytest.mark.parametrize(
+    ("written", "read"), [("1:00:00", "3600"), ("010", "8"), ("-010", "-8"), ("1:30.5", "90.5"), ("0x10", "16"), ("0b11", "3")]
+)
 def test_a_number_that_yaml_reads_to_another_base_is_told_and_not_taken_for_milliseconds(file: Path, written: str, read: str) -> None:
     (told,) = problems(file, f"retry: {{give_up_after: {written}}}")
 
-    assert told.startswith(f"1: retry.give_up_after: '{written}' is the number {read} in YAML (base 60 or 8): write a plain number")
+    assert told.startswith(
+        f"1: retry.give_up_after: '{written}' is the number {read} in YAML, which does not read it as decimal: write a plain number"
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,10 @@ def test_a_number_that_yaml_reads_to_another_base_is_told_and_not_taken_for_mill
         ("password: !hunter2", "3: is not YAML: could not determine a constructor for the tag '***'; put the secret in quotes"),
         ("password: *hunter2", "3: is not YAML: found undefined alias '***'; put the secret in quotes"),
         ("'password': !!bool hunter2", "3: is not YAML: '***' looks like a value of type bool and is not: "),
-        ("client_secret: 01234567", "3: brokers.r.client_secret: it is a number in YAML (base 60 or 8): write a plain number, "),
+        (
+            "client_secret: 01234567",
+            "3: brokers.r.client_secret: it is a number in YAML, which does not read it as decimal: write a plain number, ",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_secret_is_told_without_it(file: Path, line: str, told: str) -> None:

@@ -18,7 +18,8 @@ from starlette.routing import Route
 
 from delaybridge.adapters.base import Received
 from delaybridge.bridge.config import Http
-from delaybridge.bridge.http import CONNECTIONS, OPENAPI, CannotListen, HttpServer, connections, create_app
+from delaybridge.bridge.http import OPENAPI, CannotListen, HttpServer, connections, create_app
+from delaybridge.bridge.http.connections import CONNECTIONS
 from delaybridge.bridge.http.endpoints import ENDPOINTS, SMALL, Api
 from delaybridge.bridge.http.openapi import document
 from delaybridge.bridge.http.streams import ARROW, NDJSON, STREAMS, Streams
@@ -254,6 +255,13 @@ def test_connections_on_which_no_request_comes_keep_nobody_out(monkeypatch: pyte
             half.sendall(b"GET /livez HTTP/1.1\r\n")
         assert [each.recv(1) for each in silent] == [b""] * CONNECTIONS
         assert client.get("/livez").status_code == 200
+
+
+def test_where_there_are_too_many_connections_the_first_ones_are_served() -> None:
+    with serving(FakeControl(), Http(port=0)) as (server, _), ExitStack() as opened:
+        clients = [opened.enter_context(httpx.Client(base_url=server.url, trust_env=False)) for _ in range(CONNECTIONS + 2)]
+        for _ in range(2):
+            assert [client.get("/livez").status_code for client in clients] == [200] * CONNECTIONS + [503] * 2
 
 
 @pytest.mark.parametrize("path", ["/api/v1/observe?broker=rabbit&address=orders", "/api/v1/export"])
