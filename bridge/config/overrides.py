@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 from . import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from .yaml import Key
 
 
 def path_of(name: str) -> tuple[str, ...]:
     """The key that a variable overrides."""
-    return tuple(name.removeprefix(PREFIX).lower().split("__"))
+    return tuple(name[len(PREFIX) :].lower().split("__"))
+
+
+def variables(environment: Iterable[str]) -> list[str]:
+    """Those that look like overrides: pydantic-settings reads small letters as well."""
+    return [name for name in environment if name.upper().startswith(PREFIX)]
 
 
 def overridden(data: Any, overrides: Any) -> Any:
@@ -34,7 +39,7 @@ def variable_of(key: Key, data: Any, overrides: Any, environment: Mapping[str, s
     if made is None:
         return None
     parts, section = tuple(map(str, key)), tuple(map(str, made))
-    paths = {name: path_of(name) for name in environment if name.startswith(PREFIX)}
+    paths = {name: path_of(name) for name in variables(environment)}
     above = [name for name, path in paths.items() if path == parts[: len(path)]]
     below = [name for name, path in paths.items() if section == path[: len(section)]]
     return max(above, key=lambda name: len(paths[name]), default=next(iter(below), None))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import BaseModel
 
 from .. import plugins
-from . import PREFIX, Broker, Config, From
+from . import Broker, Config, From
 from .checks import CUSTOM
-from .overrides import overridden, path_of, variable_of
+from .overrides import overridden, path_of, variable_of, variables
 from .yaml import Document, Key, Problem
 
 if TYPE_CHECKING:
@@ -115,15 +115,14 @@ def placed(key: Key, text: str, document: Document) -> Problem:
 
 def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
     """Variables that look like overrides and are none."""
-    names = [name for name in environment if name.startswith(PREFIX)]
-    strays = [name for name in names if path_of(name)[0] not in Config.model_fields]
-    return [Problem(0, (name,), _unknown(name.removeprefix(PREFIX).lower(), Config.model_fields)) for name in strays]
+    strays = [name for name in variables(environment) if path_of(name)[0] not in Config.model_fields]
+    return [Problem(0, (name,), _unknown("__".join(path_of(name)), Config.model_fields)) for name in strays]
 
 
 def line(problem: Problem, file: Path | None, environment: Mapping[str, str]) -> str:
     """A problem as a line: `file:line: key: text`, or with the variable that the value came from, and what of the key is inside of that."""
     first = str(problem.key[0]) if problem.key else ""
-    if first.startswith(PREFIX) and first in environment:
+    if first in variables(environment):
         place, key = first, _dotted(problem.key[1:])
     else:
         place, key = f"{file}:{problem.line}" if file and problem.line else str(file or ""), _dotted(problem.key)
@@ -138,7 +137,7 @@ def not_json(error: SettingsError, environment: Mapping[str, str]) -> Problem:
     """A list or a mapping in the environment that pydantic-settings cannot read; it names the field only."""
     text = "is not JSON: a list or a mapping as a whole is written as JSON in the environment"
     return next(
-        (Problem(0, (name,), text) for name in environment if name.startswith(PREFIX) and _field(name) in str(error)),
+        (Problem(0, (name,), text) for name in variables(environment) if _field(name) in str(error)),
         Problem(0, (), f"{error}: it {text}"),
     )
 

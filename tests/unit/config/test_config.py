@@ -311,14 +311,17 @@ def test_the_environment_goes_before_the_file(file: Path, monkeypatch: pytest.Mo
     assert config.limits.levels == (1_000, 2_000)
 
 
-def test_a_problem_in_the_environment_is_told_by_the_variable(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DELAYBRIDGE__HTTP__PORT", "many")
-    monkeypatch.setenv("DELAYBRIDGE__HTPP__PORT", "1")
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("DELAYBRIDGE__HTTP__PORT", "DELAYBRIDGE__HTPP__PORT"), ("delaybridge__http__port", "delaybridge__x")]
+)
+def test_a_problem_in_the_environment_is_told_by_the_variable(file: Path, monkeypatch: pytest.MonkeyPatch, right: str, wrong: str) -> None:
+    monkeypatch.setenv(right, "many")
+    monkeypatch.setenv(wrong, "1")
 
     told = problems(file, SMALL)
 
-    assert told[0].startswith("DELAYBRIDGE__HTPP__PORT: unknown key; known keys: bridge,")
-    assert told[1] == "DELAYBRIDGE__HTTP__PORT: must be a whole number"
+    assert told[0].startswith(f"{wrong}: unknown key; known keys: bridge,")
+    assert told[1] == f"{right}: must be a whole number"
 
 
 @pytest.mark.parametrize(
