@@ -38,7 +38,7 @@ demo: $(READY)  ## see it work and audited, in about a minute, on the embedded b
 
 test: $(READY) install-brokers  ## all tests; real brokers, started by the tests
 	@cd tests && $(CURDIR)/$(BIN)/python -m spark.classes
-	@$(BIN)/python -m pytest --numprocesses=6 --dist=loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY)  ## lint, formatting, types, and the layout (how long files are, what imports what)
 	@$(BIN)/ruff check .

@@ -19,7 +19,7 @@ from testcontainers.core.container import DockerContainer
 
 from brokers.common import Broker, Unavailable, wait_until
 
-START_TIMEOUT = 60.0
+START_TIMEOUT = 120.0
 
 
 class GivenBroker(ABC):
