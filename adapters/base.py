@@ -284,7 +284,7 @@ class Spelling(Protocol):
         ...
 
     def several(self, address: str) -> bool:
-        """Whether a tap there may get what was sent to other addresses. Raises Rejected(bad_destination)."""
+        """Whether a tap at this address, which its broker can have, may get what was sent to others."""
         ...
 
 

@@ -54,7 +54,7 @@ class ActiveAdapter:
 
     def several(self, address: str) -> bool:
         """See base.Spelling. No address has a wildcard."""
-        destination(address)
+        del address
         return False
 
     def undirected(self, options: ActiveMQ, route: Endpoint) -> str | None:

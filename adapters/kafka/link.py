@@ -285,18 +285,29 @@ def refusal(error: BaseException) -> AdapterError:
     return not_connected(error)
 
 
+class Patience:
+    """For how long something may be amiss without a break. One thread."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._last = time.monotonic()
+
+    def over(self, well: bool) -> bool:
+        """Whether it has been amiss for longer than that, as far as was looked; `well` says how it is now."""
+        now = time.monotonic()
+        if well:
+            self._last = now
+        return now - self._last > self.seconds
+
+
 class Pulse:
     """Whether any broker answers. A broker that restarts is waited for; kafka-python connects again by itself."""
 
     def __init__(self, client: Any, patience: float) -> None:
         self._connections = client._manager._conns  # noqa: SLF001 - nothing public says whether a connection is there
-        self._patience = patience
-        self._last = time.monotonic()
+        self._patience = Patience(patience)
 
     def check(self) -> None:
         """Raises NotConnected where nobody has answered for as long as the patience."""
-        now = time.monotonic()
-        if any(connection.connected for connection in list(self._connections.values())):
-            self._last = now
-        elif now - self._last > self._patience:
-            raise NotConnected(f"no broker has answered for {self._patience:g} s")
+        if self._patience.over(any(connection.connected for connection in list(self._connections.values()))):
+            raise NotConnected(f"no broker has answered for {self._patience.seconds:g} s")

@@ -69,12 +69,16 @@ def parse(address: str) -> Target:
 def canonical(address: str) -> str:
     """The address as a source writes it. Raises Rejected(bad_destination)."""
     exchange, key = parse(address)
-    return exchange_address(exchange, key) if exchange else "/queues/" + quote_from_bytes(key, safe="")
+    return exchange_address(exchange, key) if exchange else _queue(key)
 
 
 def queue_address(queue: str) -> str:
     """The address of a queue."""
-    return "/queues/" + quote_from_bytes(queue.encode(), safe="")
+    return _queue(queue.encode())
+
+
+def _queue(name: bytes) -> str:
+    return "/queues/" + quote_from_bytes(name, safe="")
 
 
 @lru_cache(maxsize=4096)

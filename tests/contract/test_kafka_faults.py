@@ -185,7 +185,7 @@ def test_a_group_that_no_node_coordinates_is_an_outage_at_the_start_and_later_an
     assert bodies(receive(source, 1)) == ["first"]
     poller = source._poller
     assert poller is not None
-    poller._coordinated._patience = 1.0
+    poller._coordinated._patience.seconds = 1.0
     mock.answer(FIND_COORDINATOR, *[NO_COORDINATOR] * 10_000)
     poller.consumer._coordinator.coordinator_dead("it went away")
     with pytest.raises(NotConnected, match=nobody):

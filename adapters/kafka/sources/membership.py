@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from kafka import errors
 from kafka.protocol.consumer import HeartbeatRequest
 
 from ...base import NotConnected
-from ..link import translated
+from ..link import Patience, translated
 
 if TYPE_CHECKING:
     from kafka.structs import ConsumerGroupMetadata
@@ -33,16 +32,12 @@ class Coordinated:
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
-        self._patience = _WITHOUT * consumer.config["session_timeout_ms"] / 1000
-        self._last = time.monotonic()
+        self._patience = Patience(_WITHOUT * consumer.config["session_timeout_ms"] / 1000)
 
     def check(self) -> None:
         """Raises NotConnected where none has been known for as long as the patience."""
-        now = time.monotonic()
-        if self._consumer.config["group_id"] is None or self._consumer._coordinator.coordinator_id is not None:  # noqa: SLF001 - as above
-            self._last = now
-        elif now - self._last > self._patience:
-            raise NotConnected(_nobody(self._consumer, self._patience))
+        if self._patience.over(self._consumer.config["group_id"] is None or self._consumer._coordinator.coordinator_id is not None):  # noqa: SLF001 - as above
+            raise NotConnected(_nobody(self._consumer, self._patience.seconds))
 
 
 def _nobody(consumer: Any, seconds: float) -> str:
