@@ -7,7 +7,7 @@ carried out, such as a commit in the middle of a rebalance.
     AdapterError
     +-- NotConnected        the connection is gone or cannot be made: the bridge calls `connect` again, with back-off
     |   +-- LoginRefused    the broker is there, and does not know this user or password: it is asked less and less often
-    +-- BackOff             this destination does not take messages now: the bridge holds it back, others go on
+    +-- BackOff             this destination, or partition of one, does not take messages now: the bridge holds it back, others go on
     +-- Rejected            this message will never be taken: the bridge dead-letters it with the reason
 
 An adapter is found by the entry-point group `delaybridge.adapters`; the entry point names an `Adapter`.
@@ -44,12 +44,13 @@ def telling(failures: Sequence[NotConnected]) -> NotConnected:
 
 
 class BackOff(AdapterError):
-    """The destination does not take messages now."""
+    """The destination does not take messages now. `partitions`: only the message's partition does not, of so many; see Partitioned."""
 
-    def __init__(self, reason: Reason, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str, partitions: int = 0) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+        self.partitions = partitions
 
 
 class Rejected(AdapterError):
@@ -285,6 +286,18 @@ class Spelling(Protocol):
 
     def several(self, address: str) -> bool:
         """Whether a tap at this address, which its broker can have, may get what was sent to others."""
+        ...
+
+
+@runtime_checkable
+class Partitioned(Protocol):
+    """Optional ability of an adapter: its destinations have partitions, each of which may refuse messages while others take them."""
+
+    def partition(self, message: Message, count: int) -> int:
+        """The partition, from 0, to which its sink sends a message where the destination has so many; `targets.ANY` where any would do.
+
+        Asks no broker, and says the same each time.
+        """
         ...
 
 

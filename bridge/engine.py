@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from ..adapters.moves import LEAD
+from ..core.by_target import ByTarget
 from ..core.time_index import TimeIndex
 from . import plugins, scheduler_requests
 from .answers import Answers
@@ -102,7 +103,7 @@ class Engine:
 
     def _lane(self, name: str, failed: Failed) -> LaneWorker:
         config = self.config
-        holds = self._holds[name] = Holds(Backoff(config.retry.first / 1000, config.retry.cap / 1000))
+        holds = self._holds[name] = Holds(Backoff(config.retry.first / 1000, config.retry.cap / 1000), ByTarget(config.partition_of))
         sink, drain_for = self._sink(name), drain_seconds(config)
         moves = isinstance(sink, DepartureSink)
         lane = Lane(
@@ -274,6 +275,7 @@ def open_journal(config: configuration.Config) -> TimeIndex:
         min_free_disk=config.store.min_free_disk,
         max_bytes=config.store.max_size,
         next_row=partial(next_row, config),
+        partition_of=config.partition_of,
     )
 
 

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from ..core.durations import HOUR_MS
+from ..core.targets import Partition, address_of
 from .config.in_force import InForce
 from .delivery.holds import NEVER
 from .text import instant
@@ -101,7 +102,7 @@ class Overview:
             return f"no broker {record.lane} is configured"
         if not worker.connected or worker.blocked:
             return f"broker {record.lane}: {worker.error or worker.blocked or 'not connected'}"
-        hold = worker.lane.holds.addresses.get(record.address)
+        hold = next((hold for _, hold in worker.lane.holds.targets.of(record)), None)
         return "" if hold is None else _held_for(hold)
 
 
@@ -113,7 +114,13 @@ def _held_for(hold: Hold) -> str:
 def _lane_status(worker: LaneWorker) -> LaneStatus:
     lane = worker.lane
     held = [
-        HeldStatus(address, hold.attempts, hold.error, None if hold.retry_at == NEVER else hold.retry_at)
-        for address, hold in list(lane.holds.addresses.items())
+        HeldStatus(
+            address_of(target),
+            hold.attempts,
+            hold.error,
+            None if hold.retry_at == NEVER else hold.retry_at,
+            target.number if isinstance(target, Partition) else None,
+        )
+        for target, hold in list(lane.holds.targets.items())
     ]
     return LaneStatus(lane.name, worker.connected, lane.in_flight, lane.published, held, worker.error or worker.blocked)

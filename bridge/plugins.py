@@ -6,10 +6,14 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from ..adapters.base import Addressing, Directing
+from ..adapters.base import Addressing, Directing, Partitioned
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..adapters.base import Adapter, Traits
+    from ..core.by_target import PartitionOf
+    from ..core.store import Record
 
 GROUP = "delaybridge.adapters"
 
@@ -57,3 +61,14 @@ def undirected(kind: str, options: Any, endpoint: Any) -> str | None:
     """See base.Directing; None also of an adapter that cannot tell. Raises UnusableAdapter."""
     found = adapter(kind)
     return found.undirected(options, endpoint) if isinstance(found, Directing) else None
+
+
+def partition_of(kinds: Mapping[str, str]) -> PartitionOf:
+    """The number of a record's partition, where the adapter of its lane can tell it. `kinds` has the type of each lane's broker. Raises UnusableAdapter."""
+    telling = {lane: found for lane, kind in kinds.items() if isinstance(found := adapter(kind), Partitioned)}
+
+    def number(record: Record, count: int) -> int | None:
+        there = telling.get(record.lane)
+        return there.partition(record.message, count) if there else None
+
+    return number

@@ -51,12 +51,16 @@ class RouteStatus(msgspec.Struct, frozen=True):
 
 
 class HeldStatus(msgspec.Struct, frozen=True):
-    """A destination that takes no messages now: how often its first message was tried, why that failed, when it is tried next (epoch ms; None while paused)."""
+    """A destination that takes no messages now: how often its first message was tried, why that failed, when it is tried next (epoch ms; None while paused).
+
+    `partition`: the one that takes none, where the others do; -1 where no partition takes messages that may go to any.
+    """
 
     address: str
     attempts: int
     error: str
     retry_at: int | None
+    partition: int | None = None
 
 
 class LaneStatus(msgspec.Struct, frozen=True):

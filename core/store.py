@@ -25,9 +25,12 @@ from .durations import HOUR_MS
 from .ledger import Event, Kind
 from .message import Message
 from .schedule import Schedule
+from .targets import Partition
 
 if TYPE_CHECKING:
     import builtins
+
+    from .targets import Target
 
 MEMORY_MS = 24 * HOUR_MS
 """For how long an ended id is remembered by default."""
@@ -153,11 +156,12 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """One `Due` that cannot go now: it waits behind its address, in order, until `due_held` asks for it."""
+    """One `Due` that cannot go now: it waits, in order, behind its address, or at one partition of it, until `due_held` asks for it there."""
 
     key: bytes
     attempts: int
     error: str
+    partition: Partition | None = None
 
 
 class LedgerEvent(msgspec.Struct, frozen=True):
@@ -292,13 +296,13 @@ class Store(Protocol):
         A record is in flight until `settle`, `hold` or `put_back`. Records of one address come in order of (due, arrival). The addresses take turns, so that
         a burst for one keeps no other waiting.
 
-        A record that falls due for an address that holds others back joins these by itself; but if all of them are in flight, it may be handed out after
-        them.
+        A record that falls due for a target that holds others back joins these by itself, those behind its whole address first; but if all of them are in
+        flight, it may be handed out after them.
         """
         ...
 
-    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
-        """Hand out, as `due` does, the records that are held back behind an address, in order."""
+    def due_held(self, lane: str, target: Target, now: int, limit: int, max_bytes: int) -> list[Due]:
+        """Hand out, as `due` does, the records that are held back at a target, in order. Some of an address may belong behind its partitions by now."""
         ...
 
     def next_due(self, lane: str) -> int | None:
@@ -321,13 +325,13 @@ class Store(Protocol):
         ...
 
     def hold(self, failed: Sequence[Held], now: int) -> None:
-        """Move records in flight behind their addresses. They come back only through `due_held`."""
+        """Move records in flight to where they wait. They come back only through `due_held`."""
         ...
 
     def put_back(self, keys: Sequence[bytes]) -> None:
         """Make these due again: the connection died before anything was heard of them.
 
-        One that was due before records that are held back behind its address waits there with them, and goes out first; so after a restart.
+        One that was due before records that are held back at its target waits there with them, and goes out first; so after a restart.
         """
         ...
 
@@ -339,8 +343,8 @@ class Store(Protocol):
         """When the first of all that waits here is due, None where nothing does. Costs the same whatever is pending."""
         ...
 
-    def held(self, lane: str) -> dict[str, tuple[int, str]]:
-        """The addresses of a lane that hold records back, each with the attempts and the error of its first record."""
+    def held(self, lane: str) -> dict[Target, tuple[int, str]]:
+        """The targets of a lane that hold records back, each with the attempts and the error of its first record."""
         ...
 
     def cancel(self, id: str, now: int) -> Answer:  # noqa: A002 - the field's own word

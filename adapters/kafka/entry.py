@@ -12,12 +12,13 @@ from .level_queues.id_log import KafkaIdLog
 from .level_queues.source import Hub, LevelSource
 from .level_queues.transactional import KafkaTransactionalLevels
 from .options import Endpoint, Kafka, destination
-from .sinks.sink import KafkaSink, check_topic
+from .sinks.sink import KafkaSink, check_topic, partition_of
 from .sources.source import KafkaSource, Subscription, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...core.message import Message
     from ..levelled import Level, LevelDeclaration
     from ..preparing import Finding, Interception
 
@@ -46,6 +47,10 @@ class KafkaAdapter:
     def check_address(self, address: str) -> None:
         """See base.Addressing."""
         check_topic(address)
+
+    def partition(self, message: Message, count: int) -> int:
+        """See base.Partitioned."""
+        return partition_of(message, count)
 
     def undirected(self, options: Kafka, route: Endpoint) -> str | None:
         """See base.Directing. A pattern may match anything."""

@@ -40,6 +40,11 @@ NOT_WRITTEN = (
     errors.ConcurrentTransactionsError, errors.OperationNotAttemptedError, errors.InvalidTimestampError,
 )  # fmt: skip
 """What a broker answers where it has certainly not taken a batch."""
+_OF_PARTITION = (
+    errors.NotLeaderForPartitionError, errors.NotEnoughReplicasError, errors.LeaderNotAvailableError, errors.ReplicaNotAvailableError,
+    errors.FencedLeaderEpochError, errors.UnknownLeaderEpochError,
+)  # fmt: skip
+"""Those of them that say nothing of the topic's other partitions."""
 _SILENCE = (errors.KafkaConnectionError, errors.KafkaTimeoutError, errors.RequestTimedOutError)
 """Failures of a connection that say no more than that nobody answered, or not in time."""
 _SAYS = {
@@ -269,8 +274,8 @@ def _words(error: BaseException) -> str:
     return text if name in text else f"{name}: {text}" if text else name
 
 
-def refusal(error: BaseException) -> AdapterError:
-    """What the error for a batch means. If it is not known as a refusal, the batch may have been taken: NotConnected."""
+def refusal(error: BaseException, partitions: int = 0) -> AdapterError:
+    """What the error for a batch means, whose topic has so many partitions. If it is not known as a refusal, the batch may have been taken: NotConnected."""
     if isinstance(error, AdapterError):
         return error
     text = _words(error)
@@ -281,7 +286,7 @@ def refusal(error: BaseException) -> AdapterError:
     if isinstance(error, _BAD_RECORD):
         return Rejected(Reason.REJECTED_BY_BROKER, text)
     if isinstance(error, NOT_WRITTEN):
-        return BackOff(Reason.REFUSED_BY_BROKER, text)
+        return BackOff(Reason.REFUSED_BY_BROKER, text, partitions if isinstance(error, _OF_PARTITION) else 0)
     return not_connected(error)
 
 

@@ -57,8 +57,8 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
     calm: bool = False
 
 
-Failure = tuple[bytes, str, str, str]
-"""A tag and why: the error's name, that of its reason, and its detail."""
+Failure = tuple[bytes, str, str, str, int]
+"""A tag and why: the error's name, that of its reason, its detail, and a BackOff's partitions."""
 
 
 def _hook(value: object) -> object:
@@ -91,16 +91,16 @@ def frame(kind: Kind, content: object = None) -> bytes:
 def failure(tag: bytes, error: AdapterError) -> Failure:
     """Why a message was not confirmed, as it goes between processes."""
     if isinstance(error, BackOff | Rejected):
-        return tag, type(error).__name__, error.reason.name, error.detail
-    return tag, NotConnected.__name__, "", str(error)
+        return tag, type(error).__name__, error.reason.name, error.detail, error.partitions if isinstance(error, BackOff) else 0
+    return tag, NotConnected.__name__, "", str(error), 0
 
 
 def failures(content: memoryview) -> Sequence[tuple[bytes, AdapterError]]:
     """The same, as it was."""
-    return [(tag, _error(name, reason, detail)) for tag, name, reason, detail in _failures(content)]
+    return [(tag, _error(name, reason, detail, partitions)) for tag, name, reason, detail, partitions in _failures(content)]
 
 
-def _error(name: str, reason: str, detail: str) -> AdapterError:
+def _error(name: str, reason: str, detail: str, partitions: int) -> AdapterError:
     if name == NotConnected.__name__:
         return NotConnected(detail)
-    return (BackOff if name == BackOff.__name__ else Rejected)(Reason[reason], detail)
+    return BackOff(Reason[reason], detail, partitions) if name == BackOff.__name__ else Rejected(Reason[reason], detail)

@@ -22,7 +22,7 @@ from .. import plugins
 from ..config.file import BROKERLESS, origin
 from ..level_queues.build import kept, prepared
 from .client import ApiError, UnreachableError
-from .status import not_in_force
+from .status import held_at, not_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -308,7 +308,7 @@ def _daemon(config: Config, client: Client) -> Iterator[Finding]:
 def _held(broker: str, held: dict[str, Any], paused: Sequence[str]) -> Finding:
     if held["retry_at"] is None:
         which = f" ({', '.join(paused)})" if paused else ", which the configuration does not name any more"
-        what = f"{broker}: messages for {held['address']} wait, because their route is paused{which}"
+        what = f"{broker}: messages for {held_at(held)} wait, because their route is paused{which}"
         return Finding(False, what, f"delaybridge resume {paused[0] if len(paused) == 1 else 'ROUTE'}")
-    what = f"{broker}: {held['address']} takes no messages, and they are held back: {held['error']}"
+    what = f"{broker}: {held_at(held)} takes no messages, and they are held back: {held['error']}"
     return Finding(False, what, "fix that; they are retried automatically, until `retry.give_up_after`")

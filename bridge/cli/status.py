@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ByteSize
 
+from ...core.targets import Partition
 from ..text import instant
 from .tables import duration, table
 
@@ -37,12 +38,18 @@ def print_status(found: dict[str, Any]) -> None:
             print(caption)  # noqa: T201 - it belongs to the table
 
 
+def held_at(held: dict[str, Any]) -> str:
+    """What takes no messages, in words."""
+    number = held.get("partition")
+    return str(held["address"] if number is None else Partition(held["address"], number, 0))
+
+
 def sections(found: dict[str, Any]) -> list[Section]:
     """Summary, routes, lanes, what is held back, and where and when most of the rest goes; only what has anything in it."""
     route_rows = [[each["name"], each["from"], each["to"], _flow(each), each["received"]] for each in found["routes"]]
     lane_rows = [[each["broker"], _connection(each), each["in_flight"], each["published"]] for each in found["lanes"]]
     held = [
-        [lane["broker"], each["address"], each["attempts"], instant(each["retry_at"]), each["error"]]
+        [lane["broker"], held_at(each), each["attempts"], instant(each["retry_at"]), each["error"]]
         for lane in found["lanes"]
         for each in lane["held"]
     ]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ...core.by_target import PartitionOf
+
 __all__ = ["EMBEDDED", "PREFIX", "Broker", "Config", "From", "Http", "Limits", "Logs", "Route", "To"]
 
 PREFIX = "DELAYBRIDGE__"
@@ -134,6 +136,11 @@ class Config(Overridden):
     def ledger_path(self) -> Path:
         """The directory of the ledger's files."""
         return self.ledger.path or self.store.path / "ledger"
+
+    @property
+    def partition_of(self) -> PartitionOf:
+        """See `plugins.partition_of`, for the lanes of these brokers."""
+        return plugins.partition_of({name: broker.type for name, broker in self.brokers.items()})
 
     @property
     def file(self) -> Path | None:

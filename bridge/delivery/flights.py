@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...core.store import Due
+    from ...core.targets import Target
 
 
 @dataclass(slots=True)
 class Flight:
-    """One published message: since when, how large, and behind which address it was held."""
+    """One published message: since when, how large, and at which target it was held."""
 
     due: Due
     since: int
     size: int
-    held: str | None
+    held: Target | None
 
     @property
     def address(self) -> str:

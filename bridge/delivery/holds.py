@@ -1,4 +1,4 @@
-"""Which addresses of a lane are held back, and when each is tried again. Plain bookkeeping: no store, no clock.
+"""Which targets of a lane are held back, and when each is tried again. Plain bookkeeping: no store, no clock.
 
 One thread drives a lane and its holds; `resume` may come from another.
 """
@@ -6,10 +6,16 @@ One thread drives a lane and its holds; `resume` may come from another.
 from __future__ import annotations
 
 import heapq
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...core.by_target import ByTarget
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...core.targets import Target
     from .backoff import Backoff
 
 NEVER = 1 << 62
@@ -19,7 +25,7 @@ ANSWERED = 60_000
 
 @dataclass(slots=True)
 class Hold:
-    """One held address.
+    """One held target.
 
     attempts      failures in a row; 0 if it is held for another reason, or works again
     error         why it is held
@@ -48,41 +54,42 @@ class Hold:
         return self.attempts > 0
 
     def open(self, now: int) -> bool:
-        """Whether the address works again: what falls due may follow what was held, once all of that is on its way."""
+        """Whether the target works again: what falls due may follow what was held, once all of that is on its way."""
         return not self.attempts and self.retry_at <= now
 
 
 @dataclass(slots=True)
 class Holds:
-    """All held addresses of one lane. While one is held, later records for it queue up behind it, so that nothing overtakes.
+    """All held targets of one lane. While one is held, later records for it queue up behind it, so that nothing overtakes.
 
-    An address waits in a heap, ordered by its next try, or, once that time has come, in `_open`: so the cost of `ready` does not grow with
+    A target waits in a heap, ordered by its next try, or, once that time has come, in `_open`: so the cost of `ready` does not grow with
     the waiting ones. An entry of the heap is void if its hold has another time by now, or is gone.
     """
 
     backoff: Backoff
-    addresses: dict[str, Hold] = field(default_factory=dict)
-    _waiting: list[tuple[int, str]] = field(default_factory=list)
-    _open: dict[str, Hold] = field(default_factory=dict)
+    targets: ByTarget[Hold] = field(default_factory=ByTarget)
+    _waiting: list[tuple[int, int, Target]] = field(default_factory=list)
+    _open: dict[Target, Hold] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
     _resumed: bool = False
 
-    def _plan(self, address: str, hold: Hold, at: int) -> None:
-        """Try a held address again at that time (epoch ms)."""
+    def _plan(self, target: Target, hold: Hold, at: int) -> None:
+        """Try a held target again at that time (epoch ms)."""
         hold.retry_at = at
-        self._open.pop(address, None)
+        self._open.pop(target, None)
         if at != NEVER:
-            heapq.heappush(self._waiting, (at, address))
+            heapq.heappush(self._waiting, (at, next(self._numbers), target))
 
-    def restore(self, address: str, attempts: int, error: str, now: int) -> None:
-        """Hold an address that failed before the bridge was started; it is tried at once."""
-        hold = self.addresses[address] = Hold(max(1, attempts), error, now, now, last=now)
-        self._plan(address, hold, now)
+    def restore(self, target: Target, attempts: int, error: str, now: int) -> None:
+        """Hold a target that failed before the bridge was started; it is tried at once."""
+        hold = self.targets[target] = Hold(max(1, attempts), error, now, now, last=now)
+        self._plan(target, hold, now)
 
-    def fail(self, address: str, error: str, now: int) -> Hold:
+    def fail(self, target: Target, error: str, now: int) -> Hold:
         """A delivery there failed: hold it, or hold it for longer."""
-        hold = self.addresses.get(address)
+        hold = self.targets.get(target)
         if hold is None:
-            hold = self.addresses[address] = Hold(0, error, now, now)
+            hold = self.targets[target] = Hold(0, error, now, now)
         elif hold.attempts == 0:
             hold.since = now
         else:  # a clock that was set forward, and a machine that slept, are no refusal
@@ -90,69 +97,75 @@ class Holds:
         hold.last = now
         if now >= hold.retry_at:  # failures of records that were already in flight tell nothing new
             hold.attempts += 1
-            self._plan(address, hold, now + max(1, round(self.backoff.seconds(hold.attempts) * 1000)))
+            self._plan(target, hold, now + max(1, round(self.backoff.seconds(hold.attempts) * 1000)))
         hold.error = error
         return hold
 
-    def pause(self, address: str) -> None:
-        """Hold an address that did not fail, for a paused route, until `resume`."""
-        hold = self.addresses.setdefault(address, Hold(0, "paused", 0, NEVER))
+    def pause(self, target: Target) -> None:
+        """Hold a target that did not fail, for a paused route, until `resume`."""
+        hold = self._held(target, "paused", NEVER)
         hold.attempts = 0
-        self._plan(address, hold, NEVER)
+        self._plan(target, hold, NEVER)
 
-    def slow(self, address: str, until: int) -> None:
-        """Hold an address for a while for another reason than a refusal, as that its confirms do not come. If it is held already, it is tried then."""
-        self._plan(address, self.addresses.setdefault(address, Hold(0, "slow", until, until)), until)
+    def slow(self, target: Target, until: int) -> None:
+        """Hold a target for a while for another reason than a refusal, as that its confirms do not come. If it is held already, it is tried then."""
+        self._plan(target, self._held(target, "slow", until), until)
 
-    def turn(self, address: str) -> None:
-        """Put this address behind the others for the next time."""
-        if (hold := self._open.pop(address, None)) is not None:
-            self._open[address] = hold
+    def _held(self, target: Target, why: str, until: int) -> Hold:
+        """The hold there, or a new one that is no refusal."""
+        if target not in self.targets:
+            self.targets[target] = Hold(0, why, 0, until)
+        return self.targets[target]
 
-    def free(self, address: str) -> None:
+    def turn(self, target: Target) -> None:
+        """Put this target behind the others for the next time."""
+        if (hold := self._open.pop(target, None)) is not None:
+            self._open[target] = hold
+
+    def free(self, target: Target) -> None:
         """Hold it no more."""
-        del self.addresses[address]
-        self._open.pop(address, None)
+        del self.targets[target]
+        self._open.pop(target, None)
 
     def set_back(self, by: int) -> None:
         """The clock was set back by so many milliseconds."""
-        for address, hold in self.addresses.items():
+        for target, hold in self.targets.items():
             hold.since -= by
             hold.last -= by
             if hold.retry_at != NEVER:
-                self._plan(address, hold, hold.retry_at - by)
+                self._plan(target, hold, hold.retry_at - by)
 
     def connected(self, now: int) -> None:
-        """The broker can be reached again: the outage does not count as refusing. Addresses that failed are tried at once."""
-        for address, hold in self.addresses.items():
+        """The broker can be reached again: the outage does not count as refusing. ByTarget that failed are tried at once."""
+        for target, hold in self.targets.items():
             if hold.probing:
                 hold.since = hold.last = now
-                self._plan(address, hold, now)
+                self._plan(target, hold, now)
 
-    def works(self, address: str, now: int) -> None:
+    def works(self, target: Target, now: int) -> None:
         """A delivery there succeeded: the rest may follow."""
-        hold = self.addresses.get(address)
+        hold = self.targets.get(target)
         if hold is not None and hold.retry_at != NEVER:
             hold.attempts = 0
             if hold.retry_at > now:
-                self._plan(address, hold, now)
+                self._plan(target, hold, now)
 
     def resume(self) -> None:
         """End every pause with the next `ready`: what waited goes out first. Any thread; a pause that is just being noted ends as well."""
         self._resumed = True
 
-    def ready(self, now: int) -> list[tuple[str, Hold]]:
-        """The addresses to try now: a probing one only while nothing of it is in flight."""
+    def ready(self, now: int) -> list[tuple[Target, Hold]]:
+        """The targets to try now: a probing one only while nothing of it is in flight."""
         if self._resumed:
             self._resumed = False
-            for address, paused in self.addresses.items():
+            for target, paused in self.targets.items():
                 if paused.retry_at == NEVER:
-                    self._plan(address, paused, now)
+                    self._plan(target, paused, now)
         while self._waiting and self._waiting[0][0] <= now:
-            at, address = heapq.heappop(self._waiting)
-            hold = self.addresses.get(address)
+            at, _, target = heapq.heappop(self._waiting)
+            hold = self.targets.get(target)
             if hold is not None and hold.retry_at == at:
-                self._open[address] = hold
+                self._open[target] = hold
         return [(name, hold) for name, hold in self._open.items() if not (hold.probing and hold.in_flight)]
 
     def next_retry(self) -> int:

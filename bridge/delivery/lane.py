@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ...adapters.base import AdapterError, NotConnected, Outcome, Outgoing, Rejected
+from ...adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgoing, Rejected
 from ...core import headers
 from ...core.message import Message
 from ...core.reasons import Reason
 from ...core.store import Due, Held, Store
+from ...core.targets import Partition, address_of
 from .closing import Closing
 from .flights import Flight, Flights
 from .holds import NEVER, Hold, Holds
 
 if TYPE_CHECKING:
+    from ...core.targets import Target
     from ..downtimes import DowntimeFile
     from ..metrics import Metrics, Published
 
@@ -82,10 +84,10 @@ class Lane:
         self._inbox: deque[Sequence[Outcome]] = deque()
         self._flights = Flights()
         self._stuck = ""
-        self._given_up: set[str] = set()
+        self._given_up: set[Target] = set()
         self._now = started
-        for address, (attempts, error) in store.held(name).items():
-            holds.restore(address, attempts, error, started)
+        for target, (attempts, error) in store.held(name).items():
+            holds.restore(target, attempts, error, started)
 
     @property
     def in_flight(self) -> int:
@@ -154,45 +156,45 @@ class Lane:
         return False
 
     def _send_held(self, now: int, publish: Publish) -> None:
-        for address, hold in self.holds.ready(now):
+        for target, hold in self.holds.ready(now):
             room, space = self._room()
             if room <= 0 or space <= 0:
                 return
-            if self._stuck and self._crowds(address):
-                self.holds.slow(address, now + self.settings.slow_after // 10)
+            if self._stuck and self._crowds(address_of(target)):
+                self.holds.slow(target, now + self.settings.slow_after // 10)
                 continue
             share = 1 if hold.probing else (room + 1) // 2  # the other half is for what falls due
-            if self._catch_up(address, share, now, publish):
-                self.holds.turn(address)
+            if self._catch_up(target, share, now, publish):
+                self.holds.turn(target)
             elif not hold.in_flight and hold.retry_at <= now:
-                self.holds.free(address)
+                self.holds.free(target)
                 if hold.told and not hold.probing:  # else what was behind it has been given up
-                    log.info("destination_free", lane=self.name, address=address)
+                    log.info("destination_free", lane=self.name, address=str(target))
 
-    def _catch_up(self, address: str, share: int, now: int, publish: Publish) -> int:
-        """Publish what is held behind an address, at most `share` of it; returns how many."""
+    def _catch_up(self, target: Target, share: int, now: int, publish: Publish) -> int:
+        """Publish what is held at a target, at most `share` of it; returns how many."""
         sent = 0
-        while sent < share and (space := self._room()[1]) > 0 and not (self._stuck and self._crowds(address)):
+        while sent < share and (space := self._room()[1]) > 0 and not (self._stuck and self._crowds(address_of(target))):
             limit = min(share - sent, self.settings.batch)
-            batch = self._held_batch(address, limit, space, now)
-            behind = self._dispatch(batch, now, publish, address) if batch else 0
+            batch = self._held_batch(target, limit, space, now)
+            behind = self._dispatch(batch, now, publish, target) if batch else 0
             sent += len(batch)
             if len(batch) < limit or behind == len(batch):
                 break
         return sent
 
-    def _held_batch(self, address: str, limit: int, space: int, now: int) -> Sequence[Due]:
+    def _held_batch(self, target: Target, limit: int, space: int, now: int) -> Sequence[Due]:
         """The next records that are held there, if they are due.
 
         Where the clock was set back, some may not be: these are put back, and looked at again each second, at the latest.
         """
-        batch = self.store.due_held(self.name, address, now, limit, space)
+        batch = self.store.due_held(self.name, target, now, limit, space)
         due_by = now + self.settings.lead
         early = [each for each in batch if each.record.schedule.due > due_by]
         if not early:
             return batch
         self.store.put_back([each.key for each in early])
-        self.holds.slow(address, min(now + self.settings.slow_after, *(each.record.schedule.due for each in early)))
+        self.holds.slow(target, min(now + self.settings.slow_after, *(each.record.schedule.due for each in early)))
         return [each for each in batch if each.record.schedule.due <= due_by]
 
     def _room(self) -> tuple[int, int]:
@@ -204,15 +206,17 @@ class Lane:
             settings.window_bytes + settings.window_bytes * beyond // settings.window - self._flights.bytes,
         )
 
-    def _dispatch(self, batch: Sequence[Due], now: int, publish: Publish, held: str | None) -> int:
-        """Publish what need not wait behind its address; returns how many must."""
+    def _dispatch(self, batch: Sequence[Due], now: int, publish: Publish, held: Target | None) -> int:
+        """Publish what need not wait at its target; returns how many must."""
         outgoing: list[Outgoing] = []
         behind: list[Held] = []
+        stopped = ""
         for due in batch:
-            # All that is held is for one address: what stands behind a message that must wait, waits with it.
-            why = behind[-1].error if held is not None and behind else self._held_by(due, held, now)
-            if why is not None:
-                behind.append(Held(due.key, due.attempts, why))
+            # All that is held is for one target: what stands there behind a message that must wait, waits with it.
+            where, why = (held, stopped) if held is not None and stopped else self._held_by(due, held, now)
+            if where is not None:
+                behind.append(_waits(due, where, why))
+                stopped = why if where == held else stopped
             elif not self._closing.expired(due, now):
                 outgoing.append(self._take_off(due, now, held))
         if behind:
@@ -225,18 +229,23 @@ class Lane:
                 raise
         return len(behind)
 
-    def _held_by(self, due: Due, held: str | None, now: int) -> str | None:
-        """Why this record must wait behind its address, if it must: its route is paused, its destination fails, or does not confirm."""
+    def _held_by(self, due: Due, held: Target | None, now: int) -> tuple[Target | None, str]:
+        """Where this record must wait and why, if it must: its route is paused, its destination fails, or does not confirm.
+
+        What was held behind a whole destination waits with all that is held for its partition: the store lets only what falls due wait there by itself.
+        """
         address = due.record.address
         if self.paused and due.record.route in self.paused:
-            self.holds.pause(address)
-            return "paused"
-        if address != held and (hold := self.holds.addresses.get(address)) is not None and not hold.open(now):
-            return due.error or hold.error
+            self.holds.pause(held or address)
+            return held or address, "paused"
+        if self.holds.targets and not isinstance(held, Partition):
+            for target, hold in self.holds.targets.of(due.record):
+                if target != held and (held is not None or not hold.open(now)):
+                    return target, due.error or hold.error
         if self._stuck and self._crowds(address):
-            self.holds.slow(address, now + self.settings.slow_after // 10)
-            return "slow: earlier messages are not confirmed yet"
-        return None
+            self.holds.slow(held or address, now + self.settings.slow_after // 10)
+            return held or address, "slow: earlier messages are not confirmed yet"
+        return None, ""
 
     def _stuck_address(self, now: int) -> str:
         """The destination whose message has been unconfirmed for longest, if that is too long."""
@@ -250,18 +259,18 @@ class Lane:
         flying = self._flights.to[address]
         return flying >= room or (address == self._stuck and (flying >= self.settings.share or space <= self.settings.window_bytes // 2))
 
-    def _take_off(self, due: Due, now: int, held: str | None) -> Outgoing:
+    def _take_off(self, due: Due, now: int, held: Target | None) -> Outgoing:
         record = due.record
         message = record.message
         self._flights.take_off(Flight(due, now, message.size, held))
         if held is not None:
-            self.holds.addresses[held].in_flight += 1
+            self.holds.targets[held].in_flight += 1
         table = headers.delivered(message.headers, record.id, record.schedule.occurrence, record.schedule.due)
         return Outgoing(due.key, record.address, Message(message.body, table, message.properties, message.key))
 
     def _land(self, key: bytes) -> Flight:
         flight = self._flights.land(key)
-        if flight.held is not None and (hold := self.holds.addresses.get(flight.held)) is not None:
+        if flight.held is not None and (hold := self.holds.targets.get(flight.held)) is not None:
             hold.in_flight -= 1
         return flight
 
@@ -281,7 +290,7 @@ class Lane:
                     if flight.held is not None:
                         self.holds.works(flight.held, now)
                 else:
-                    self._undelivered(due, error, now, failed, unknown)
+                    self._undelivered(flight, error, now, failed, unknown)
         for (route, answer), count in answers.items():
             self._metrics.published(route, answer, count)
         if lateness:
@@ -294,42 +303,45 @@ class Lane:
         if failed or unknown:
             self._metrics.retries(len(failed) + len(unknown))
 
-    def _undelivered(self, due: Due, error: AdapterError, now: int, failed: list[Held], unknown: list[bytes]) -> None:
+    def _undelivered(self, flight: Flight, error: AdapterError, now: int, failed: list[Held], unknown: list[bytes]) -> None:
+        due = flight.due
         if isinstance(error, NotConnected):
             unknown.append(due.key)
         elif isinstance(error, Rejected):
             self._closing.dead_letter(due, now, error.reason, error.detail, due.attempts + 1)
         else:
-            failed.append(self._fail(due, error, now))
+            failed.append(self._fail(flight, error, now))
 
-    def _fail(self, due: Due, error: AdapterError, now: int) -> Held:
-        hold = self.holds.fail(due.record.address, str(error), now)
+    def _fail(self, flight: Flight, error: AdapterError, now: int) -> Held:
+        """Hold it at its partition, where only that refuses. What was held at a partition stays there, whatever refuses now: others stand behind it."""
+        due = flight.due
+        partitions = error.partitions if isinstance(error, BackOff) else 0
+        target = flight.held if isinstance(flight.held, Partition) else self.holds.targets.target(due.record, partitions)
+        hold = self.holds.fail(target, str(error), now)
         if not hold.told:
             hold.told = True
-            log.warning(
-                "destination_held", lane=self.name, address=due.record.address, error=str(error), action="tried again with growing waits"
-            )
+            log.warning("destination_held", lane=self.name, address=str(target), error=str(error), action="tried again with growing waits")
         if self._gives_up(hold):
-            self._given_up.add(due.record.address)
-        return Held(due.key, due.attempts + 1, str(error))
+            self._given_up.add(target)
+        return _waits(due, target, str(error), attempts=due.attempts + 1)
 
     def _gives_up(self, hold: Hold) -> bool:
         return 0 < self.settings.give_up_after <= hold.refused_for
 
     def _give_up(self, now: int) -> None:
-        """Dead-letter one batch of what has been overdue for too long at an address that was given up, unless it works meanwhile.
+        """Dead-letter one batch of what has been overdue for too long at a target that was given up, unless it works meanwhile.
 
         What falls due waits for that, and the next tick comes at once. What is not overdue for so long, or is paused, goes on being tried.
         """
-        address = next(iter(self._given_up), None)
-        if address is None:
+        target = next(iter(self._given_up), None)
+        if target is None:
             return
-        hold = self.holds.addresses.get(address)
+        hold = self.holds.targets.get(target)
         if hold is None or not self._gives_up(hold):
-            self._given_up.discard(address)
+            self._given_up.discard(target)
             return
         rest: list[bytes] = []
-        batch = self.store.due_held(self.name, address, now, self.settings.batch, self.settings.window_bytes)
+        batch = self.store.due_held(self.name, target, now, self.settings.batch, self.settings.window_bytes)
         for due in batch:
             if now - due.record.schedule.due < self.settings.give_up_after or due.record.route in self.paused:
                 rest.append(due.key)
@@ -339,7 +351,11 @@ class Lane:
             self.store.put_back(rest)
         self._closing.settle(now)
         if rest or not batch:  # what is overdue stands before the rest
-            self._given_up.discard(address)
+            self._given_up.discard(target)
+
+
+def _waits(due: Due, target: Target, why: str, attempts: int | None = None) -> Held:
+    return Held(due.key, due.attempts if attempts is None else attempts, why, target if isinstance(target, Partition) else None)
 
 
 def _answer(error: AdapterError | None) -> Published:

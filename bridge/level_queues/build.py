@@ -233,7 +233,7 @@ def assembled(
         log.info(
             "level_queues_without_ids", broker=name, meaning="x-delay-cancel is refused, and an x-delay-id sent again replaces nothing"
         )
-    waiting, exits, rows = Waiting(), Exits(publisher, mover), LateRows(journal, clock)
+    waiting, exits, rows = Waiting(config.partition_of), Exits(publisher, mover), LateRows(journal, clock)
     claims = Claims(id_log, waiting, exits, rows, wake, clock, config.store.memory)
     doors = Doors(publisher, journal, known)
     store = LevelQueues(there, claims, waiting, doors, exits, journal, rows, moving=name if mover else None, pending=depths.pending)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...adapters.clock import uptime
+from ...core.by_target import ByTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ...core.by_target import PartitionOf
     from ...core.store import Record
+    from ...core.targets import Target
     from .envelope import Envelope
     from .ids.lines import Claim
     from .passage import Finish, Taken
@@ -25,7 +28,7 @@ class Entry:
     origin     the connection that it came over
     finish     lets the broker forget it
     next       the following occurrence, where that is published together with it
-    held       it waits behind its address
+    held       the target at which it waits, None where it is not held
     out        it is handed out
     gone       it has left: a heap may drop it
     """
@@ -55,7 +58,8 @@ class Entry:
         self.key = number.to_bytes(8, "big")
         self.attempts = 0
         self.error = ""
-        self.held = self.out = self.gone = False
+        self.held: Target | None = None
+        self.out = self.gone = False
 
     @property
     def record(self) -> Record:
@@ -76,17 +80,17 @@ class Lane:
 
     waiting   a heap of what is not due yet
     ready     for each address a heap of what is due, those first whose turn it is
-    held      for each address a heap of what is held behind it
-    behind    how many are held behind each address, handed out or not
+    held      for each target a heap of what is held there
+    behind    how many are held at each target, handed out or not
     holds     how many that are in all
     seen      the latest time for which `ready` was filled
     """
 
-    def __init__(self) -> None:
+    def __init__(self, partition_of: PartitionOf) -> None:
         self.waiting: list[Entry] = []
         self.ready: dict[str, list[Entry]] = {}
-        self.held: defaultdict[str, list[Entry]] = defaultdict(list)
-        self.behind: Counter[str] = Counter()
+        self.held: ByTarget[list[Entry]] = ByTarget(partition_of)
+        self.behind: Counter[Target] = Counter()
         self.holds = 0
         self.seen = 0
 
@@ -101,28 +105,37 @@ class Lane:
             heapq.heappush(self.ready.setdefault(head.record.address, []), heapq.heappop(self.waiting))
 
     def back(self, entry: Entry) -> None:
-        """To where it waits: behind its address, among what is due there, or for its time."""
-        address = entry.record.address
-        due = self.ready.get(address, self.waiting) if entry.place[0] <= self.seen else self.waiting
-        heapq.heappush(self.held[address] if entry.held else due, entry)
+        """To where it waits: to its target if it is held, among what is due for its address, or for its time."""
+        heapq.heappush(self._due(entry) if entry.held is None else self.held[entry.held], entry)
+
+    def _due(self, entry: Entry) -> list[Entry]:
+        return self.ready.get(entry.record.address, self.waiting) if entry.place[0] <= self.seen else self.waiting
 
     def put_back(self, entry: Entry) -> None:
-        """The same, and behind its address where others are: they may be later ones."""
-        if first_of(self.held.get(entry.record.address, [])):
-            self.hold(entry)
-        else:
+        """The same, and to where others are held that may be later ones."""
+        target = self.waits(entry.record) if entry.held is None else entry.held
+        if target is None:
             self.back(entry)
+        else:
+            self.hold(entry, target)
+
+    def waits(self, record: Record) -> Target | None:
+        """Behind what a record has to wait, if anything waits there still."""
+        return next((target for target, heap in self.held.of(record) if first_of(heap)), None)
 
     def heads(self) -> Iterator[Entry]:
         """The first of all heaps of what is not held."""
         return (head for heap in (self.waiting, *self.ready.values()) if (head := first_of(heap)))
 
-    def hold(self, entry: Entry) -> None:
-        """Let an entry wait until its address takes messages again."""
-        if not entry.held:
-            entry.held = True
-            self.behind[entry.record.address] += 1
+    def hold(self, entry: Entry, target: Target) -> None:
+        """Let an entry that stands nowhere wait until this target takes messages again."""
+        if entry.held != target:
+            self.let_go(entry)
+            entry.held = target
+            self.behind[target] += 1
             self.holds += 1
+        if target not in self.held:
+            self.held[target] = []
         self.back(entry)
 
     def gone(self, entry: Entry) -> None:
@@ -132,14 +145,14 @@ class Lane:
 
     def let_go(self, entry: Entry) -> None:
         """It is not held any more."""
-        address = entry.record.address
-        if entry.held:
-            entry.held = False
-            self.behind[address] -= 1
+        target = entry.held
+        if target is not None:
+            entry.held = None
+            self.behind[target] -= 1
             self.holds -= 1
-            if not self.behind[address]:
-                del self.behind[address]
-                self.held.pop(address, None)
+            if not self.behind[target]:
+                del self.behind[target]
+                del self.held[target]
 
 
 def first_of(heap: list[Entry]) -> Entry | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ...core.store import Change, Due, Held, Settled, SourceProgress
+    from ...core.targets import Target
     from .doors import Doors
     from .entries import Entry
     from .exits import Exits
@@ -115,10 +116,10 @@ class LevelQueues(Unindexed):
         """See `core.store.Store.due`."""
         return self._standing(lane, partial(self._waiting.due, lane, now, limit, max_bytes))
 
-    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
+    def due_held(self, lane: str, target: Target, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
         """See `core.store.Store.due_held`."""
         del now
-        return self._standing(lane, partial(self._waiting.due_held, lane, address, limit, max_bytes))
+        return self._standing(lane, partial(self._waiting.due_held, lane, target, limit, max_bytes))
 
     def _standing(self, lane: str, take: Callable[[], builtins.list[Due]]) -> builtins.list[Due]:
         """The last look: what was cancelled or replaced is not handed out, as the log of ids says, nor what this bridge has delivered or handed out already."""
@@ -226,7 +227,7 @@ class LevelQueues(Unindexed):
         """See `core.store.Store.put_back`."""
         self._waiting.put_back(keys)
 
-    def held(self, lane: str) -> dict[str, tuple[int, str]]:
+    def held(self, lane: str) -> dict[Target, tuple[int, str]]:
         """See `core.store.Store.held`."""
         return self._waiting.held(lane)
 

@@ -1,4 +1,4 @@
-"""Messages that have left their last level and wait in memory, unacknowledged, until they are due: handed out, held behind their address, settled.
+"""Messages that have left their last level and wait in memory, unacknowledged, until they are due: handed out, held at their target, settled.
 
 The answers are those of `core.store.Store` for `due`, `next_due`, `hold`, `held` and `put_back`. Any thread.
 """
@@ -9,8 +9,10 @@ import heapq
 import itertools
 import threading
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ...core.by_target import unknown_partition
 from ...core.store import Due
 from .entries import Entry, Lane, first_of
 from .lately import DELIVERED, Lately
@@ -18,7 +20,9 @@ from .lately import DELIVERED, Lately
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ...core.by_target import PartitionOf
     from ...core.store import Held
+    from ...core.targets import Target
     from .envelope import Envelope, Occurrence
     from .ids.lines import Claim
     from .passage import Finish, Taken
@@ -30,8 +34,8 @@ _SHARE = 10
 class Waiting:
     """All lanes. Records of one address go out in order of due time, then of arrival; the addresses of a lane take turns."""
 
-    def __init__(self) -> None:
-        self._lanes: defaultdict[str, Lane] = defaultdict(Lane)
+    def __init__(self, partition_of: PartitionOf = unknown_partition) -> None:
+        self._lanes: defaultdict[str, Lane] = defaultdict(partial(Lane, partition_of))
         self._entries: dict[bytes, Entry] = {}
         self._claimed: defaultdict[str, list[Entry]] = defaultdict(list)  # those that bear a claim, by their ids
         self._carriers = 0  # of these
@@ -68,36 +72,37 @@ class Waiting:
     def due(self, lane: str, now: int, limit: int, max_bytes: int) -> list[Due]:
         """See `core.store.Store.due`."""
         with self._lock:
-            place = self._lanes[lane]
-            place.ripen(now)
+            there = self._lanes[lane]
+            there.ripen(now)
             found: list[Due] = []
-            while place.ready and len(found) < limit and max_bytes > 0:
-                address, heap = next(iter(place.ready.items()))
-                share = max(_SHARE, (limit - len(found)) // len(place.ready))
-                del place.ready[address]
-                if first_of(place.held.get(address, [])):
-                    for entry in heap:
-                        if not entry.gone:
-                            place.hold(entry)
-                    continue
-                some = self._hand_out(heap, min(share, limit - len(found)), max_bytes)
+            while there.ready and len(found) < limit and max_bytes > 0:
+                address, heap = next(iter(there.ready.items()))
+                share = max(_SHARE, (limit - len(found)) // len(there.ready))
+                del there.ready[address]
+                some = self._hand_out(heap, min(share, limit - len(found)), max_bytes, there)
                 if heap:
-                    place.ready[address] = heap
+                    there.ready[address] = heap
                 found += some
                 max_bytes -= sum(due.record.message.size for due in some)
             return found
 
-    def due_held(self, lane: str, address: str, limit: int, max_bytes: int) -> list[Due]:
+    def due_held(self, lane: str, target: Target, limit: int, max_bytes: int) -> list[Due]:
         """See `core.store.Store.due_held`."""
         with self._lock:
-            return self._hand_out(self._lanes[lane].held.get(address, []), limit, max_bytes)
+            return self._hand_out(self._lanes[lane].held.get(target, []), limit, max_bytes)
 
-    def _hand_out(self, heap: list[Entry], limit: int, max_bytes: int) -> list[Due]:
-        """Take from a heap as `core.store.Store.due` does. Entries that have left are passed over; those that another bridge has by now are let go of."""
+    def _hand_out(self, heap: list[Entry], limit: int, max_bytes: int, due: Lane | None = None) -> list[Due]:
+        """Take from a heap as `core.store.Store.due` does. Entries that have left are passed over; those that another bridge has by now are let go of.
+
+        Of what is `due` in a lane, and not held yet, some has to wait behind what is.
+        """
         found: list[Due] = []
         while (entry := first_of(heap)) and len(found) < limit and max_bytes > 0:
             heapq.heappop(heap)
             if self._elsewhere(entry):
+                continue
+            if due and due.held and (target := due.waits(entry.record)) is not None:
+                due.hold(entry, target)
                 continue
             entry.out = True
             found.append(Due(entry.key, entry.record, entry.attempts, entry.error))
@@ -130,17 +135,17 @@ class Waiting:
                 entry = self._handed_out(one.key)
                 if entry is not None:
                     entry.attempts, entry.error = one.attempts, one.error
-                    self._lanes[entry.record.lane].hold(entry)
+                    self._lanes[entry.record.lane].hold(entry, one.partition or entry.record.address)
 
     def put_back(self, keys: Sequence[bytes]) -> None:
         """See `core.store.Store.put_back`."""
         with self._lock:
             back = [entry for key in keys if (entry := self._handed_out(key)) is not None]
-            for entry in sorted(back, key=lambda entry: not entry.held):  # those that were held show what the others have to wait with
+            for entry in sorted(back, key=lambda entry: entry.held is None):  # those that were held show what the others have to wait with
                 self._lanes[entry.record.lane].put_back(entry)
 
     def release(self, keys: Sequence[bytes]) -> None:
-        """As `put_back`, and not behind its address any more: where that is held still, the lane puts it there again."""
+        """As `put_back`, and not held at its target any more: where that is held still, the lane puts it there again."""
         with self._lock:
             for key in keys:
                 entry = self._handed_out(key)
@@ -221,11 +226,11 @@ class Waiting:
                 self._leave(entry)
             return dropped
 
-    def held(self, lane: str) -> dict[str, tuple[int, str]]:
+    def held(self, lane: str) -> dict[Target, tuple[int, str]]:
         """See `core.store.Store.held`."""
         with self._lock:
-            heads = ((address, first_of(heap)) for address, heap in self._lanes[lane].held.items())
-            return {address: (head.attempts, head.error) for address, head in heads if head}
+            heads = ((target, first_of(heap)) for target, heap in self._lanes[lane].held.items())
+            return {target: (head.attempts, head.error) for target, head in heads if head}
 
     def lanes(self) -> list[str]:
         """The lanes in which anything waits."""

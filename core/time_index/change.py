@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..ledger import Event
     from ..store import Record
+    from ..targets import Target
     from .database import Puts
     from .lanes import Track
     from .numbers import Numbers
@@ -88,7 +89,7 @@ class Change:
         self.totals: defaultdict[str, int] = defaultdict(int)
         self.by_address: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.by_hour: defaultdict[int, int] = defaultdict(int)
-        self.held: defaultdict[tuple[Track, str], int] = defaultdict(int)
+        self.held: defaultdict[tuple[Track, Target], int] = defaultdict(int)
         self.arrived: defaultdict[Track, list[bytes]] = defaultdict(list)
         self.cursors: dict[Track, bytes] = {}
         self.then: list[Callable[[], None]] = []

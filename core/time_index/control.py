@@ -107,8 +107,8 @@ class Control:
 
 def pending(state: State, found: Located) -> Pending:
     """A record with its state."""
-    entry = state.held.entry(found.record.address, found.key)
-    attempts, error = entry or (0, "")
+    held = state.held.find(found.key, found.record)
+    attempts, error = held[1] if held else (0, "")
     if found.key in state.lanes.claimed:
         return Pending(found.record, "in_flight", attempts, error)
-    return Pending(found.record, "held" if entry else "waiting", attempts, error)
+    return Pending(found.record, "held" if held else "waiting", attempts, error)

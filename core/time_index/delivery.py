@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
+    from ..by_target import ByTarget
+    from ..targets import Target
+    from .held_target import HeldTarget
     from .lanes import Lane, Track
+
+    Aside = tuple[bytes, Record, Target]
+    """A due key, what is under it, and where that is to be held back."""
 
 _READ_AT_ONCE = 64
 _SHARE = 10
@@ -87,15 +93,15 @@ class Delivery:
     def _gives_way(self, found: list[Due]) -> bool:
         return self._state.memory_lock.wanted and len(found) >= _BEFORE_GIVING_WAY
 
-    def _claim(self, track: Track, now: int, share: int, room: Room, found: list[Due]) -> list[tuple[bytes, Record]]:
-        """Walk on from the track's position and hand out its share; returns what is to be set aside: doomed, or for an address that holds others back.
+    def _claim(self, track: Track, now: int, share: int, room: Room, found: list[Due]) -> list[Aside]:
+        """Walk on from the track's position and hand out its share; returns what is to be set aside: doomed, or for a target that holds others back.
 
         Ends early where another thread waits for the lock.
         """
         state, lock, claimed, named = self._state, self._state.memory_lock, self._state.lanes.claimed, self._state.lanes.named
         behind, doomed = state.held.of(track), state.doomed
         until = len(found) + min(share, room.records)
-        aside: list[tuple[bytes, Record]] = []
+        aside: list[Aside] = []
         at, end, bound = track.end, track.end, keys.due_key(track.base | min(now + 1, keys.INSTANT_LIMIT - 1), 0)
         for first, last in track.unread():
             records = state.db.due.iter(between(first, last))
@@ -113,8 +119,9 @@ class Delivery:
                 if at not in claimed:
                     raw = records.value()
                     record, has_entry = state.decoded(at, raw)
-                    if (behind and (ahead := behind.get(record.address)) is not None and ahead.waits) or (doomed and at in doomed):
-                        aside.append((at, record))
+                    target = _behind(behind, record) if behind else None
+                    if target is not None or (doomed and at in doomed):
+                        aside.append((at, record, target or record.address))
                     else:
                         claimed[at] = record
                         if has_entry:
@@ -131,61 +138,66 @@ class Delivery:
         track.stand(at, exact=at < end and not behind and at not in claimed)
         return aside
 
-    def _set_aside(self, track: Track, aside: list[tuple[bytes, Record]], now: int, found: Sequence[Due] = ()) -> None:
+    def _set_aside(self, track: Track, aside: list[Aside], now: int, found: Sequence[Due] = ()) -> None:
         """Hold records back that the track's position has passed. Nobody may be reading: on a full disk the store could not be opened again.
 
         If it cannot be written, the position goes back: a cursor that moved on behind them would lose them. So does what was `found` and now reaches nobody.
         """
         try:
-            self._hold_aside(track, aside, now)
+            self._hold_aside(aside, now)
         except BaseException:
-            for key, _ in aside:
+            for key, _, _ in aside:
                 track.back(key)
             self.put_back(due.key for due in found)
             raise
 
-    def _hold_aside(self, track: Track, aside: list[tuple[bytes, Record]], now: int) -> None:
+    def _hold_aside(self, aside: list[Aside], now: int) -> None:
         held = self._state.held
         change = self._state.change()
-        for key, record in aside:
+        for key, record, target in aside:
             if key in self._state.doomed:
                 self._state.bury(change, key, record, now)
-            elif held.entry(record.address, key) is None:
-                held.add(change, track, record.address, key, (0, ""))
+            elif held.find(key, record) is None:
+                held.add(change, key, record, target, (0, ""))
         self._advance(change, len(aside))
         self._state.commit(change)
 
-    def overtaken(self, track: Track, address: str) -> list[tuple[bytes, Record]]:
-        """What is due for an address before records that are held back behind it: it was in flight when they came, and is due again.
+    def overtaken(self, track: Track, target: Target) -> list[Aside]:
+        """What is due for a target before records that are held back there: it was in flight when they came, and is due again.
 
         Nearly always none, which costs one look-up. Of a very long stretch only the beginning is looked at.
         """
         state = self._state
-        last = state.held.last(track, address)
+        last = state.held.last(track, target)
         stretches = ((first, min(end, last)) for first, end in track.unread() if first < last)
         records = chain.from_iterable(scan(state.db.due, *some) for some in stretches)
         due = ((key, state.decoded(key, raw)[0]) for key, raw in islice(records, _PASSED_AT_ONCE) if key not in state.lanes.claimed)
-        return [(key, record) for key, record in due if record.address == address and state.held.entry(address, key) is None]
+        targets = state.held.of(track)
+        return [
+            (key, record, target)
+            for key, record in due
+            if any(its == target for its, _ in targets.of(record)) and state.held.find(key, record) is None
+        ]
 
-    def line_up(self, track: Track, address: str, now: int) -> None:
+    def line_up(self, track: Track, target: Target, now: int) -> None:
         """Hold back what is `overtaken`, too, so that it goes out first. Asked again: some of it may have ended since it was looked for without this lock."""
-        self._set_aside(track, self.overtaken(track, address), now)
+        self._set_aside(track, self.overtaken(track, target), now)
         track.exact = False  # what lay right at the position may be among it
 
-    def due_held(self, track: Track, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
-        """Hand out what is held back behind an address, in order. A record that was doomed before a restart ends here."""
+    def due_held(self, track: Track, target: Target, now: int, limit: int, max_bytes: int) -> list[Due]:
+        """Hand out what is held back at a target, in order. A record that was doomed before a restart ends here."""
         state, lanes = self._state, self._state.lanes
         found: list[Due] = []
         with_entry: set[bytes] = set()
-        doomed: list[tuple[bytes, Record]] = []
-        waiting = (one for one in state.held.waiting(track, address) if one[0] not in lanes.claimed)
+        doomed: list[Aside] = []
+        waiting = (one for one in state.held.waiting(track, target) if one[0] not in lanes.claimed)
         while max_bytes > 0 and (some := list(islice(waiting, min(_READ_AT_ONCE, limit - len(found))))):
             for (key, attempts, error), raw in zip(some, state.db.get_many(state.db.due, [key for key, _, _ in some]), strict=True):
                 if max_bytes <= 0 or raw is None:
                     break
                 record, named = state.decoded(key, raw)
                 if key in state.doomed:
-                    doomed.append((key, record))
+                    doomed.append((key, record, target))
                     continue
                 found.append(Due(key, record, attempts, error))
                 if named:
@@ -196,7 +208,7 @@ class Delivery:
             self._set_aside(track, doomed, now)
         for due in found:  # not before: what could not be written would leave them in flight
             lanes.claim(due.key, due.record, named=due.key in with_entry)
-            lanes.from_held[due.key] = state.held.handed_out(track, address, due.key)
+            lanes.from_held[due.key] = state.held.handed_out(track, target, due.key)
         return found
 
     def next_due(self, lane: Lane) -> int | None:
@@ -218,7 +230,7 @@ class Delivery:
             if passed == _PASSED_AT_ONCE:
                 track.stand(key, exact=False)
                 return False
-            if behind and state.held.entry(state.decoded(key, raw)[0].address, key) is not None:
+            if behind and state.held.find(key, state.decoded(key, raw)[0]) is not None:
                 passed += 1
                 continue
             track.stand(key, exact=True)
@@ -323,7 +335,7 @@ class Delivery:
             if one.key in state.doomed:
                 state.bury(change, one.key, record, now)
             else:
-                state.held.add(change, state.lanes.of(one.key), record.address, one.key, (one.attempts, one.error))
+                state.held.add(change, one.key, record, one.partition or record.address, (one.attempts, one.error))
             leaving.add(one.key)
             change.then.append(partial(state.lanes.unclaim, one.key))
         self._advance(change, len(leaving), leaving)
@@ -341,13 +353,18 @@ class Delivery:
                 state.bury(change, key, record, state.ids.now)
                 change.then.append(partial(lanes.unclaim, key))  # not before: nobody would look for one that could not be ended
                 continue
-            if key in lanes.from_held:
-                state.held.back(lanes.of(key), record.address, key)
+            if (behind := lanes.from_held.get(key)) is not None:
+                behind.back(key)
             else:
                 lanes.of(key).back(key)
             lanes.unclaim(key)
         if change.due:
             state.commit(change)
+
+
+def _behind(targets: ByTarget[HeldTarget], record: Record) -> Target | None:
+    """Behind what a record that falls due has to wait, if anything waits there still."""
+    return next((target for target, behind in targets.of(record) if behind.waits), None)
 
 
 def _instant(track: Track) -> int:

@@ -7,7 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..by_target import unknown_partition
 from ..store import MEMORY_MS, Answer, Counts, DeadLetter, Due, Held, Page, Pending, Query, Settled, SourceProgress, StoreFull
+from ..targets import address_of
 from .access import Access
 from .control import Control
 from .database import ROOM_TO_OPEN, translated
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from .. import ledger, store
+    from ..by_target import PartitionOf
+    from ..targets import Target
     from .lanes import Lane
 
 _MIB = 1 << 20
@@ -47,6 +51,8 @@ class TimeIndex:
         max_bytes       the store behaves as on a disk of this size
         next_row        gets the number of the next ledger row, and which bridge wrote the latest; returns a higher number where files hold rows from there on
 
+        partition_of    tells the partition of a record, so that one that takes nothing holds back only what is for it
+
     Raises StoreLocked where another process is at work in that directory.
     """
 
@@ -64,6 +70,7 @@ class TimeIndex:
         reserve_bytes: int = 64 * _MIB,
         free_bytes: Callable[[], int] | None = None,
         next_row: Callable[[int, ledger.BridgeNames], int] = lambda row, _: row,
+        partition_of: PartitionOf = unknown_partition,
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -78,7 +85,14 @@ class TimeIndex:
             self._disk = Disk(self.path / _RESERVE, reserve_bytes, min_free_disk, self._quota.free_bytes if self._quota else free)
             with translated():
                 self._state = State(
-                    self._db, self._disk, watermark, bridge=bridge, memory_ms=memory_ms, recent_tokens=recent_tokens, next_row=next_row
+                    self._db,
+                    self._disk,
+                    watermark,
+                    bridge=bridge,
+                    memory_ms=memory_ms,
+                    recent_tokens=recent_tokens,
+                    next_row=next_row,
+                    partition_of=partition_of,
                 )
         except BaseException:
             self._db.close()
@@ -145,22 +159,22 @@ class TimeIndex:
         with self._handing_out(now, sets_aside=self._state.held.waits(place)):
             return self._delivery.due(place, now, limit, max_bytes)
 
-    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
+    def due_held(self, lane: str, target: Target, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
         """See `Store.due_held`."""
         with self._access.reading(now):
-            track = self._state.lanes.find(lane, address)
-            overtaken = self._delivery.overtaken(track, address) if track else []
+            track = self._state.lanes.find(lane, address_of(target))
+            overtaken = self._delivery.overtaken(track, target) if track else []
         if track is None:
             return []
         if overtaken:
             with self._access.writing(now):
-                self._delivery.line_up(track, address, now)
+                self._delivery.line_up(track, target, now)
         with self._handing_out(now, sets_aside=False):
-            found = self._delivery.due_held(track, address, now, limit, max_bytes)
+            found = self._delivery.due_held(track, target, now, limit, max_bytes)
         return self._durable(found)
 
     def _handing_out(self, now: int, *, sets_aside: bool) -> AbstractContextManager[object]:
-        """What is doomed, or due for an address that holds others back, is set aside by a write.
+        """What is doomed, or due for a target that holds others back, is set aside by a write.
 
         Only the lane's own thread hands out and holds: whether it may come to that stays true until it does.
         """
@@ -234,8 +248,8 @@ class TimeIndex:
             self._delivery.put_back(keys)
         self._access.sync()
 
-    def held(self, lane: str) -> dict[str, tuple[int, str]]:
-        """See `Store.held`; one look-up for each address."""
+    def held(self, lane: str) -> dict[Target, tuple[int, str]]:
+        """See `Store.held`; one look-up for each target."""
         with self._access.reading() as state:
             place = state.lanes.by_name.get(lane)
             return state.held.firsts(place) if place else {}

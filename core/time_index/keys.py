@@ -14,8 +14,8 @@ r"""The keys: what stands where on disk. All numbers are big-endian, so that byt
     meta    'q' lane 2 | address                             track number: where that address's records wait
     meta    'k' track 2                                      cursor: what waits before this due key is held back, all of it
     meta    'c' 't' name | 'a' lane 2 address | 'h' hour 4   counter; absent is zero
-    meta    'h' track 2 | hash 8 | instant 6 | arrival 8     held back behind the address with this hash: attempts, error (msgpack)
-    meta    'b' track 2 | address                            how many are held back behind this address
+    meta    'h' track 2 | hash 8 | instant 6 | arrival 8     held back at the target with this hash: attempts, error (msgpack)
+    meta    'b' track 2 | target                              how many are held back there
     meta    'z' due key                                      event with which a doomed record ends unless it is delivered
     meta    't' source \0 | batch 8                          tokens of one intake batch (msgpack)
     meta    'r' source \0 | log                              the last token that came from that log
@@ -24,12 +24,15 @@ r"""The keys: what stands where on disk. All numbers are big-endian, so that byt
     meta    'w'                                              the range of rows that the ledger writer is writing
 
 `instant` is when a record may go out: its due time, or when it came in, if that was later. `arrival` numbers everything that came in.
+`target` is an address, or for a partition `address \xff number 4 | total 4`.
 """
 
 from __future__ import annotations
 
 import struct
 from hashlib import blake2b
+
+from ..targets import Partition, Target
 
 FORMAT = 2
 INSTANT_LIMIT = 1 << 48
@@ -46,6 +49,8 @@ due_key = struct.Struct(">QQ").pack
 pack16 = struct.Struct(">H").pack
 pack64 = struct.Struct(">Q").pack
 _pack32 = struct.Struct(">I").pack
+_pack_partition, _unpack_partition = struct.Struct(">ii").pack, struct.Struct(">ii").unpack
+_NO_UTF8 = b"\xff"
 
 FORMAT_KEY = b"f"
 TAG_KEY = b"m"
@@ -126,14 +131,26 @@ def forget_key(at: int, record_id: str) -> bytes:
     return b"x" + pack64(at) + record_id.encode()
 
 
-def held_prefix(track: int, address: str) -> bytes:
-    """The start of the keys of what is held back behind an address."""
-    return b"h" + pack16(track) + blake2b(address.encode(), digest_size=8).digest()
+def held_prefix(track: int, target: Target) -> bytes:
+    """The start of the keys of what is held back at a target."""
+    return b"h" + pack16(track) + blake2b(_packed_target(target), digest_size=8).digest()
 
 
-def held_count_key(track: int, address: str) -> bytes:
-    """Where it is kept how many an address holds back."""
-    return HELD_COUNTS + pack16(track) + address.encode()
+def held_count_key(track: int, target: Target) -> bytes:
+    """Where it is kept how many a target holds back."""
+    return HELD_COUNTS + pack16(track) + _packed_target(target)
+
+
+def _packed_target(target: Target) -> bytes:
+    if isinstance(target, str):
+        return target.encode()
+    return target.address.encode() + _NO_UTF8 + _pack_partition(target.number, target.total)
+
+
+def target_of(key: bytes) -> Target:
+    """The target in a `held_count_key`."""
+    address, _, partition = key[3:].partition(_NO_UTF8)
+    return Partition(address.decode(), *_unpack_partition(partition)) if partition else address.decode()
 
 
 def doomed_key(key: bytes) -> bytes:

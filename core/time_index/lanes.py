@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..store import Record
     from .database import Puts
     from .gaps import Stretch
-    from .held_address import HeldAddress
+    from .held_target import HeldTarget
 
 _TRACKS = 256
 """So many addresses of a lane have a track to themselves; those that come later share these."""
@@ -124,7 +124,7 @@ class Lanes:
         self._db = db
         self.claimed: dict[bytes, Record] = {}
         self.named: set[bytes] = set()
-        self.from_held: dict[bytes, HeldAddress] = {}
+        self.from_held: dict[bytes, HeldTarget] = {}
         self.passed = 0
         self.unwritten: Puts = {}
         self.by_name: dict[str, Lane] = {}

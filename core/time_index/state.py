@@ -28,6 +28,7 @@ from .turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..by_target import PartitionOf
     from .disk import Disk
     from .watermark import Watermark
 
@@ -53,6 +54,7 @@ class State:
         memory_ms: int,
         recent_tokens: int,
         next_row: Callable[[int, BridgeNames], int],
+        partition_of: PartitionOf,
     ) -> None:
         self.db = db
         self.disk = disk
@@ -65,7 +67,7 @@ class State:
         if written is None:
             self.numbers.row = row
         self.lanes = Lanes(db)
-        self.held = HeldBack(db, self.lanes)
+        self.held = HeldBack(db, self.lanes, partition_of)
         self.made = MadeIds(db.meta.get(keys.TAG_KEY) or b"")
         self.ids = Ids(db, memory_ms, self.made)
         self.counters = Counters(db)
@@ -163,7 +165,7 @@ class State:
             change.totals["carriers"] -= 1
         else:
             change.count(record, -1)
-        self.held.remove(change, track, record.address, key)
+        self.held.remove(change, key, record)
         if key in self.doomed:
             change.meta[keys.doomed_key(key)] = None
             change.then.append(lambda: self.doomed.__delitem__(key))

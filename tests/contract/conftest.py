@@ -13,6 +13,7 @@ from brokers.kafka import create_topic
 
 from contract.level_queues import Stepped
 from contract.levels_on_brokers import OnBroker, Setting
+from contract.stores import partition_of
 from delaybridge.core.store import Store
 from delaybridge.core.time_index import TimeIndex
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 def _time_index(request: pytest.FixtureRequest, path: Path) -> Callable[[], Store]:
     del request
-    return lambda: TimeIndex(path, bridge="test", memory_ms=3_600_000, recent_tokens=10, min_free_disk=0, reserve_bytes=0)
+    return lambda: TimeIndex(
+        path, bridge="test", memory_ms=3_600_000, recent_tokens=10, min_free_disk=0, reserve_bytes=0, partition_of=partition_of
+    )
 
 
 def _level_queues(request: pytest.FixtureRequest, path: Path) -> Callable[[], Store]:

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+from contract.stores import partition_of
 from delaybridge.adapters.base import Outgoing
 from delaybridge.adapters.memory import Memory, adapter
 from delaybridge.bridge.level_queues.build import dead_letters, queues
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from delaybridge.adapters.id_log import IdLog
     from delaybridge.bridge.level_queues.publisher import Item
     from delaybridge.core.store import Change, Due, Settled, SourceProgress
+    from delaybridge.core.targets import Target
 
 TABLE = Levels(parse_levels(DEFAULT_LEVELS))
 
@@ -76,7 +78,7 @@ class Stepped(LevelQueues):
         self.now = 0
         self.woken: list[tuple[str, int]] = []
         places = Places(TABLE, [queue.name for queue in all_queues], dead_letters("levels").name)
-        waiting, self.publisher = Waiting(), Immediate(options)
+        waiting, self.publisher = Waiting(partition_of), Immediate(options)
         exits, rows = Exits(self.publisher), LateRows(journal, self.clock)
         claims = Claims(log, waiting, exits, rows, self.wake, self.clock, MEMORY_MS)
         super().__init__(places, claims, waiting, Doors(self.publisher, journal, ("exact",)), exits, journal, rows)
@@ -122,9 +124,9 @@ class Stepped(LevelQueues):
         self.move_on(now)
         return super().due(lane, now, limit, max_bytes)
 
-    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> list[Due]:
+    def due_held(self, lane: str, target: Target, now: int, limit: int, max_bytes: int) -> list[Due]:
         self.move_on(now)
-        return super().due_held(lane, address, now, limit, max_bytes)
+        return super().due_held(lane, target, now, limit, max_bytes)
 
     def next_due(self, lane: str) -> int | None:
         self.move_on(self.now)

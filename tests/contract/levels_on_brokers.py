@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from delaybridge.core.store import Answer, Change, Counts, DeadLetter, Due, Held, Page, Pending, Query, SourceProgress
+    from delaybridge.core.targets import Target
 
 PACE = 50
 LEVELS = "50ms 200ms"
@@ -179,9 +180,9 @@ class OnBroker:
         until = self._setting.real(now)
         return self._found(until, lambda: self._store.due(lane, until, limit, max_bytes))
 
-    def due_held(self, lane: str, address: str, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
+    def due_held(self, lane: str, target: Target, now: int, limit: int, max_bytes: int) -> builtins.list[Due]:
         until = self._setting.real(now)
-        return self._found(until, lambda: self._store.due_held(lane, address, until, limit, max_bytes))
+        return self._found(until, lambda: self._store.due_held(lane, target, until, limit, max_bytes))
 
     def _found(self, until: int, take: Callable[[], builtins.list[Due]]) -> builtins.list[Due]:
         self._all_came(until)
@@ -261,7 +262,7 @@ class OnBroker:
         due = self._store.first_due()
         return None if due is None else self._setting.told(due)
 
-    def held(self, lane: str) -> dict[str, tuple[int, str]]:
+    def held(self, lane: str) -> dict[Target, tuple[int, str]]:
         return self._store.held(lane)
 
     # What needs an index.

@@ -16,7 +16,7 @@ from contract.kafka_user import User, named, out, private, slowest_of_others
 from contract.kafka_world import Bridge, World, moving, taken
 from contract.outcomes import word
 from contract.test_kafka_levels import bodies
-from delaybridge.adapters.base import NotConnected
+from delaybridge.adapters.base import BackOff, NotConnected
 from delaybridge.adapters.kafka import Kafka, adapter
 from delaybridge.adapters.kafka.cluster import opened
 from delaybridge.adapters.kafka.level_queues.queues import group
@@ -70,10 +70,13 @@ def test_a_sink_holds_up_no_other_topic_also_where_one_refuses_for_as_long_as_a_
         for tag in ("short", "short again", "short once more"):
             sink.publish([out(tag, SHORT)])
             assert slowest_of_others(user, sink, until=tag) < 6
-            answer = word(dict(user.outcomes)[tag.encode()])
+            error = dict(user.outcomes)[tag.encode()]
+            answer = word(error)
             if answer != "NotConnected":  # in doubt: its time was up in the very moment of another try; a bridge sends it again
                 break
         assert answer == "refused_by_broker"
+        assert isinstance(error, BackOff)
+        assert error.partitions == 1  # only the message's, of so many
 
 
 def test_once_a_transaction_cannot_be_ended_no_other_partition_with_too_few_replicas_costs_a_producer(pair: Pair) -> None:

@@ -54,11 +54,16 @@ class Flight(ProducerBatch):  # type: ignore[misc]  # kafka-python has no types
 
 
 class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has no types
-    """Batches that wait for their partition, in order. `report` hears outcomes, on the sender's thread or the closing one."""
+    """Batches that wait for their partition, in order. `report` hears outcomes, on the sender's thread or the closing one.
 
-    def __init__(self, report: Confirm, **configs: Any) -> None:
+    `refused`: when a partition last refused what others may have taken (`time.monotonic`).
+    """
+
+    def __init__(self, report: Confirm, cluster: Any, **configs: Any) -> None:
         super().__init__(**configs)
         self._report = report
+        self._cluster = cluster
+        self.refused: dict[TopicPartition, float] = {}
         self.on_failure: Callable[[Exception, TopicPartition], None] = _nothing
 
     def enqueue(self, partition: TopicPartition, messages: Sequence[Prepared]) -> None:
@@ -110,11 +115,18 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
         failures = [failure(number) for number in range(len(messages))]
         culprit = next((each for each in failures if not isinstance(each, NotConnected)), failures[0])
         self.on_failure(culprit, flight.topic_partition)
-        outcomes: list[Outcome] = [(tag, refusal(each)) for (tag, _, _), each in zip(messages, failures, strict=True)]
-        self._report(outcomes)
+        partitions = self.partitions(flight.topic_partition)
+        outcomes: list[Outcome] = [(tag, refusal(each, partitions)) for (tag, _, _), each in zip(messages, failures, strict=True)]
         held = next((outcome for _, outcome in outcomes if not isinstance(outcome, Rejected)), None)
+        if isinstance(held, BackOff) and held.partitions:
+            self.refused[flight.topic_partition] = time.monotonic()
+        self._report(outcomes)
         if held is not None:
             self.drop(flight.topic_partition, held)
+
+    def partitions(self, of: TopicPartition) -> int:
+        """How many its topic has."""
+        return len(self._cluster.partitions_for_topic(of.topic) or ())
 
     def drop(self, partition: TopicPartition, error: AdapterError) -> None:
         """All that waits for a partition gets this outcome, or NotConnected where it may have been taken."""
@@ -187,7 +199,8 @@ class Delivery(Sender):  # type: ignore[misc]  # kafka-python has no types
         if refused and over:
             self._refused(batch, exception, partition_response)
         elif partition_response is None and isinstance(exception, errors.KafkaTimeoutError) and self._never_taken(batch):
-            failure = BackOff(Reason.REFUSED_BY_BROKER, f"{batch.error or exception}{self._why(batch)}")
+            why = f"{batch.error or exception}{self._why(batch)}"
+            failure = BackOff(Reason.REFUSED_BY_BROKER, why, self._accumulator.partitions(batch.topic_partition))
             self._end(batch, lambda _: failure)
         else:
             batch.error = exception

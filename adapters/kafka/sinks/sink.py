@@ -2,7 +2,8 @@
 
     topic unknown                        BackOff(unroutable)            known within about 200 ms; no other topic waits for it
     topic's name impossible              Rejected(bad_destination)
-    not allowed, too few replicas, no leader for `delivery_timeout`     BackOff(refused_by_broker)
+    not allowed                          BackOff(refused_by_broker)
+    too few replicas, no leader for `delivery_timeout`      the same, for the message's partition only
     time out of range, as it is this machine's clock                    BackOff(refused_by_broker)
     larger than the topic takes          Rejected(too_large)
     invalid (no key in a compacted topic, policy)                       Rejected(rejected_by_broker)
@@ -25,6 +26,7 @@ from kafka.partitioner.default import murmur2
 from kafka.util import ensure_valid_topic_name
 
 from ....core.reasons import Reason
+from ....core.targets import ANY
 from ...base import BackOff, NotConnected, Rejected
 from ...clock import wall_clock
 from ..link import Caught, Pulse, translated
@@ -45,6 +47,7 @@ _LARGEST = 96 << 20  # a broker closes the connection of a request of 100 MiB
 _REQUEST = 16 << 20  # batches for one broker that share a request
 _VERDICT = 2  # metadata answers without a topic, until it counts as missing: the first one may have been asked for before
 _LOOK = 1.0  # seconds between two looks for what has no outcome
+_AVOIDED = 30.0  # seconds for which messages without a key go to other partitions than one that has refused
 _IDLE = 300.0  # seconds without a message, until the cluster is not asked about a topic any more
 
 
@@ -93,6 +96,7 @@ class Publisher:
         self._numbers = self._numbered(api_version=manager.broker_version, metadata=client.cluster)
         self._accumulator = Accumulator(
             self._confirm,
+            self._cluster,
             transaction_manager=self._numbers,
             request_timeout_ms=configs["request_timeout_ms"],
             delivery_timeout_ms=int(delivery_timeout * 1000),
@@ -164,12 +168,17 @@ class Publisher:
         unknown.messages.extend(messages)
 
     def _anywhere(self, topic: str, partitions: list[int]) -> int:
-        """One that has a leader, for all messages of a batch that have no key; any where none has."""
+        """One that has a leader and has not just refused, for all messages of a batch that have no key; any where there is none."""
         there = self._cluster._partitions[topic]  # noqa: SLF001 - as in _heard
+        refused, lately = self._accumulator.refused, time.monotonic() - _AVOIDED
+
+        def takes(partition: int) -> bool:
+            return there[partition].leader_id >= 0 and refused.get(TopicPartition(topic, partition), lately) <= lately
+
         drawn = random.choice(partitions)  # noqa: S311 - it keeps no secret
-        if there[drawn].leader_id >= 0:
+        if takes(drawn):
             return drawn
-        return random.choice([each for each in partitions if there[each].leader_id >= 0] or partitions)  # noqa: S311 - as above
+        return random.choice([each for each in partitions if takes(each)] or partitions)  # noqa: S311 - as above
 
     def _enqueue(self, topic: str, partitions: list[int], messages: Sequence[Outgoing], refused: list[Outcome]) -> None:
         now = wall_clock()
@@ -258,13 +267,17 @@ def _missing(topic: str, cluster: Any) -> BackOff:
 
 
 def _partition(message: Message, partitions: list[int], anywhere: int) -> int:
-    """The message's own partition where it exists, else by its key as Kafka's default partitioner does, else any that has a leader."""
+    """The message's partition among those that there are, which Kafka numbers from 0; `anywhere` where any would do."""
+    number = partition_of(message, len(partitions))
+    return anywhere if number == ANY else partitions[number]
+
+
+def partition_of(message: Message, count: int) -> int:
+    """The message's own partition where it exists, else by its key as Kafka's default partitioner does, else `ANY`."""
     own = message.properties.partition
-    if own is not None and own in partitions:
+    if own is not None and 0 <= own < count:
         return own
-    if message.key is not None:
-        return partitions[int(murmur2(message.key) & 0x7FFFFFFF) % len(partitions)]
-    return anywhere
+    return ANY if message.key is None else int(murmur2(message.key) & 0x7FFFFFFF) % count
 
 
 def check_topic(topic: str) -> None:

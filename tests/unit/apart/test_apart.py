@@ -204,7 +204,7 @@ def test_what_cannot_be_understood_ends_the_connection_and_is_raised_in_the_thre
     """As where a newer version was installed under a running bridge, and a client's process started anew since."""
     outcomes: list[Outcome] = []
     published = threading.Event()
-    said = frame(Kind.FAILED, [(b"a", "BackOff", "A_REASON_OF_LATER", "")])
+    said = frame(Kind.FAILED, [(b"a", "BackOff", "A_REASON_OF_LATER", "", 0)])
 
     def read(_: float | None) -> tuple[int, memoryview]:
         assert published.wait(10)

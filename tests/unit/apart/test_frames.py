@@ -13,7 +13,12 @@ from delaybridge.core.reasons import Reason
 
 @pytest.mark.parametrize(
     "error",
-    [NotConnected("gone"), BackOff(Reason.UNROUTABLE, "no queue"), Rejected(Reason.TOO_LARGE, "5 GiB")],
+    [
+        NotConnected("gone"),
+        BackOff(Reason.UNROUTABLE, "no queue"),
+        BackOff(Reason.REFUSED_BY_BROKER, "no leader", 3),
+        Rejected(Reason.TOO_LARGE, "5 GiB"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_is_the_same_on_the_other_side(error: NotConnected | BackOff | Rejected) -> None:

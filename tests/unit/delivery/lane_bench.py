@@ -10,10 +10,12 @@ from delaybridge.bridge.delivery.holds import Holds
 from delaybridge.bridge.delivery.lane import Lane, LaneSettings
 from delaybridge.bridge.downtimes import DowntimeFile
 from delaybridge.bridge.metrics import Metrics
+from delaybridge.core.by_target import ByTarget
 from delaybridge.core.downtimes import Downtimes
-from delaybridge.core.message import message
+from delaybridge.core.message import Message
 from delaybridge.core.schedule import Schedule
 from delaybridge.core.store import Put, Record
+from delaybridge.core.targets import ANY
 from delaybridge.core.time_index import TimeIndex
 
 if TYPE_CHECKING:
@@ -28,17 +30,26 @@ def settings(window: int = 2_000, share: int = 1_000, give_up_after: int = 3_600
     return LaneSettings(window, share, give_up_after, **others)
 
 
+def partition_of(record: Record, count: int) -> int:
+    """As in `by_target.PartitionOf`: by a key that is a number."""
+    key = record.message.key
+    return ANY if key is None else int(key) % count
+
+
 class Bench:
     """A lane with its store, and a sink that keeps what was published until the test answers."""
 
     def __init__(self, path: Path, settings: LaneSettings, dead_letter: str = "") -> None:
-        self.store = TimeIndex(path, bridge="test", min_free_disk=0, reserve_bytes=0)
-        self.holds = Holds(Backoff(first=1.0, cap=1.0))
+        self.store = TimeIndex(path, bridge="test", min_free_disk=0, reserve_bytes=0, partition_of=partition_of)
+        self.holds = self.no_holds()
         self.dead_letter = dead_letter
         self.settings = settings
         self.paused: set[str] = set()
         self.lane = self.new_lane(T0)
         self.wire: list[Outgoing] = []
+
+    def no_holds(self) -> Holds:
+        return Holds(Backoff(first=1.0, cap=1.0), ByTarget(partition_of))
 
     def new_lane(self, started: int) -> Lane:
         """One that is started now. What was before is not known."""
@@ -55,9 +66,11 @@ class Bench:
             lambda: None,
         )
 
-    def put(self, name: str, due: int, address: str = "a", now: int = T0, route: str = "orders", **schedule: object) -> None:
+    def put(
+        self, name: str, due: int, address: str = "a", now: int = T0, route: str = "orders", key: int | None = None, **schedule: object
+    ) -> None:
         record = Record(
-            message=message(name.encode()),
+            message=Message(name.encode(), key=None if key is None else b"%d" % key),
             schedule=Schedule(due=due, **schedule),  # type: ignore[arg-type]  # what each test gives
             lane="rabbit",
             address=address,

@@ -29,7 +29,7 @@ def test_a_failure_holds_its_group_for_a_jittered_wait_and_nobody_else() -> None
     hold = holds.fail("a", "refused", now=1000)
 
     assert 1000 < hold.retry_at <= 1000 + 4000
-    assert list(holds.addresses) == ["a"]
+    assert list(holds.targets) == ["a"]
 
 
 def test_failures_of_what_was_already_on_the_wire_do_not_lengthen_the_wait() -> None:
@@ -117,7 +117,7 @@ DOINGS = ("fail", "works", "slow", "pause", "resume", "turn", "free", "set_back"
 def test_whatever_happens_ready_are_those_whose_time_has_come_and_there_is_no_waiting_in_vain(steps: list[tuple[str, str, int]]) -> None:
     holds, now = _holds(), 10_000
     for doing, address, later in steps:
-        hold = holds.addresses.get(address)
+        hold = holds.targets.get(address)
         if doing == "set_back":
             holds.set_back(later)
             now -= later
@@ -129,9 +129,9 @@ def test_whatever_happens_ready_are_those_whose_time_has_come_and_there_is_no_wa
         elif doing == "land" and hold is not None and hold.in_flight:
             hold.in_flight -= 1
         ready = holds.ready(now)
-        due = {name: hold for name, hold in holds.addresses.items() if hold.retry_at <= now}
+        due = {name: hold for name, hold in holds.targets.items() if hold.retry_at <= now}
         assert dict(ready) == {name: hold for name, hold in due.items() if not (hold.probing and hold.in_flight)}
-        assert holds.next_retry() <= min((hold.retry_at for hold in holds.addresses.values() if not hold.in_flight), default=NEVER)
+        assert holds.next_retry() <= min((hold.retry_at for hold in holds.targets.values() if not hold.in_flight), default=NEVER)
         assert any(not hold.in_flight for hold in due.values()) or holds.next_retry() > now
 
 
@@ -149,7 +149,7 @@ def _do(holds: Holds, doing: str, address: str, now: int) -> None:
             holds.resume()
         case "turn":
             holds.turn(address)
-        case "free" if address in holds.addresses:
+        case "free" if address in holds.targets:
             holds.free(address)
 
 
@@ -208,15 +208,15 @@ def test_what_falls_due_does_not_pass_a_slow_or_a_paused_group_before_its_time_n
     holds.pause("paused")
     holds.restore("failing", 1, "refused", now=0)
 
-    assert [holds.addresses["slow"].open(now) for now in (1099, 1100)] == [False, True]
-    assert not holds.addresses["paused"].open(NEVER - 1)
-    assert not holds.addresses["failing"].open(NEVER - 1)
+    assert [holds.targets["slow"].open(now) for now in (1099, 1100)] == [False, True]
+    assert not holds.targets["paused"].open(NEVER - 1)
+    assert not holds.targets["failing"].open(NEVER - 1)
 
 
 def test_a_slow_group_did_not_fail_and_gets_more_than_one_message_at_a_time() -> None:
     holds = _holds()
     holds.slow("a", until=1100)
-    holds.addresses["a"].in_flight = 1
+    holds.targets["a"].in_flight = 1
 
     assert [name for name, _ in holds.ready(1100)] == ["a"]
 

@@ -153,7 +153,7 @@ def test_a_held_destination_gets_everything_in_order_once_it_works_again(bench: 
         delivered += bench.deliver(T0 + 5000 + later)
 
     assert delivered == [f"{number:02}" for number in range(12)]
-    assert bench.holds.addresses == {}
+    assert bench.holds.targets == {}
 
 
 def test_a_later_message_does_not_overtake_a_held_one(bench: Bench) -> None:
@@ -191,7 +191,7 @@ def test_what_was_held_stays_held_over_a_restart(bench: Bench, tmp_path: Path) -
 
     again = Bench(tmp_path / "store", settings())
 
-    assert list(again.holds.addresses) == ["a"]
+    assert list(again.holds.targets) == ["a"]
     assert again.deliver(T0 + 5000) == ["order-1"]
     again.store.close()
 

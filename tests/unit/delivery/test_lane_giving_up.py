@@ -295,7 +295,7 @@ def test_a_destination_is_told_as_free_once_it_takes_messages_and_not_where_what
     bench.put("b", T0 + 200_000)
     assert _told(bench, T0 + 200_000, REFUSED, REFUSED, REFUSED) == ["destination_held"]
     assert bench.store.counts().shelved == 1
-    assert bench.holds.addresses == {}
+    assert bench.holds.targets == {}
 
 
 @pytest.mark.parametrize("restarted", [True, False], ids=["restart", "pause"])

@@ -164,7 +164,7 @@ def test_a_burst_that_got_stuck_once_goes_on_as_any_other_when_confirms_come(ben
     while len(gone) < 400:
         gone += _confirm(bench, confirmed_at_once)
         bench.tick(now := now + 10)
-        if free_after is None and not bench.holds.addresses:
+        if free_after is None and not bench.holds.targets:
             free_after = len(gone)
 
     assert free_after is not None
@@ -383,7 +383,7 @@ def test_a_route_that_is_resumed_while_its_message_is_being_held_back_goes_on(be
     bench.tick(T0)
 
     assert bench.deliver(T0) == ["order-1"]
-    assert bench.holds.addresses == {}
+    assert bench.holds.targets == {}
 
 
 def test_a_pause_wakes_nobody(bench: Bench) -> None:

@@ -63,7 +63,9 @@ def test_status_speaks_the_names_of_the_configuration(client: httpx.Client) -> N
     assert status["routes"][0] == {
         "name": "main", "paused": False, "connected": True, "received": 5, "from": "rabbit delaybridge.in", "to": "rabbit", "error": "",
     }  # fmt: skip
-    assert status["lanes"][0]["held"] == [{"address": "slow", "attempts": 2, "error": "no-route", "retry_at": NOW + 1000}]
+    assert status["lanes"][0]["held"] == [
+        {"address": "slow", "attempts": 2, "error": "no-route", "retry_at": NOW + 1000, "partition": None}
+    ]
 
 
 def test_a_listing_hands_its_filter_on_and_shows_no_bodies(client: httpx.Client, control: FakeControl) -> None:

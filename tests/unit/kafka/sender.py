@@ -46,6 +46,7 @@ def sending(delivery: type[Delivery], numbers: Numbers, partition: TopicPartitio
     try:
         accumulator = Accumulator(
             lambda outcomes: told.extend(error for _, error in outcomes),
+            client.cluster,
             transaction_manager=numbers,
             delivery_timeout_ms=timeout_ms,
             request_timeout_ms=1,

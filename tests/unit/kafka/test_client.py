@@ -352,7 +352,7 @@ def test_numbers_of_a_batch_are_used_again_only_where_no_try_of_it_was_taken(
 def test_a_batch_whose_time_is_over_is_tried_no_more() -> None:
     """Else the sender forgets the producer's id with it, never asks for another, and sends nothing to anybody any more."""
     assert "any([batch.in_retry() for batch in expired_batches])" in inspect.getsource(Sender._send_producer_data)
-    accumulator, partition = Accumulator(lambda _: None, delivery_timeout_ms=1, request_timeout_ms=1), TopicPartition("t", 0)
+    accumulator, partition = Accumulator(lambda _: None, Mock(), delivery_timeout_ms=1, request_timeout_ms=1), TopicPartition("t", 0)
     accumulator.enqueue(partition, [(b"tag", b"\x01\x01\0", 0)])
     (waiting,) = accumulator._batches[partition]
     waiting.retry()

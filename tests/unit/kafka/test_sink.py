@@ -34,6 +34,9 @@ class Cluster:
 
     def remove_listener(self, _: object) -> None: ...
 
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return set(self._partitions.get(topic, ()))
+
 
 class Publishing(Publisher):
     """With no broker: what gets a place is confirmed at once."""
@@ -41,7 +44,7 @@ class Publishing(Publisher):
     def _open(self, *_: Any) -> None:
         self.cluster: Any = Cluster()
         self._cluster = self.cluster
-        self._accumulator = Accumulator(self._confirm)
+        self._accumulator = Accumulator(self._confirm, self.cluster)
         self._sender: Any = SimpleNamespace(
             add_topic=self.cluster._topics.add, wakeup=_nothing, force_close=_nothing, join=_nothing, is_alive=lambda: True
         )
@@ -86,6 +89,26 @@ def test_messages_wait_until_the_cluster_has_told_of_their_topic(stage: Stage) -
     stage.publisher.answer("orders")
     assert stage.outcomes == Counter("ab")
     assert [type(error) for tag, error in stage.heard if tag == b"b"] == [BackOff]
+
+
+def test_messages_without_a_key_avoid_partitions_that_have_no_leader_or_have_just_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    publisher, refused = stage.publisher, stage.publisher._accumulator.refused
+    publisher.cluster._partitions["orders"] = {number: SimpleNamespace(leader_id=number - 1) for number in range(4)}
+
+    def drawn() -> set[int]:
+        return {publisher._anywhere("orders", [0, 1, 2, 3]) for _ in range(300)}
+
+    assert drawn() == {1, 2, 3}
+    refused[TopicPartition("orders", 1)] = refused[TopicPartition("others", 2)] = now
+    assert drawn() == {2, 3}
+    now += 31
+    assert drawn() == {1, 2, 3}
+    refused.update({TopicPartition("orders", number): now for number in range(4)})
+    assert drawn() == {0, 1, 2, 3}
 
 
 def test_what_nobody_foresaw_leaves_no_message_without_its_outcome(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

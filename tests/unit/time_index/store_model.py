@@ -12,11 +12,20 @@ from delaybridge.core.ledger import EVENTS, Event
 from delaybridge.core.recurrence import moved
 from delaybridge.core.schedule import Schedule
 from delaybridge.core.store import Answer, Counts, Held, Pending, Put, Record, Refuse, Settled, Withdraw
+from delaybridge.core.targets import Partition, Target
 
 Change = Put | Withdraw | Refuse
 
 SET_BACK = 60_000
 """A time that is earlier by more than this (ms) is that of a clock which was set back."""
+
+
+PARTITIONS = 2
+
+
+def partition_of(record: Record, count: int) -> int:
+    """See `by_target.PartitionOf`."""
+    return len(record.message.body or b"") % count
 
 
 @dataclass(eq=False)
@@ -28,6 +37,7 @@ class Item:
     arrival: int
     flying: bool = False
     held: tuple[int, str] | None = None
+    target: Target = ""
     doomed: Event | None = None
 
     @property
@@ -37,6 +47,15 @@ class Item:
     @property
     def place(self) -> tuple[int, int]:
         return self.instant, self.arrival
+
+    @property
+    def targets(self) -> tuple[str, Partition]:
+        """Where it may be held back."""
+        address = self.record.address
+        return address, Partition(address, partition_of(self.record, PARTITIONS), PARTITIONS)
+
+    def hold(self, target: Target, attempts: int, error: str) -> None:
+        self.target, self.held = target, (attempts, error)
 
     def pending(self) -> Pending:
         attempts, error = self.held or (0, "")
@@ -167,7 +186,7 @@ class Model:
         return sorted((item for item in idle if first is not None and item.place >= first), key=lambda item: item.place)
 
     def due(self, lane: str, now: int, limit: int) -> list[Item]:
-        behind = {item.record.address for item in self.held(lane) if not item.flying}
+        behind = {item.target for item in self.held(lane) if not item.flying}
         found, aside = list[Item](), 0
         for owner in self.turns(lane):
             for item in self.walked(lane, owner):
@@ -179,17 +198,17 @@ class Model:
                     aside += 1
                 elif item.held is not None:
                     aside += 1
-                elif item.record.address in behind:
-                    item.held = 0, ""
+                elif target := next((target for target in item.targets if target in behind), None):
+                    item.hold(target, 0, "")
                     aside += 1
                 else:
                     item.flying = True
                     found.append(item)
         return found
 
-    def due_held(self, lane: str, address: str, now: int, limit: int) -> list[Item]:
-        self._line_up(lane, address, now)
-        held = [item for item in self.held(lane) if item.record.address == address and not item.flying]
+    def due_held(self, lane: str, target: Target, now: int, limit: int) -> list[Item]:
+        self._line_up(lane, target, now)
+        held = [item for item in self.held(lane) if item.target == target and not item.flying]
         found = list[Item]()
         for item in sorted(held, key=lambda item: item.place):
             if len(found) == limit:
@@ -201,14 +220,14 @@ class Model:
                 found.append(item)
         return found
 
-    def _line_up(self, lane: str, address: str, now: int) -> None:
-        """What waits before something that is held behind its address is held there, too."""
-        last = max((item.place for item in self.held(lane) if item.record.address == address), default=(0, 0))
-        for item in [item for item in self.waiting(lane) if item.record.address == address and item.place < last]:
+    def _line_up(self, lane: str, target: Target, now: int) -> None:
+        """What waits before something that is held at its target is held there, too."""
+        last = max((item.place for item in self.held(lane) if item.target == target), default=(0, 0))
+        for item in [item for item in self.waiting(lane) if target in item.targets and item.place < last]:
             if item.doomed:
                 self.end(item, item.doomed, now)
             else:
-                item.held = 0, ""
+                item.hold(target, 0, "")
 
     def settle(self, item: Item, outcome: Settled, now: int) -> None:
         doomed, ours = item.doomed, self.known.get(item.record.id) is item
@@ -229,7 +248,7 @@ class Model:
         if item.doomed:
             self.end(item, item.doomed, now)
         else:
-            item.held = held.attempts, held.error
+            item.hold(held.partition or item.record.address, held.attempts, held.error)
 
     def put_back(self, item: Item) -> None:
         item.flying = False

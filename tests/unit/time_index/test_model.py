@@ -13,12 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
-from unit.time_index.store_model import Change, Item, Model
+from unit.time_index.store_model import PARTITIONS, Change, Item, Model, partition_of
 
 from delaybridge.core.ledger import CLOSING
 from delaybridge.core.message import Message
 from delaybridge.core.schedule import Recurrence, Schedule
 from delaybridge.core.store import Due, Held, Pending, Put, Query, Record, Refuse, Settled, SourceProgress, Withdraw
+from delaybridge.core.targets import Partition, Target
 from delaybridge.core.time_index import TimeIndex, counters, delivery, gaps, ids
 from delaybridge.core.time_index import lanes as index_lanes
 from delaybridge.core.time_index.database import scan
@@ -31,6 +32,11 @@ HOUR = 3_600_000
 LANES, ADDRESSES, CHOSEN = ("rabbit", "kafka"), ("x", "y"), ("a", "b")
 MEMORY = HOUR
 _MEMORY_DISK = Path("/dev/shm")  # thousands of stores are opened here, and none of these tests is about the disk
+
+TARGETS: tuple[Target, ...] = (
+    *ADDRESSES,
+    *(Partition(address, number, PARTITIONS) for address in ADDRESSES for number in range(PARTITIONS)),
+)
 
 steps = st.sampled_from([0, 0, 0, 1, 5, 1_000, HOUR // 2, 3 * HOUR])
 lanes, addresses, chosen_ids = st.sampled_from(LANES), st.sampled_from(ADDRESSES), st.sampled_from(CHOSEN)
@@ -91,7 +97,9 @@ class TimeIndexMachine(RuleBasedStateMachine):
         self.model.tracks = tracks
 
     def open(self) -> None:
-        self.store = TimeIndex(self.folder, bridge="test", memory_ms=MEMORY, recent_tokens=5, min_free_disk=0, reserve_bytes=0)
+        self.store = TimeIndex(
+            self.folder, bridge="test", memory_ms=MEMORY, recent_tokens=5, min_free_disk=0, reserve_bytes=0, partition_of=partition_of
+        )
         state = self.store._state
         commit = state.commit
 
@@ -185,8 +193,8 @@ class TimeIndexMachine(RuleBasedStateMachine):
     @rule(limit=limits)
     def due_held(self, limit: int) -> None:
         now = self.tell()
-        for lane, address in product(LANES, ADDRESSES):
-            self.taken(self.store.due_held(lane, address, now, limit, 1 << 30), self.model.due_held(lane, address, now, limit))
+        for lane, target in product(LANES, TARGETS):
+            self.taken(self.store.due_held(lane, target, now, limit, 1 << 30), self.model.due_held(lane, target, now, limit))
 
     def picked(self, places: list[int]) -> list[tuple[bytes, Item]]:
         flying = list(self.flying.items())
@@ -212,11 +220,11 @@ class TimeIndexMachine(RuleBasedStateMachine):
             self.model.settle(item, outcome, now)
 
     @precondition(lambda self: self.flying)
-    @rule(places=picks, attempts=st.integers(1, 3))
-    def hold(self, places: list[int], attempts: int) -> None:
+    @rule(places=picks, attempts=st.integers(1, 3), partition=flags)
+    def hold(self, places: list[int], attempts: int, partition: bool) -> None:
         now = self.tell()
         some = self.picked(places)
-        failed = [Held(key, attempts, "refused") for key, _ in some]
+        failed = [Held(key, attempts, "refused", item.targets[1] if partition else None) for key, item in some]
         self.store.hold(failed, now)
         for (_, item), held in zip(some, failed, strict=True):
             self.model.hold(item, held, now)
@@ -341,13 +349,13 @@ class TimeIndexMachine(RuleBasedStateMachine):
         for track in state.lanes.tracks.values():
             looked = list(track.unread())
             for key, raw in scan(state.db.due, track.start, track.end):
-                waits = key not in state.lanes.claimed and state.held.entry(state.decoded(key, raw)[0].address, key) is None
+                waits = key not in state.lanes.claimed and state.held.find(key, state.decoded(key, raw)[0]) is None
                 assert not waits or any(first <= key < end for first, end in looked)
 
     @invariant()
     def held_addresses_agree(self) -> None:
         for lane in LANES:
-            assert set(self.store.held(lane)) == {item.record.address for item in self.model.held(lane)}
+            assert set(self.store.held(lane)) == {item.target for item in self.model.held(lane)}
 
 
 TestTimeIndex = TimeIndexMachine.TestCase

@@ -10,7 +10,7 @@ from contract.stores import T0, bodies, give, record, take
 from delaybridge.core.store import Held, Query, StoreError, StoreFull
 from delaybridge.core.time_index import TimeIndex, delivery, keys, lanes
 from delaybridge.core.time_index.database import Database
-from delaybridge.core.time_index.held_address import HeldAddress
+from delaybridge.core.time_index.held_target import HeldTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,13 +135,13 @@ def test_what_another_lane_holds_back_meanwhile_does_not_disturb_a_lane(
     index.hold([Held(due.key, 1, "refused") for due in mine], T0)
     flying = [due for address in ("x", "y") for due in take(index, lane="rabbit", held=address)]
 
-    def meanwhile(behind: HeldAddress) -> bool:
+    def meanwhile(behind: HeldTarget) -> bool:
         index.hold([Held(due.key, 1, "refused") for due in others], T0)
         others.clear()
         return behind.count > behind.out
 
     with monkeypatch.context() as another_thread:
-        another_thread.setattr(HeldAddress, "waits", property(meanwhile))
+        another_thread.setattr(HeldTarget, "waits", property(meanwhile))
         assert not index._state.held.waits(index._state.lanes.by_name["rabbit"])
 
     assert len(flying) == 2
@@ -157,12 +157,12 @@ def test_what_is_held_back_where_it_is_asked_whether_any_is_may_end_meanwhile(
     index.hold([Held(due.key, 1, "refused") for due in take(index)], T0)
     assert len(take(index, held="x")) == 1
 
-    def meanwhile(behind: HeldAddress) -> bool:
+    def meanwhile(behind: HeldTarget) -> bool:
         index.cancel("y", T0)
         return behind.count > behind.out
 
     with monkeypatch.context() as another_thread:
-        another_thread.setattr(HeldAddress, "waits", property(meanwhile))
+        another_thread.setattr(HeldTarget, "waits", property(meanwhile))
         assert not index._state.held.waits(index._state.lanes.by_name["rabbit"])
 
 
