@@ -154,15 +154,14 @@ class Finish:
 class Stay:
     """One message on its way through a level, and when it leaves. Without an envelope it was not put there by a bridge."""
 
-    __slots__ = ("batch", "done", "envelope", "leaves", "message", "place")
+    __slots__ = ("done", "envelope", "leaves", "message", "place")
 
-    def __init__(self, message: Message, envelope: Envelope | None, leaves: int, number: int, batch: Batched, done: Finish) -> None:
+    def __init__(self, message: Message, envelope: Envelope | None, leaves: int, number: int, done: Finish) -> None:
         self.message = message
         self.done = done
         self.envelope = envelope
         self.leaves = leaves
         self.place = (leaves, number)
-        self.batch = batch
 
     def __lt__(self, other: Stay) -> bool:
         return self.place < other.place
@@ -283,19 +282,19 @@ class Passage:
         now = self._clock()
         for place, received in enumerate(batch.messages):
             done = Finish(batched, place, received.token, again=received.redelivered)
-            stay = self._stay(received.message, batched, done, now)
+            stay = self._stay(received.message, done, now)
             if received.redelivered and stay.envelope is not None and received.token in self._lately:
                 done()
             else:
                 heapq.heappush(taken.staying, stay)
 
-    def _stay(self, message: Message, batched: Batched, done: Finish, now: int) -> Stay:
+    def _stay(self, message: Message, done: Finish, now: int) -> Stay:
         try:
             envelope = unpack(message)
         except ValueError:
-            return Stay(message, None, now, next(self._numbers), batched, done)
+            return Stay(message, None, now, next(self._numbers), done)
         leaves = now if self._timed else envelope.since + self.level.wait
-        return Stay(message, envelope, leaves, next(self._numbers), batched, done)
+        return Stay(message, envelope, leaves, next(self._numbers), done)
 
     def _release(self, now: int) -> None:
         taken = self._taken
