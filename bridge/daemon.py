@@ -234,7 +234,7 @@ class Daemon:
             store_bytes=store.size_bytes(),
             store_free_bytes=store.free_bytes(),
             store_room=store.room(),
-            level_queues_refusing=self.engine.level_queues_refusing,
+            level_queues_refusing=self.engine.queues.refusing,
             ledger_backlog_rows=self.engine.journal.unfiled.count(),
         )
 

@@ -33,6 +33,7 @@ from .ledger.numbering import next_row
 from .ledger.worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
 from .level_queues.moving import DepartureSink
+from .level_queues.none import NoQueues
 from .workers import SyncWorker, Worker
 
 if TYPE_CHECKING:
@@ -62,12 +63,13 @@ class Engine:
         self.stopping = False
         self.journal = open_journal(config)
         self.down = at_the_start(config.store.path, self.started, self.journal.unfiled.first())
-        self.queues: Assembled | None = None
+        self.queues: Assembled | NoQueues = NoQueues()
+        self.store: Store = self.journal
         self._apart: list[ApartSource | ApartSink] = []
         if config.store.kind == "level_queues":
             _tell_of_what_stays_behind(self.journal)
             self.queues = assembled(config, self.journal, clock, self.down, metrics, self._wake, failed)
-        self.store: Store = self.queues.store if self.queues else self.journal
+            self.store = self.queues.store
         self.sync = SyncWorker(self.store.sync, failed)
         self.pauses = Pauses(config.store.path / "paused.json", self._resumed)
         self._holds: dict[str, Holds] = {}
@@ -89,7 +91,7 @@ class Engine:
 
     def _destinations(self) -> list[str]:
         """The brokers that a route names, and those for which messages of earlier routes still wait. In level queues any bridge may find any message."""
-        if self.queues is not None:
+        if self.config.store.kind == "level_queues":
             return list(self.config.brokers)
         brokers = list(dict.fromkeys(route.to.broker for route in self.config.routes))
         for name in self.store.lanes():
@@ -121,7 +123,7 @@ class Engine:
         return LaneWorker(lane, sink, self.clock, self.metrics, failed, drain_for=drain_for, in_turns=moves)
 
     def _sink(self, broker: str) -> Sink:
-        if self.queues is not None and broker in self.queues.sinks:
+        if broker in self.queues.sinks:
             return self.queues.sinks[broker]
         section = self.config.brokers[broker]
         if section.own_processes:
@@ -140,20 +142,18 @@ class Engine:
             self.config.intake.batch,
             exact=plugins.traits(self.config.brokers[route.source.broker].type).exact,
         )
-        return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed, self.queues.opened if self.queues else None)
+        return IntakeWorker(intake, source.close, self.store.room, self.metrics, failed, self.queues.opened)
 
     def _source(self, route: configuration.Route) -> Source:
         """What a level store joins with its own consumer stays in this process."""
-        queues, section = self.queues, self.config.brokers[route.source.broker]
-        joins = queues is not None and route.source.broker == self.config.store.broker
+        section = self.config.brokers[route.source.broker]
+        joins = route.source.broker == self.config.store.broker
         source: Source
         if section.own_processes and not joins:
             source = self._in_a_process(ApartSource(self._setup(section, route.source.endpoint), route.name))
         else:
             source = plugins.adapter(section.type).source(section.options, route.source.endpoint)
-        if queues is None:
-            return source
-        return queues.source(route.name, source) if joins else queues.held(route.name, source)
+        return self.queues.source(route.name, source) if joins else self.queues.held(route.name, source)
 
     def _in_a_process(self, client: _Client) -> _Client:
         self._apart.append(client)
@@ -184,15 +184,10 @@ class Engine:
         return [
             [*self.intakes.values(), *self.managements],
             [*self.lanes.values()],
-            *(self.queues.workers if self.queues else []),
+            *self.queues.workers,
             [self.sync, self.ledger],
             [self.alive],  # its last word tells how much of the ledger is in files
         ]
-
-    @property
-    def level_queues_refusing(self) -> int:
-        """How many level queues refuse messages."""
-        return self.queues.refusing if self.queues else 0
 
     def start(self) -> None:
         """Start all threads; connecting goes on in them."""
@@ -216,8 +211,7 @@ class Engine:
         An intake that does not end, because its broker hangs while it connects, leaves the others three quarters of the time.
         """
         self.stopping = True
-        if self.queues is not None:
-            self.queues.shut()
+        self.queues.shut()
         began = time.monotonic()
         groups = self._groups
         for index, group in enumerate(groups):

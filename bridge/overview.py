@@ -50,7 +50,7 @@ class Overview:
             by_hour=[HourStatus(hour * HOUR_MS, pending) for hour, pending in sorted(counts.by_hour.items())],
             store=StoreStatus(store.free_bytes(), store.room(), str(config.store.path.absolute())),
             ledger=engine.ledger.status(),
-            levels=engine.queues.status() if engine.queues else [],
+            levels=engine.queues.status(),
             config=str(config.file.absolute()) if config.file else None,
             without_broker=sorted(set(store.lanes()) - set(config.brokers)),
             needs_restart=list(since.needs_restart) if since else [],
@@ -88,8 +88,8 @@ class Overview:
             Check(f"destination {name}", worker.connected and not worker.blocked, worker.error or worker.blocked)
             for name, worker in self._engine.lanes.items()
         ]
-        levels = [Check(f"level {level.name}", level.connected, level.error) for level in queues.status()] if queues else []
-        return [disk, *sources, *lanes, *levels, *(queues.checks() if queues else [])]
+        levels = [Check(f"level {level.name}", level.connected, level.error) for level in queues.status()]
+        return [disk, *sources, *lanes, *levels, *queues.checks()]
 
     def waits_for(self, record: Record) -> str:
         """See `views.ControlPort`."""

@@ -13,6 +13,7 @@ from delaybridge.adapters.base import NotConnected
 from delaybridge.adapters.memory import MemoryIdLog, broker
 from delaybridge.bridge.config import Config
 from delaybridge.bridge.engine import Engine
+from delaybridge.bridge.level_queues.build import Assembled
 from delaybridge.bridge.level_queues.ids.lines import claiming
 from delaybridge.bridge.metrics import Metrics
 
@@ -45,7 +46,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 def takes(engine: Engine) -> list[bool]:
     """Whether its route and its levels are connected."""
-    assert engine.queues is not None
+    assert isinstance(engine.queues, Assembled)
     return [worker.connected for worker in (*engine.intakes.values(), *engine.queues.levels)]
 
 
@@ -59,7 +60,6 @@ def test_while_it_reads_the_log_of_ids_it_takes_no_messages(engine: Engine, monk
     monkeypatch.setattr(MemoryIdLog, "read", slow)
     engine.start()
     assert asked.wait(10)
-    assert engine.queues is not None
     assert {level.error for level in engine.queues.status()} == {"waits for the log of ids: 0 of 3 lines are read"}
     assert takes(engine) == [False] * 4
     assert [intake.error for intake in engine.intakes.values()] == ["the store does not take messages yet"]
