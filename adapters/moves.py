@@ -47,7 +47,7 @@ class Mover(Protocol):
     """
 
     def connect(self, confirm: Confirm) -> None:
-        """See Sink."""
+        """See base.Sink."""
         ...
 
     def move(self, moves: Sequence[Move]) -> None:
@@ -55,7 +55,7 @@ class Mover(Protocol):
         ...
 
     def close(self) -> None:
-        """See Sink."""
+        """See base.Sink."""
         ...
 
 
@@ -82,7 +82,7 @@ class TransactionalLevels(Protocol):
     """All level sources over one connection, and movers that finish the messages of these sources. What was not finished comes again."""
 
     def source(self, level: Level) -> Source:
-        """See Levelled."""
+        """See levelled.Levelled."""
         ...
 
     def joined(self, source: Source, route: str) -> Joined | None:

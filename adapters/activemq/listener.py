@@ -27,12 +27,12 @@ class Listener:
         self.reason: NotConnected | None = None
 
     def heard(self, frames: list[Frame]) -> None:
-        """See Session. After an error that matters ActiveMQ closes the connection, so it is no more than the reason for that."""
+        """See link.Session. After an error that matters ActiveMQ closes the connection, so it is no more than the reason for that."""
         self.inbox.extend(each for each in frames if each.command == MESSAGE)
         self.changed.set()
 
     def lost(self, reason: NotConnected) -> None:
-        """See Session."""
+        """See link.Session."""
         self.reason = reason
         self.changed.set()
 

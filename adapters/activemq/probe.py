@@ -87,14 +87,14 @@ class _Post:
         return self._arrived[:number]
 
     def heard(self, frames: list[Frame]) -> None:
-        """See Session."""
+        """See link.Session."""
         now = time.monotonic()
         with self._changed:
             self._arrived += [(frame, now) for frame in frames if frame.command == MESSAGE]
             self._changed.notify()
 
     def lost(self, reason: NotConnected) -> None:
-        """See Session."""
+        """See link.Session."""
         with self._changed:
             self._lost = reason
             self._changed.notify()

@@ -188,14 +188,14 @@ class _Answers:
             raise Rejected(Reason.REJECTED_BY_BROKER, self._refused or f"{to} took no answer for {self._patience:g} s")
 
     def heard(self, frames: list[Frame]) -> None:
-        """See Session."""
+        """See link.Session."""
         with self._changed:
             self._open -= sum(frame.command == RECEIPT for frame in frames)
             self._refused = next((frame.text(b"message") for frame in frames if frame.command == ERROR), self._refused)
             self._changed.notify()
 
     def lost(self, reason: NotConnected) -> None:
-        """See Session."""
+        """See link.Session."""
         with self._changed:
             self._lost = reason
             self._changed.notify()

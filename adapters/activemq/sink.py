@@ -112,11 +112,11 @@ class _Publisher:
             self._submitted.extend(messages)
 
     def heard(self, frames: list[Frame]) -> None:
-        """See Session."""
+        """See link.Session."""
         self._calls.put(partial(self._hear, frames))
 
     def lost(self, reason: NotConnected) -> None:
-        """See Session."""
+        """See link.Session."""
         with self._lock:
             self._reason = reason
         self._calls.put(partial(self._end, reason))

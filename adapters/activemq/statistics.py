@@ -96,13 +96,13 @@ class Statistics:
             raise Unanswered(f"ActiveMQ refused: {answer.text(b'message')}")
 
     def heard(self, frames: list[Frame]) -> None:
-        """See Session."""
+        """See link.Session."""
         with self._changed:
             self._arrived += [each for each in frames if each.command == MESSAGE]
             self._changed.notify()
 
     def lost(self, reason: NotConnected) -> None:
-        """See Session."""
+        """See link.Session."""
         with self._changed:
             self._lost = reason
             self._changed.notify()

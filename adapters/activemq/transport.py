@@ -174,7 +174,7 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
 
     @property
     def unsure(self) -> bool:
-        """See Reader. Any thread."""
+        """See `Reader`. Any thread."""
         return self._reader.unsure
 
     def promise(self, seconds: float) -> None:
@@ -212,7 +212,7 @@ class QuietTransport(Transport):  # type: ignore[misc]  # stomp.py has no annota
                 self._sent = uptime()
 
     def send(self, encoded_frame: bytes) -> None:
-        """See Transport."""
+        """How stomp.py writes a frame. Raises one of FOREIGN, or NotConnected."""
         with self._writing():
             super().send(encoded_frame)
 

@@ -82,7 +82,7 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no type
     SCHEMES = ("delaybridge",)
 
     def socket(self, *kind: int) -> socket.socket:
-        """See KafkaNetSocket."""
+        """One that reads much at once."""
         return _Wide(*kind)
 
     async def sock_connect(self, net: Any, sock: Any, where: Any, timeout_at: float | None = None) -> Any:
@@ -101,7 +101,7 @@ class _Tls(KafkaSSLTransport):  # type: ignore[misc]  # as above
     """Where a broker that hangs takes the connection and says nothing, kafka-python waits for the handshake without end, and with it whoever connects."""
 
     async def handshake(self) -> None:
-        """See KafkaSSLTransport."""
+        """Raises when it has lasted for _SHAKING seconds; the socket is closed wherever it fails."""
         until = time.monotonic() + _SHAKING
         try:
             while True:

@@ -72,7 +72,7 @@ class _Publisher:
         self.wire: Wire
 
     def opened(self, link: Link, wire: Wire) -> None:
-        """See Session."""
+        """See link.Session."""
         self._link = link
         self.wire = wire
         credentials = wire.params.credentials  # each URL may have its own; only RabbitMQ knows the name that a certificate stands for
@@ -173,7 +173,7 @@ class _Publisher:
             idle.close()
 
     def heard(self, events: list[Event]) -> None:
-        """See Session."""
+        """See link.Session."""
         for event in events:
             if isinstance(event, Confirmed):
                 self.channels[event.channel].confirmed(event)
@@ -201,12 +201,12 @@ class _Publisher:
         self._outcomes.extend((message.tag, failure) for message in outlet.drain())
 
     def closing(self, wire: Wire, then: Callable[[], None]) -> None:
-        """See Session."""
+        """See link.Session."""
         del wire
         then()
 
     def lost(self, reason: NotConnected) -> None:
-        """See Session."""
+        """See link.Session."""
         with self._lock:
             self._reason = reason
         flying = [tag for outlet in self._outlets.values() for tag in outlet.flying]

@@ -95,7 +95,7 @@ class _Subscriber:
         self.reason: NotConnected | None = None
 
     def opened(self, link: Link, wire: Wire) -> None:
-        """See Session."""
+        """See link.Session."""
         self._link = link
         self._wire = wire
         self._open(passive=not isinstance(self._subscription, Declared))
@@ -149,12 +149,12 @@ class _Subscriber:
         )
 
     def heard(self, events: list[Event]) -> None:
-        """See Session."""
+        """See link.Session."""
         self.inbox.extend(event for event in events if isinstance(event, Delivery))
         self.arrived.set()
 
     def closing(self, wire: Wire, then: Callable[[], None]) -> None:
-        """See Session."""
+        """See link.Session."""
         del wire
         if self._consumer and self.channel.is_open:
             self.channel.basic_cancel(self._consumer, callback=lambda _: then())
@@ -162,7 +162,7 @@ class _Subscriber:
             then()
 
     def lost(self, reason: NotConnected) -> None:
-        """See Session."""
+        """See link.Session."""
         self.reason = reason
         self.arrived.set()
 

@@ -26,7 +26,7 @@ class Spreading(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pytho
     """
 
     def assign(self, cluster: Any, members: Iterable[Any]) -> dict[str, Any]:
-        """See AbstractPartitionAssignor."""
+        """What each member has from now on, by its id; called at the leader of the group only."""
         known = {member.member_id: self.parse_member_metadata(member.metadata) for member in members}
         wanting: defaultdict[str, list[str]] = defaultdict(list)
         claims: defaultdict[TopicPartition, list[str]] = defaultdict(list)

@@ -60,7 +60,7 @@ class End(EndTxnHandler):  # type: ignore[misc]  # as above
         self.request._min_version = self.request._max_version = _END  # noqa: SLF001 - as above
 
     def handle_response(self, response: Any) -> None:
-        """See TxnRequestHandler."""
+        """Takes over what came with the end, before kafka-python lets the next transaction begin."""
         if not response.error_code:
             self.transaction_manager.become(response.producer_id, response.producer_epoch)
         super().handle_response(response)
@@ -73,7 +73,7 @@ class Renewal(InitProducerIdHandler):  # type: ignore[misc]  # as above
         super().__init__(numbers, numbers.transaction_timeout_ms, is_epoch_bump=True)
 
     def handle_response(self, response: Any) -> None:
-        """See TxnRequestHandler."""
+        """An epoch that is over ends this producer."""
         if response.error_code == errors.InvalidProducerEpochError.errno:
             self.fatal_error(errors.ProducerFencedError())
         else:

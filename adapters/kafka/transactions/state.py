@@ -77,11 +77,11 @@ class Leaders(TxnRequestHandler):  # type: ignore[misc]  # kafka-python has no t
 
     @property
     def priority(self) -> Any:
-        """See TxnRequestHandler."""
+        """Behind the search for a coordinator, else in the order in which it was asked."""
         return Priority.ADD_PARTITIONS_OR_OFFSETS
 
     def handle_response(self, response: Any) -> None:
-        """See TxnRequestHandler."""
+        """Of the coordinator, again and again until all ends are written; then of the leaders, which are told."""
         if self.request is self._leaders:
             partitions = ((topic.name, each) for topic in response.topics for each in topic.partitions)
             self._tell({TopicPartition(name, each.partition_index): each.leader_epoch for name, each in partitions if each.leader_id >= 0})
@@ -101,7 +101,7 @@ class Leaders(TxnRequestHandler):  # type: ignore[misc]  # kafka-python has no t
         self._tell({})
 
     def fail(self, _: Exception) -> None:
-        """See TxnRequestHandler."""
+        """However it fails, it tells of no leaders, and neither fails the transaction nor ends the producer."""
         self._tell({})
 
     fatal_error = abortable_error = fail
@@ -118,7 +118,7 @@ class Adding(AddPartitionsToTxnHandler):  # type: ignore[misc]  # as above
     """
 
     def handle_response(self, response: Any) -> None:
-        """See TxnRequestHandler."""
+        """A partition that is not there fails the transaction, unless that is ending: then its batch is told of it."""
         codes = {code for _, partitions in response.results_by_topic_v3_and_below for _, code in partitions}
         if errors.UnknownTopicOrPartitionError.errno in codes:
             self.transaction_manager.look_again()
@@ -333,7 +333,7 @@ class MoveDelivery(Delivery):
         return request
 
     def run_once(self) -> None:
-        """See Sender."""
+        """One turn of the sender's thread: nothing but answers while it pauses, batches beside a request about the transaction, or as kafka-python has it."""
         numbers = self._transaction_manager
         if (pause := numbers.pause) > 0:
             self._client.poll(timeout_ms=pause * 1000)
