@@ -89,7 +89,7 @@ def bind_command(binding: Binding) -> str:
     return _command(f"{binding.destination_type}_bind({ends}, {_table(binding.arguments)})")
 
 
-def declare_command(queue: str, arguments: Arguments | None = None) -> str:
+def declare_command(queue: str, arguments: Arguments) -> str:
     """Declaring a durable queue, as a command to paste."""
     more = f", arguments={_table(arguments)}" if arguments else ""
     return _command(f"queue_declare({_literal(queue)}, durable=True{more})")

@@ -78,7 +78,7 @@ def _read(routes: Sequence[Route], broker: str) -> list[Any]:
     return [route.source.endpoint for route in routes if route.source.broker == broker]
 
 
-def preparations(config: Config, broker: str, only: str | None = None) -> list[Interception | LevelDeclaration]:
+def preparations(config: Config, broker: str, only: str | None) -> list[Interception | LevelDeclaration]:
     """All that this broker is prepared with: `interception`, and `level_queues` where it holds them; or `only` one of these.
 
     Raises AdapterError and plugins.UnusableAdapter.

@@ -80,7 +80,7 @@ def table(headings: Iterable[str], rows: Sequence[Sequence[Any]], empty: str = "
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def grid(headings: Iterable[str], rows: Sequence[Sequence[Any]], title: str = "") -> Table:
+def grid(headings: Iterable[str], rows: Sequence[Sequence[Any]], title: str) -> Table:
     """The same, to be drawn by rich."""
     from rich.table import Table
     from rich.text import Text

@@ -58,7 +58,7 @@ def configuration(folder: Path) -> Config:
 class Demo:
     """Leaves `ledger/`, `observed/` and the store in `folder`."""
 
-    def __init__(self, folder: Path, console: Console, faults: Faults | None = None) -> None:
+    def __init__(self, folder: Path, console: Console, faults: Faults | None) -> None:
         self.console = console
         self.config = configuration(folder)
         self.engine = Engine(self.config, wall_clock, Metrics(version("delaybridge")), self._failed)

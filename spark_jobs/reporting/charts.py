@@ -52,10 +52,10 @@ class Column(NamedTuple):
     whole: bool = True
 
 
-def share_bar(parts: Sequence[Part], title: str, whole: int | None = None, height: int = 16) -> str:
+def share_bar(parts: Sequence[Part], title: str, whole: int, height: int = 16) -> str:
     """One bar, divided as the parts are; `whole` is what a full bar stands for."""
     left, drawn = 0.0, []
-    for part, width in zip(parts, _widths([part.size for part in parts], whole or 0), strict=True):
+    for part, width in zip(parts, _widths([part.size for part in parts], whole), strict=True):
         if width:
             drawn.append(f'<rect class="{part.kind}" x="{left:.2f}%" width="{width:.2f}%" height="{height}"/>')
             left += width

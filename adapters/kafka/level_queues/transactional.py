@@ -37,7 +37,7 @@ class KafkaTransactionalLevels:
     a bridge's name the producer has a new one in each process, and the cluster ends what it began after the session's time-out.
     """
 
-    def __init__(self, options: Kafka, levels: Sequence[Level], bridge: str = "") -> None:
+    def __init__(self, options: Kafka, levels: Sequence[Level], bridge: str) -> None:
         self._options = options
         self._hub = Hub(options, levels, moving=options.exactly_once)
         self._name = own(self._hub.group, options.level_instance or bridge or secrets.token_hex(8))

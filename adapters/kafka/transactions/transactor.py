@@ -73,8 +73,8 @@ class Transactor(Publisher):
         hub: Readers,
         markers: Markers,
         *,
-        leaves_doubt: bool = False,
-        renewed: Callable[[], dict[str, Any]] = dict,
+        leaves_doubt: bool,
+        renewed: Callable[[], dict[str, Any]],
     ) -> None:
         self.doubtful: list[tuple[Pending, Any]] = []
         self._leaves_doubt = leaves_doubt
