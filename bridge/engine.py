@@ -27,7 +27,7 @@ from .delivery.pauses import Pauses
 from .delivery.worker import LaneWorker
 from .downtimes import AliveWorker, at_the_start
 from .intake.intake import Intake
-from .intake.planner import Planner, Route
+from .intake.planner import PlannedRoute, Planner
 from .intake.worker import IntakeWorker
 from .ledger.numbering import next_row
 from .ledger.worker import LedgerWorker
@@ -232,9 +232,9 @@ def _joined(workers: Iterable[Worker], deadline: float) -> bool:
     return all(ended)
 
 
-def planned(route: configuration.Route, config: configuration.Config) -> Route:
+def planned(route: configuration.Route, config: configuration.Config) -> PlannedRoute:
     """A configured route as the planner sees it."""
-    return Route(
+    return PlannedRoute(
         name=route.name,
         source_broker=route.source.broker,
         source=route.source.endpoint.address,

@@ -36,8 +36,8 @@ _NOT_WHOLE = frozenset({Reason.HEADER_DAMAGED, Reason.UNSUPPORTED_BODY, Reason.T
 _CANCEL = (Reason.UNSUPPORTED_IN_LEVEL_QUEUES, "a cancellation: nobody can look for a message in a queue")
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the messages of one source go. `address` and `dead_letter` are empty where the route names none.
+class PlannedRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """A configured route as the planner sees it: where the messages of one source go. `address` and `dead_letter` are empty where the route names none.
 
     `probes`: how the destinations begin that `delaybridge doctor` makes for itself; they are allowed on every route.
     """
@@ -58,7 +58,7 @@ class Planner:
     `cancels` says whether the store can find a message by its id; else a cancellation is refused, unless it is `doctor`'s probe, which cancels nothing.
     """
 
-    def __init__(self, route: Route, limits: Limits, *, cancels: bool = True) -> None:
+    def __init__(self, route: PlannedRoute, limits: Limits, *, cancels: bool = True) -> None:
         self.route = route
         self.limits = limits
         self.cancels = cancels

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from delaybridge.adapters.base import Batch, Received
 from delaybridge.bridge.intake.intake import Intake
-from delaybridge.bridge.intake.planner import Planner, Route
+from delaybridge.bridge.intake.planner import PlannedRoute, Planner
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import message
 from delaybridge.core.schedule import Limits
@@ -72,7 +72,7 @@ def _intake(
     clock: Callable[[], int] = lambda: T0,
 ) -> Intake:
     source.store = store
-    planner = Planner(Route(name="orders", source_broker="rabbit", source="in", lane="rabbit", dead_letter=dead_letter), Limits())
+    planner = Planner(PlannedRoute(name="orders", source_broker="rabbit", source="in", lane="rabbit", dead_letter=dead_letter), Limits())
     told = woken if woken is not None else []
     intake = Intake(planner, source, store, clock, lambda lane, due: told.append((lane, due)), Metrics("test"), exact=exact)
     intake.connect()

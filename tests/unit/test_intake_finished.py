@@ -11,7 +11,7 @@ from contract.stores import T0
 
 from delaybridge.adapters.base import Batch, NotConnected, Received
 from delaybridge.bridge.intake.intake import Intake
-from delaybridge.bridge.intake.planner import Planner, Route
+from delaybridge.bridge.intake.planner import PlannedRoute, Planner
 from delaybridge.bridge.intake.worker import IntakeWorker
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.message import message
@@ -59,7 +59,7 @@ def daily(*, redelivered: bool = False) -> Received:
 def takes_in(queue: Queue, index: TimeIndex, *, lost: bool = False, silent: bool = False, exact: bool = False, room: bool = True) -> None:
     """From start to stop; the connection may be `lost` before that, or the broker `silent` at the farewell. Without `room` nothing is read."""
     queue.parted = not silent
-    planner = Planner(Route(name="orders", source_broker="rabbit", source="in", lane="rabbit"), Limits())
+    planner = Planner(PlannedRoute(name="orders", source_broker="rabbit", source="in", lane="rabbit"), Limits())
     intake = Intake(planner, queue, index, lambda: T0, lambda *_: None, Metrics("test"), exact=exact)
     failures: list[BaseException] = []
     worker = IntakeWorker(intake, queue.close, lambda: room, Metrics("test"), lambda _, error: failures.append(error))

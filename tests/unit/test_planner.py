@@ -6,7 +6,7 @@ import pytest
 
 from delaybridge.adapters.base import Received, Rejected
 from delaybridge.adapters.texts import text_of
-from delaybridge.bridge.intake.planner import MAX_HOPS, Planner, Route
+from delaybridge.bridge.intake.planner import MAX_HOPS, PlannedRoute, Planner
 from delaybridge.core import fields as tables
 from delaybridge.core import headers
 from delaybridge.core.dead_letters import carrier
@@ -20,7 +20,7 @@ NOW = 1_750_000_000_000
 GATED = "/exchanges/orders.real/new"
 
 
-def _route(**changes: object) -> Route:
+def _route(**changes: object) -> PlannedRoute:
     fields: dict[str, object] = {
         "name": "orders",
         "source_broker": "rabbit",
@@ -28,7 +28,7 @@ def _route(**changes: object) -> Route:
         "lane": "rabbit",
         "probes": ("/queues/delaybridge.doctor.",),
     }
-    return Route(**(fields | changes))  # type: ignore[arg-type]  # changes are given by the tests below
+    return PlannedRoute(**(fields | changes))  # type: ignore[arg-type]  # changes are given by the tests below
 
 
 def _received(headers: dict[str, Value], address: str = "", **more: object) -> Received:

@@ -12,7 +12,7 @@ from unit.level_queues.test_terms import Partition
 
 from delaybridge.adapters.base import Batch, Received
 from delaybridge.bridge.intake.intake import Intake
-from delaybridge.bridge.intake.planner import Planner, Route
+from delaybridge.bridge.intake.planner import PlannedRoute, Planner
 from delaybridge.bridge.level_queues.ids.claims import named
 from delaybridge.bridge.level_queues.ids.register import Claiming, mark_of
 from delaybridge.bridge.metrics import Metrics
@@ -66,7 +66,7 @@ class Log(Partition):
 
 
 def taking_in(log: Source, store: Sharing, name: str = ROUTE) -> Intake:
-    route = Route(name=name, source_broker="kafka", source="in", lane="rabbit", address="/queues/out")
+    route = PlannedRoute(name=name, source_broker="kafka", source="in", lane="rabbit", address="/queues/out")
     return Intake(Planner(route, Limits(min_period=1)), log, store, lambda: T0, store.wake, Metrics("test"), exact=name == ROUTE)
 
 
