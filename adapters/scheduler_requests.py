@@ -41,7 +41,7 @@ class Unclear(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ManagementMessage(msgspec.Struct, frozen=True):
     """One management message, and the call that lets the broker forget it (as `Batch.ack`)."""
 
     request: Browse | Remove | RemoveAll | Unclear
@@ -55,7 +55,7 @@ class SchedulerRequests(Protocol):
         """Open the connection and subscribe; blocks for at most the configured connection time-out. Raises NotConnected."""
         ...
 
-    def receive(self, timeout: float) -> Asked | None:
+    def receive(self, timeout: float) -> ManagementMessage | None:
         """The next request, waiting up to `timeout` seconds; None where there was none. Raises NotConnected."""
         ...
 

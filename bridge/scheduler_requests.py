@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..adapters.clock import Clock
-    from ..adapters.scheduler_requests import Asked, SchedulerRequests
+    from ..adapters.scheduler_requests import ManagementMessage, SchedulerRequests
     from ..core.store import Answer, Record, Store
     from .config import Config
     from .metrics import Metrics
@@ -45,12 +45,12 @@ class Manager:
         self._clock = clock
         self._stopping = stopping
 
-    def do(self, asked: Asked, answer: AnswerBy) -> None:
+    def do(self, message: ManagementMessage, answer: AnswerBy) -> None:
         """Do it, then acknowledge; `answer` is `SchedulerRequests.answer`. Interrupted by the daemon's end it is not acknowledged.
 
         Raises NotConnected: the request comes again.
         """
-        request = asked.request
+        request = message.request
         if isinstance(request, Browse):
             self._browse(request, answer)
         elif isinstance(request, Remove):
@@ -60,7 +60,7 @@ class Manager:
         else:
             log.warning("management_refused", broker=self._broker, detail=request.detail)
         if not self._stopping():
-            asked.ack()
+            message.ack()
 
     def _browse(self, request: Browse, answer: AnswerBy) -> None:
         """If the broker refuses the answer, nobody waits for it any more: this is logged, not tried again."""
@@ -132,9 +132,9 @@ class ManagementWorker(ClientWorker):
 
     def _answer(self) -> None:
         while not self.stopping.is_set():
-            asked = self._management.receive(RECEIVE_TIMEOUT)
-            if asked is not None:
-                self._manager.do(asked, self._management.answer)
+            message = self._management.receive(RECEIVE_TIMEOUT)
+            if message is not None:
+                self._manager.do(message, self._management.answer)
 
 
 def workers(

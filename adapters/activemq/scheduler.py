@@ -24,7 +24,7 @@ from ...core.message import Message, Properties
 from ...core.reasons import Reason
 from ..base import NotConnected, Rejected
 from ..clock import wall_clock
-from ..scheduler_requests import Asked, Browse, Remove, RemoveAll, Unclear
+from ..scheduler_requests import Browse, ManagementMessage, Remove, RemoveAll, Unclear
 from .frames import ERROR, RECEIPT, escaped
 from .incoming import Rules
 from .link import Link
@@ -137,14 +137,14 @@ class Scheduler:
         """See scheduler_requests.SchedulerRequests."""
         self._source.connect()
 
-    def receive(self, timeout: float) -> Asked | None:
+    def receive(self, timeout: float) -> ManagementMessage | None:
         """See scheduler_requests.SchedulerRequests."""
         batch = self._source.receive(1, timeout)
         if batch is None:
             return None
         (received,) = batch.messages
-        asked = request(received.message) if received.defect is None else Unclear(str(received.defect))
-        return Asked(asked, batch.ack)
+        wanted = request(received.message) if received.defect is None else Unclear(str(received.defect))
+        return ManagementMessage(wanted, batch.ack)
 
     def answer(self, to: str, pages: Iterable[Sequence[Record]]) -> None:
         """See scheduler_requests.SchedulerRequests. Answers over a connection of its own: a queue that takes nothing stands in nobody else's way."""

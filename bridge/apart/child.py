@@ -172,7 +172,7 @@ class _Reading:
         elif kind == Kind.AFFIRM:
             self._affirm()
         else:
-            self._receive(frames.asked(content))
+            self._receive(frames.receive(content))
 
     def _ack(self, content: memoryview) -> None:
         batch = self._open.pop(msgspec.msgpack.decode(content), None)
@@ -186,13 +186,13 @@ class _Reading:
             pass
         self._bridge.say(Kind.AFFIRMED)
 
-    def _receive(self, asked: frames.Asked) -> None:
+    def _receive(self, wanted: frames.Receive) -> None:
         if self._gathering is not None:
-            self._gathering.gather(calm=asked.calm)
-        deadline = time.monotonic() + asked.timeout
+            self._gathering.gather(calm=wanted.calm)
+        deadline = time.monotonic() + wanted.timeout
         while True:
             left = max(0.0, deadline - time.monotonic())
-            batch = self._source.receive(asked.limit, min(left, MOMENT) if self._open else left)
+            batch = self._source.receive(wanted.limit, min(left, MOMENT) if self._open else left)
             if batch is not None:
                 self._number += 1
                 self._open[self._number] = batch

@@ -49,8 +49,8 @@ class Setup(NamedTuple):
     secrets: frozenset[str | Path]
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True):
-    """At most so many messages, and so many seconds to wait for the first; and what Gathering says."""
+class Receive(msgspec.Struct, frozen=True, array_like=True):
+    """What Kind.RECEIVE asks for: at most so many messages, and so many seconds to wait for the first; and what Gathering says."""
 
     limit: int
     timeout: float
@@ -74,7 +74,7 @@ def _unhook(kind: type, value: Any) -> object:
 
 
 _encode = msgspec.msgpack.Encoder(enc_hook=_hook).encode
-asked = msgspec.msgpack.Decoder(Asked).decode
+receive = msgspec.msgpack.Decoder(Receive).decode
 batch = msgspec.msgpack.Decoder(tuple[int, list[Received]], dec_hook=_unhook).decode
 outgoing = msgspec.msgpack.Decoder(list[Outgoing]).decode
 tags = msgspec.msgpack.Decoder(list[bytes]).decode

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...adapters.base import Batch, NotConnected
 from . import frames
-from .frames import Asked, Kind, frame
+from .frames import Kind, Receive, frame
 from .process import PATIENCE, Place, Process
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ApartSource:
         process = self._process
         if process is None:
             raise NotConnected("the source is closed")
-        process.send(frame(Kind.RECEIVE, Asked(limit, timeout, self._calm)))
+        process.send(frame(Kind.RECEIVE, Receive(limit, timeout, self._calm)))
         kind, content = process.read(timeout + PATIENCE)
         if kind == Kind.NOTHING:
             return None

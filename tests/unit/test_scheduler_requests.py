@@ -9,7 +9,7 @@ from contract.stores import T0, record, take
 from msgspec.structs import replace
 
 from delaybridge.adapters.base import NotConnected, Rejected
-from delaybridge.adapters.scheduler_requests import Asked, Browse, Remove, RemoveAll, Unclear
+from delaybridge.adapters.scheduler_requests import Browse, ManagementMessage, Remove, RemoveAll, Unclear
 from delaybridge.bridge import answers
 from delaybridge.bridge.engine import Engine
 from delaybridge.bridge.scheduler_requests import PORTION, Manager
@@ -55,7 +55,7 @@ def pending(engine: Engine) -> list[str]:
 def do(engine: Engine, request: Browse | Remove | RemoveAll | Unclear, *, stopping: bool = False) -> tuple[Desk, list[str]]:
     desk, acked = Desk(), list[str]()
     manager = Manager("amq", engine.store, engine.answers.cancel, lambda: T0, lambda: stopping)
-    manager.do(Asked(request, lambda: acked.append("ack")), desk.answer)
+    manager.do(ManagementMessage(request, lambda: acked.append("ack")), desk.answer)
     return desk, acked
 
 
@@ -87,7 +87,7 @@ def test_where_nobody_takes_the_answer_the_request_is_done_with(engine: Engine) 
     desk = Desk()
     desk.refusal = Rejected(Reason.REJECTED_BY_BROKER, "the queue is gone")
     Manager("amq", engine.store, engine.answers.cancel, lambda: T0, lambda: False).do(
-        Asked(Browse("/queue/r"), lambda: acked.append("ack")), desk.answer
+        ManagementMessage(Browse("/queue/r"), lambda: acked.append("ack")), desk.answer
     )
     assert acked == ["ack"]
 
@@ -98,7 +98,7 @@ def test_a_request_whose_answer_was_interrupted_comes_again(engine: Engine) -> N
     desk.refusal = NotConnected("gone")
     with pytest.raises(NotConnected):
         Manager("amq", engine.store, engine.answers.cancel, lambda: T0, lambda: False).do(
-            Asked(Browse("/queue/r"), pytest.fail), desk.answer
+            ManagementMessage(Browse("/queue/r"), pytest.fail), desk.answer
         )
 
 

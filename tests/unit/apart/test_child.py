@@ -10,7 +10,7 @@ import pytest
 from delaybridge.adapters.base import Batch, NotConnected, Outgoing, Received
 from delaybridge.bridge.apart import frames
 from delaybridge.bridge.apart.child import _Publishing, _Reading
-from delaybridge.bridge.apart.frames import Asked, Kind, Setup, failures, frame
+from delaybridge.bridge.apart.frames import Kind, Receive, Setup, failures, frame
 from delaybridge.bridge.apart.source import ApartSource
 from delaybridge.bridge.config import Logs
 from delaybridge.core.message import Message
@@ -75,7 +75,7 @@ def serve(client: _Publishing | _Reading) -> None:
 
 
 def receive(timeout: float = 0) -> bytes:
-    return frame(Kind.RECEIVE, Asked(1, timeout))
+    return frame(Kind.RECEIVE, Receive(1, timeout))
 
 
 def test_a_sink_that_is_lost_while_it_publishes_tells_what_is_unknown_and_then_that_it_is_lost_once() -> None:
