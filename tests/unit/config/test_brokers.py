@@ -183,10 +183,11 @@ def test_a_virtual_host_whose_slash_is_not_escaped_is_refused_rather_than_anothe
     ]
 
 
-@pytest.mark.parametrize("path", ["", "/", "/%2F", "/a%2Fb"])
-def test_a_virtual_host_is_named_or_it_is_the_usual_one(file: Path, path: str) -> None:
+@pytest.mark.parametrize(("path", "named"), [("", "/"), ("/", "/"), ("/%2F", "/"), ("/a%2Fb", "a/b")])
+def test_a_virtual_host_is_named_or_it_is_the_usual_one(file: Path, path: str, named: str) -> None:
     file.write_text(on(f"type: rabbitmq, url: 'amqp://h{path}'"))
-    load(file)
+    (parameters,) = load(file).brokers["b"].options.parameters("test")
+    assert parameters.virtual_host == named
 
 
 @pytest.mark.parametrize("given", ["30", "30s", "PT30S", "'30'", "30.0"])
