@@ -201,7 +201,7 @@ class Engine:
             self._dead_letters[route.name] = route.dead_letter or ""
             self.intakes[route.name].intake.planner = self._planner(route)
         for name, worker in self.lanes.items():
-            worker.lane.settings = lane_settings(config)
+            worker.lane.settings = replace(worker.lane.settings, give_up_after=config.retry.give_up_after)
             worker.drain_for = drain_seconds(config)
             self._holds[name].backoff = Backoff(config.retry.first / 1000, config.retry.cap / 1000)
 

@@ -65,12 +65,12 @@ def test_an_engine_that_was_never_started_can_be_drained(config: Config) -> None
     open_journal(config).close()  # nobody has it open
 
 
-def test_a_reload_gives_the_lanes_the_new_time_to_drain(config: Config) -> None:
+def test_a_reload_gives_the_lanes_the_new_times_to_drain_and_to_give_up(config: Config) -> None:
     engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
-    engine.reload(config.model_copy(update={"shutdown_timeout": 4000}))
+    engine.reload(config.model_copy(update={"shutdown_timeout": 4000, "retry": Retry(give_up_after=5000)}))
     engine.store.close()
 
-    assert [lane.drain_for for lane in engine.lanes.values()] == [2.0]
+    assert [(lane.drain_for, lane.lane.settings.give_up_after) for lane in engine.lanes.values()] == [(2.0, 5000)]
 
 
 def test_lanes_wait_before_another_try_as_configured_and_after_a_reload_as_configured_by_then(
@@ -263,15 +263,19 @@ def test_a_stop_ends_what_waits_to_enter_level_queues_and_its_source_gives_it_ag
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
-def test_messages_are_given_early_to_the_sink_that_keeps_them_until_they_are_due_and_to_no_other(
+def test_messages_are_given_early_to_the_sink_that_keeps_them_until_they_are_due_and_to_no_other_also_after_a_reload(
     tmp_path: Path, exactly_once: bool
 ) -> None:
     kafka = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "exactly_once": exactly_once}
     route = {"name": "jobs", "from": {"broker": "here", "topic": "in"}, "to": {"broker": "there", "address": "out"}}
     store = {"path": tmp_path, "kind": "level_queues", "broker": "here"}
     brokers = {"here": kafka, "there": {"type": "memory", "name": "there"}}
-    engine = Engine(
-        Config.model_validate({"store": store, "brokers": brokers, "routes": [route]}), lambda: T0, Metrics("0.1.0"), lambda *_: None
-    )
-    assert {name: worker.lane.settings.lead for name, worker in engine.lanes.items()} == {"here": LEAD if exactly_once else 0, "there": 0}
+    config = Config.model_validate({"store": store, "brokers": brokers, "routes": [route]})
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    for _ in ("from the start", "after a reload"):
+        assert {name: worker.lane.settings.lead for name, worker in engine.lanes.items()} == {
+            "here": LEAD if exactly_once else 0,
+            "there": 0,
+        }
+        engine.reload(config)
     assert engine.drain(1)
