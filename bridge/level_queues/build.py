@@ -10,7 +10,7 @@ import structlog
 
 from ...adapters.base import AdapterError, Holding, NotConnected
 from ...adapters.id_log import IdLogging
-from ...adapters.levelled import Foreseeing, Level, Levelled
+from ...adapters.levelled import Level, Levelled
 from ...adapters.moves import Transactional
 from ...core.durations import duration
 from ...core.levels import Levels
@@ -58,9 +58,6 @@ class Assembled(NamedTuple):
     addresses: Sequence[str]
     """Where these are written to."""
 
-    leaving: Sequence[Source]
-    """Where these take from."""
-
     publisher: Publisher
     mover: MovePublisher | None
     depths: DepthWorker
@@ -102,18 +99,15 @@ class Assembled(NamedTuple):
         """Each level, level 0 first."""
         depths: Sequence[int | None] = self.depths.depths or [None] * len(self.levels)
         refused = self._refused()
-        errors = [
-            self._why_not(worker) or refused.get(address, "") or self._unopened()
-            for worker, address in zip(self.levels, self.addresses, strict=True)
+        return [
+            self._status(worker, depth, self._why_not(worker) or refused.get(address, "") or self._unopened())
+            for worker, address, depth in zip(self.levels, self.addresses, depths, strict=True)
         ]
-        return [self._status(*each) for each in zip(self.levels, self.leaving, depths, errors, strict=True)]
 
     @staticmethod
-    def _status(worker: LevelWorker, source: Source, depth: int | None, error: str) -> LevelStatus:
+    def _status(worker: LevelWorker, depth: int | None, error: str) -> LevelStatus:
         passage = worker.passage
-        taken, seen = passage.first_leaves, source.first_leaves if isinstance(source, Foreseeing) else None
-        first = min((each for each in (taken, seen) if each is not None), default=None)
-        return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, first, error)
+        return LevelStatus(passage.level.name, passage.level.wait, worker.connected, depth, passage.first_leaves, error)
 
     def _why_not(self, worker: ClientWorker) -> str:
         """Why a worker is not connected.
@@ -248,7 +242,7 @@ def assembled(
     opened = replica.opened if replica else declaration.made
     workers = [LevelWorker(passage, name, metrics, failed, opened) for passage in passages]
     sinks = {name: DepartureSink(outer, Departures(waiting, there, clock, lambda: down.known))} if outer else {}
-    return Assembled(store, workers, there.addresses, sources, publisher, mover, depths, replica, sinks, transactional)
+    return Assembled(store, workers, there.addresses, publisher, mover, depths, replica, sinks, transactional)
 
 
 def exact(config: Config) -> set[str]:

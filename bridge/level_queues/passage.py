@@ -25,6 +25,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from ...adapters.base import Sharing
+from ...adapters.levelled import Foreseeing
 from .envelope import Envelope, unpack
 from .lately import PASSED_ON, Lately
 
@@ -201,6 +202,7 @@ class Passage:
         self._clock = clock
         self._timed = timed
         self._sharing = source if isinstance(source, Sharing) else None
+        self._foreseeing = source if isinstance(source, Foreseeing) else None
         self._lately: Lately[bytes] = Lately(PASSED_ON)
         self._handed_over = 0
         self._numbers = itertools.count()
@@ -208,9 +210,10 @@ class Passage:
 
     @property
     def first_leaves(self) -> int | None:
-        """When the first of what this bridge has taken leaves the level (epoch ms)."""
-        staying = self._taken.staying
-        return staying[0].leaves if staying else None
+        """When the first message leaves the level of those that this bridge has taken, or sees there (epoch ms). Any thread."""
+        taken = [stay.leaves for stay in self._taken.staying[:1]]  # no two looks: the level's own thread may take it out in between
+        seen = self._foreseeing.first_leaves if self._foreseeing is not None else None
+        return min(taken if seen is None else [*taken, seen], default=None)
 
     @property
     def staying(self) -> int:

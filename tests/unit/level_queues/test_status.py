@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from contract.stores import T0
@@ -14,6 +14,7 @@ from delaybridge.bridge.config import Config
 from delaybridge.bridge.downtimes import DowntimeFile
 from delaybridge.bridge.engine import open_journal
 from delaybridge.bridge.level_queues.build import Assembled, assembled
+from delaybridge.bridge.level_queues.passage import Passage
 from delaybridge.bridge.level_queues.publisher import Item
 from delaybridge.bridge.metrics import Metrics
 from delaybridge.core.downtimes import NONE
@@ -23,6 +24,8 @@ from delaybridge.core.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from delaybridge.adapters.base import Source
 
 
 class Seen:
@@ -66,8 +69,10 @@ def test_a_level_of_which_nothing_is_seen_does_not_say_when_its_first_message_le
 
 
 def test_a_level_whose_broker_keeps_messages_until_they_leave_says_what_its_source_sees(queues: Assembled) -> None:
-    seen: list[Any] = [Seen(None), Seen(T0 + 900), Seen(T0 + 5)]
-    assert [each.first_leaves for each in queues._replace(leaving=seen).status()] == [None, T0 + 900, T0 + 5]
+    onward: Any = None
+    for worker, source in zip(queues.levels, (Seen(None), Seen(T0 + 900), Seen(T0 + 5)), strict=True):
+        worker.passage = Passage(worker.passage.level, cast("Source", source), onward, lambda: T0, timed=False)
+    assert [each.first_leaves for each in queues.status()] == [None, T0 + 900, T0 + 5]
 
 
 def test_a_level_that_is_not_connected_says_why(queues: Assembled) -> None:
