@@ -12,6 +12,7 @@ from brokers.common import wait_until
 from contract.stores import HOUR, T0, record
 from msgspec.structs import replace
 
+from delaybridge.adapters.base import Rejected
 from delaybridge.adapters.memory import Memory, broker
 from delaybridge.adapters.moves import LEAD
 from delaybridge.bridge import downtimes
@@ -26,6 +27,7 @@ from delaybridge.bridge.metrics import Metrics
 from delaybridge.bridge.views import LedgerStatus
 from delaybridge.bridge.workers import Worker
 from delaybridge.core.message import message
+from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Answer, LedgerEvent, Put, Refuse
 
 if TYPE_CHECKING:
@@ -71,6 +73,24 @@ def test_a_reload_gives_the_lanes_the_new_times_to_drain_and_to_give_up(config: 
     engine.store.close()
 
     assert [(lane.drain_for, lane.lane.settings.give_up_after) for lane in engine.lanes.values()] == [(2.0, 5000)]
+
+
+def test_what_is_refused_after_a_reload_goes_to_the_dead_letter_that_its_route_names_by_then(config: Config) -> None:
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    (route,), (worker,) = config.routes, engine.lanes.values()
+    engine.store.put([Put(replace(record("a", lane="here"), route="jobs"))], T0)
+    changed = config.model_copy(update={"routes": [route.model_copy(update={"dead_letter": "dead"})]})
+    engine.reload(changed)
+    sent: list[Outgoing] = []
+    worker.lane.tick(T0, sent.extend)
+    worker.lane.confirm([(sent[0].tag, Rejected(Reason.TOO_LARGE, "16 MiB at most"))])
+    for moment in range(1, 30):
+        worker.lane.tick(T0 + moment, sent.extend)
+    engine.store.close()
+
+    assert [each.address for each in sent] == ["orders", "dead"]
+    assert engine.intakes["jobs"].intake.planner.route.dead_letter == "dead", "what is refused on arrival"
+    assert engine.config is changed, "what status compares with the file"
 
 
 def test_lanes_wait_before_another_try_as_configured_and_after_a_reload_as_configured_by_then(
