@@ -337,20 +337,22 @@ def test_a_lane_is_told_of_a_refused_message_that_it_takes_to_a_dead_letter_addr
 
 
 def test_what_came_and_how_far_ahead_it_is_due_is_told_and_what_was_refused_or_came_again(store: TimeIndex) -> None:
-    source = Script()
-    intake = _intake(source, store)
+    intake = _intake(source := Script(), store)
     refused = Received(message(b"b", {"x-delay": "soon"}), "/queues/a", b"b")
-    for batch in ([_delayed("a"), refused], [_delayed("a", redelivered=True)]):
-        source.batches = [batch]
-        intake.connect()
-        intake.step(0)
-
+    with capture_logs() as lines:
+        for batch in ([_delayed("a"), refused], [_delayed("a", redelivered=True)]):
+            source.batches = [batch]
+            intake.connect()
+            intake.step(0)
+    assert {(line["event"], line.get("reason")) for line in lines} >= {("refused", "bad_duration"), ("redeliveries_suppressed", None)}
     assert {
         'delaybridge_messages_received_total{broker="rabbit",route="orders"} 3.0',
         'delaybridge_dead_letters_total{reason="bad_duration"} 1.0',
         "delaybridge_duplicates_suppressed_total 1.0",
         "delaybridge_delay_requested_seconds_count 1.0",
         "delaybridge_delay_requested_seconds_sum 5.0",
+        "delaybridge_intake_batch_size_sum 3.0",
+        "delaybridge_store_put_seconds_count 1.0",
     } <= set(intake._metrics.expose()[0].decode().splitlines())
     assert intake.received == 3
 
