@@ -245,7 +245,7 @@ class LevelSource:
     def close(self) -> None:
         """See base.Source."""
         if self._session is not None:
-            self._session.link.close()
+            self._session.link.close(*self._windows)
             self._session = None
         self._windows.clear()
         self._staying.clear()

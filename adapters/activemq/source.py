@@ -160,5 +160,5 @@ class ActiveSource:
     def close(self) -> None:
         """See base.Source."""
         if self._session is not None:
-            self._session.link.close()
+            self._session.link.close(self._session.link.mark.encode())
             self._session = None

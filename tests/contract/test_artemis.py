@@ -9,6 +9,7 @@ as headers of the message.
 from __future__ import annotations
 
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,10 +19,12 @@ from brokers.private import running
 from pydantic import SecretStr
 
 from contract.stages import ActiveStage
-from contract.taking import taken
+from contract.taking import batches, taken
 from contract.test_adapter import *  # noqa: F403 - the same sentences, on the stage below
 from delaybridge.adapters import activemq
 from delaybridge.adapters.activemq import incoming, probe
+from delaybridge.adapters.levelled import SINCE, Level
+from delaybridge.core import fields
 from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
@@ -57,6 +60,20 @@ def test_what_doctor_sends_through_the_ingress_queue_is_taken_in(artemis: Artemi
         post.send(post.destination, x_delay=300)
         [(frame, _)] = post.first(1, 20)
     assert incoming.received(frame, incoming.Rules()).defect is None
+
+
+@pytest.mark.parametrize("level", [False, True], ids=["ingress", "level"])
+def test_what_waits_outlives_more_stops_of_a_bridge_than_artemis_delivers_anything(stage: ActiveStage, *, level: bool) -> None:
+    """By default Artemis drops what it has delivered ten times."""
+    stage.send(*(Message(b"x", fields.table([(SINCE, time.time_ns() // 1_000_000)])) for _ in range(3)))
+    adapter, options = stage.adapter, stage.options
+    for _ in range(25):
+        source = adapter.level_source(options, Level(stage.endpoint.queue, 3_600_000)) if level else adapter.source(options, stage.endpoint)
+        source.connect()
+        while not (source.first_leaves if level else batches(source, 1, 3)):
+            source.receive(3, 0.1)
+        source.close()
+    assert len(taken(stage.source(), lambda got: len(got) >= 3, 10)) == 3
 
 
 def test_a_text_stays_a_text_and_bytes_stay_bytes(stage: ActiveStage) -> None:

@@ -49,7 +49,7 @@ class Queue:
     def start(self) -> None:
         self.connections += 1
 
-    def close(self) -> None:
+    def close(self, *_: bytes) -> None:
         self.windows.clear()
 
     def ask_for(self, window: bytes, _destination: str, _ack: bytes, size: int) -> None:
