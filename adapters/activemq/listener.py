@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from .frames import Frame
     from .transport import Target, Times
 
+_ARTEMIS_BYTES = 1024
+"""Of each message of the prefetch: Artemis counts its window in bytes. Without one, it gives a single message where each is acknowledged by itself."""
+
 
 class Listener:
     """One connection. `heard` and `lost` are called by its reading thread, all else by the bridge's."""
@@ -42,10 +45,10 @@ class Listener:
             raise self.reason
         self.link.mind_the_heartbeats()
 
-    def ask_for(self, id_: bytes, destination: str, ack: bytes, prefetch: int, *more: tuple[bytes, bytes]) -> None:
+    def ask_for(self, id_: bytes, destination: str, ack: bytes, prefetch: int) -> None:
         """Subscribe to a destination. Raises NotConnected."""
-        prefetched = b"activemq.prefetchSize", b"%d" % prefetch
-        self.ask(b"SUBSCRIBE", (b"id", id_), (b"destination", destination.encode()), (b"ack", ack), prefetched, *more)
+        windows = (b"activemq.prefetchSize", b"%d" % prefetch), (b"consumer-window-size", b"%d" % (prefetch * _ARTEMIS_BYTES))
+        self.ask(b"SUBSCRIBE", (b"id", id_), (b"destination", destination.encode()), (b"ack", ack), *windows)
 
     def ask(self, command: bytes, *headers: tuple[bytes, bytes]) -> None:
         """Send a frame and wait until ActiveMQ has it. Raises NotConnected, also where it is refused."""

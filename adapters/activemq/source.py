@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .incoming import Rules
     from .transport import Target, Times
 
-_ARTEMIS_BYTES = 1024  # Artemis counts its window in bytes, and would take the prefetch for that
 _BATCH_BYTES = 16 << 20  # a batch that has this much is not made longer
 
 
@@ -41,8 +40,7 @@ class _Subscriber(Listener):
 
     def subscribe(self, destination: str) -> None:
         """Open the subscription. Raises NotConnected."""
-        window = (b"consumer-window-size", b"%d" % (self._prefetch * _ARTEMIS_BYTES))
-        self.ask_for(self.link.mark.encode(), destination, b"client", self._prefetch, window)
+        self.ask_for(self.link.mark.encode(), destination, b"client", self._prefetch)
 
     def take(self, limit: int, timeout: float) -> list[Frame]:
         """What has arrived, at most `limit`, less where messages are large; waits for the first, and then for `pause`. Raises NotConnected."""
