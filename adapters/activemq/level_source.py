@@ -60,11 +60,15 @@ _NEVER = math.inf
 
 
 class _Window:
-    """One subscription: `here` messages of it are unacknowledged, and `given` of these were given to the bridge. `last`: when its last message leaves."""
+    """One subscription: `here` messages of it are unacknowledged, and `given` of these were given to the bridge. `last`: when its last message leaves.
 
-    def __init__(self, id_: bytes, size: int) -> None:
+    `enough`: with so many here, the broker may send nothing more.
+    """
+
+    def __init__(self, id_: bytes, size: int, enough: int) -> None:
         self.id = id_
         self.size = size
+        self.enough = enough
         self.here = 0
         self.given = 0
         self.last = 0
@@ -72,8 +76,8 @@ class _Window:
 
     @property
     def full(self) -> bool:
-        """Whether the broker sends nothing more."""
-        return self.here >= self.size
+        """Whether the broker sends nothing more, as far as that can be known."""
+        return self.here >= self.enough
 
     def leaves_soon(self, now: int) -> bool:
         """Whether all that is in it does."""
@@ -227,7 +231,8 @@ class LevelSource:
 
     def _open(self, size: int) -> None:
         assert self._session is not None
-        window = _Window(b"%b-%d" % (self._session.link.mark.encode(), next(self._numbers)), size)
+        link = self._session.link
+        window = _Window(b"%b-%d" % (link.mark.encode(), next(self._numbers)), size, 1 if link.counts_bytes else size)
         self._windows[window.id] = window
         self._session.ask_for(window.id, self._destination, b"client-individual", size)
 

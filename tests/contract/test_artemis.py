@@ -76,8 +76,9 @@ def test_what_waits_outlives_more_stops_of_a_bridge_than_artemis_delivers_anythi
     assert len(taken(stage.source(), lambda got: len(got) >= 3, 10)) == 3
 
 
-def test_what_leaves_a_level_and_waits_for_its_destination_keeps_no_other_message_there(stage: ActiveStage) -> None:
-    stage.send(*(Message(b"x", fields.table([(SINCE, 0)])) for _ in range(5)))
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_what_leaves_a_level_and_waits_for_its_destination_keeps_no_other_message_there(stage: ActiveStage, size: int) -> None:
+    stage.send(*(Message(bytes(size), fields.table([(SINCE, 0)])) for _ in range(5)))
     source = stage.adapter.level_source(stage.options, Level(stage.endpoint.queue, 3_600_000))
     source.connect()
     assert len(batches(source, 5, 1)) == 5
