@@ -23,6 +23,7 @@ from delaybridge.core.message import message
 from delaybridge.core.reasons import Reason
 from delaybridge.core.recurrence import decision
 from delaybridge.core.store import Answer, Pending, Put, Query, Unsupported
+from delaybridge.core.targets import Partition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,9 +179,11 @@ def test_a_destination_that_waits_for_resume_has_no_next_try(engine: Engine, con
     (lane,) = engine.lanes.values()
     lane.lane.holds.pause("orders")
     lane.lane.holds.fail("billing", "unroutable", T0)
+    lane.lane.holds.fail(Partition("topic", 3, 8), "no leader", T0)
 
     (status,) = control.status().lanes
     tries = {held.address: held.retry_at for held in status.held}
+    assert [(held.address, held.partition) for held in status.held] == [("orders", None), ("billing", None), ("topic", 3)]
 
     assert tries["orders"] is None
     assert tries["billing"] is not None
@@ -197,6 +200,9 @@ def test_what_is_due_and_does_not_go_out_says_what_it_waits_for(engine: Engine, 
     assert control.waits_for(due) == "broker memory: not connected"
     lane.connected = True
     assert control.waits_for(due) == ""
+    lane.lane.holds.fail(partition := Partition("billing", 1, 2), "no leader", T0)
+    assert "no leader" in control.waits_for(due)  # nobody knows which partition it is for
+    lane.lane.holds.free(partition)
     retry = instant(lane.lane.holds.fail("billing", "unroutable", T0).retry_at)
     assert control.waits_for(due) == f"its destination is held back, tried again at {retry}: unroutable"
     lane.lane.holds.pause("billing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.delivery.lane_bench import T0, Bench, settings
+from unit.delivery.lane_bench import T0, Bench, bodies, settings
 
 from delaybridge.adapters.base import AdapterError, BackOff, NotConnected, Outgoing
 from delaybridge.core.reasons import Reason
@@ -132,3 +132,40 @@ def test_a_new_lane_goes_on_with_a_partition_that_was_held(bench: Bench) -> None
 
     assert _run(bench, T0 + 3000, odd(), T0 + 1000) == ["4"]
     assert _run(bench, T0 + 6000, None, T0 + 3000) == ["1", "3"]
+
+
+def test_what_was_held_behind_the_whole_destination_does_not_pass_a_partition_that_is_catching_up(bench: Bench) -> None:
+    _put(bench, 1, 3, 5, 7, 9)
+    bench.tick(T0)
+    bench.answer(lambda sent: MISSING if sent.message.key == b"9" else NO_LEADER)
+    bench.tick(T0)
+    for target in (ONE, "a"):
+        bench.holds.slow(target, T0 + 100)  # both are tried then
+    bench.lane.settings = settings(window=1, share=1)
+
+    assert _run(bench, T0 + 9000, None) == ["1", "3", "5", "7", "9"]
+
+
+def test_what_follows_in_a_batch_behind_a_message_for_a_held_partition_goes_out_with_it(bench: Bench) -> None:
+    _put(bench, *range(1, 9))
+    bench.tick(T0)
+    bench.answer(MISSING)
+    bench.tick(T0)
+    bench.holds.fail(ONE, "no leader", T0)
+    bench.holds.works("a", T0)
+
+    bench.tick(T0)
+
+    assert bodies(bench.wire) == ["2", "4", "6", "8"]
+
+
+def test_what_is_held_at_a_partition_waits_there_while_its_route_is_paused(bench: Bench) -> None:
+    _put(bench, 1, 3)
+    _run(bench, T0, odd())
+    bench.paused.add("orders")
+    assert _run(bench, T0 + 5000, None) == []
+    assert set(bench.store.held("rabbit")) == {ONE}
+
+    bench.paused.clear()
+    bench.holds.resume()
+    assert _run(bench, T0 + 9000, None, T0 + 5000) == ["1", "3"]
