@@ -16,7 +16,7 @@ from ..base import AdapterError, NotConnected
 from ..preparing import Finding, Step
 from . import amqp
 from .address import real_of
-from .gate.gate import Change, Gate
+from .gate.gate import Change, Gate, alternates_first
 from .gate.refusals import GUIDE, PLUGIN, refusal_of, refusal_to_undo
 from .gate.surroundings import unnamed
 from .ingress import CLASSIC, losses, on_one_node
@@ -99,7 +99,8 @@ class RabbitInterception:
         ]
 
     def _gates(self, broker: Broker) -> list[Gate]:
-        return [Gate(broker, exchange, queue, HEADERS) for exchange, queue in self._gated.items()]
+        gates = {exchange: Gate(broker, exchange, queue, HEADERS, self._gated) for exchange, queue in self._gated.items()}
+        return alternates_first(gates)
 
     def apply(self) -> list[Step]:
         """See preparing.Interception. Raises NotConnected, and AdapterError where something is in the way; then nothing was changed for any exchange."""

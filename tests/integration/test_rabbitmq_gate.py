@@ -257,6 +257,26 @@ def test_an_alternate_exchange_of_the_users_own_declaration_is_kept(stage: Stage
     assert len(stage.take(stage.ingress)) == 1
 
 
+def test_what_is_due_and_cannot_be_routed_goes_past_the_gate_of_a_gated_alternate_exchange(stage: Stage) -> None:
+    """Which would catch it, for it bears its header still: the bridge would get it again and again."""
+    alternate = f"{stage.exchange}-unrouted"
+    stage.declare("fanout", alternate)
+    stage.queue("u", alternate, [("", {})])
+    stage.declare("topic", arguments={"alternate-exchange": alternate})
+    stage.queue("1", stage.exchange, [("a", {})])
+    gate = stage.gate(stage.exchange, alternate)
+    gate.apply()
+    assert problems(gate.check()) == [f"queue `{stage.ingress}` has no consumers"]
+
+    for exchange in (stage.exchange, alternate):
+        assert stage.publish(exchange, "unknown", {"x-delay": 5}, b"0")
+    assert len(stage.take(stage.ingress)) == 2
+    assert stage.publish(f"{stage.exchange}.real", "unknown", {"x-delay": -5}, b"1")
+    assert stage.publish(stage.exchange, "unknown", {}, b"2")
+    assert stage.bodies("u") == [1, 2]
+    assert not stage.take(stage.ingress)
+
+
 def test_an_exchange_bound_to_the_gated_one_is_led_round_the_gate_so_that_nothing_can_come_twice(stage: Stage) -> None:
     source = f"{stage.exchange}-source"
     stage.build("topic")

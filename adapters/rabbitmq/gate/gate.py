@@ -25,7 +25,7 @@ from ..management import Binding, Call, Calls, Policy
 from .surroundings import ALTERNATE, MATCH_ALL, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ..management import Broker
 
@@ -39,10 +39,13 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Gate:
-    """The gate of one exchange, leading to `queue`; `at` is what stands around it. `headers` are the names that ask something of the bridge."""
+    """The gate of one exchange, leading to `queue`; `at` is what stands around it. `headers` are the names that ask something of the bridge.
 
-    def __init__(self, broker: Broker, name: str, queue: str, headers: Sequence[str]) -> None:
-        self.at = Surroundings(broker, name)
+    `gated` are all exchanges that have a gate.
+    """
+
+    def __init__(self, broker: Broker, name: str, queue: str, headers: Sequence[str], gated: Collection[str] = ()) -> None:
+        self.at = Surroundings(broker, name, gated)
         self.name = name
         self.queue = queue
         self.gate = self.at.gate
@@ -149,6 +152,20 @@ class Gate:
 
     def _sources_of_real(self) -> list[Binding]:
         return [binding for binding in self.at.bindings_to(self.real) if binding.source != self.gate]
+
+
+def alternates_first(gates: Mapping[str, Gate]) -> list[Gate]:
+    """In an order in which a gate is built after that of its alternate exchange: else what it cannot route would be lost meanwhile."""
+    ordered: dict[str, Gate] = {}
+    for name in gates:
+        chain: list[str] = []
+        following = name
+        while following in gates and following not in chain:
+            chain.append(following)
+            at = gates[following].at
+            following = (at.chosen_alternate() or "") if following in at.broker.exchanges else ""
+        ordered |= {each: gates[each] for each in reversed(chain) if each not in ordered}
+    return list(ordered.values())
 
 
 def remove(binding: Binding, calls: Calls) -> Change:

@@ -18,11 +18,12 @@ MATCH_ALL: dict[str, tuple[str, Arguments]] = {"topic": ("#", {}), "fanout": (""
 
 
 class Surroundings:
-    """The exchange `name`, its `gate` and its `real` exchange, whether they are there or not, in what `broker` has."""
+    """The exchange `name`, its `gate` and its `real` exchange, whether they are there or not, in what `broker` has. `gated` are all those with a gate."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: Broker, name: str, gated: Collection[str] = ()) -> None:
         self.broker = broker
         self.name = name
+        self.gated = gated
         self.gate = gate_of(name)
         self.real = real_of(name)
 
@@ -72,8 +73,10 @@ class Surroundings:
         return real is not None and not (self.consumers() or self.bypasses() or self.alternate_of(real))
 
     def other_ways_in(self) -> list[str]:
-        """Exchanges whose alternate is the gated one: the bridge would see their names, not this one."""
-        return [exchange.name for exchange in self.broker.exchanges.values() if self.alternate_of(exchange) == self.name]
+        """Exchanges whose alternate is the gated one: the bridge would see their names, not this one. A gated exchange never asks its own."""
+        return [
+            each.name for each in self.broker.exchanges.values() if each.name not in self.gated and self.alternate_of(each) == self.name
+        ]
 
     def alternate_of(self, exchange: Exchange) -> str | None:
         """The alternate exchange that RabbitMQ uses: an argument wins over a policy."""
@@ -130,6 +133,14 @@ class Surroundings:
         return max(self.rivals(), key=lambda each: each.priority, default=None)
 
     def alternate(self) -> str | None:
+        """Where `.real` has to send what it cannot route: to the user's alternate exchange of `name`; past the gate of one that is gated, too.
+
+        What falls due bears its delay header still: that gate would catch it, and the bridge deliver it to `.real` again and again.
+        """
+        found = self.chosen_alternate()
+        return real_of(found) if found is not None and found in self.gated else found
+
+    def chosen_alternate(self) -> str | None:
         """Where the user sends what `name` cannot route."""
         base = self.base_policy()
         found = self.exchange.arguments.get(ALTERNATE) or (base.definition.get(ALTERNATE) if base else None)
