@@ -293,7 +293,7 @@ class Spelling(Protocol):
 class Partitioned(Protocol):
     """Optional ability of an adapter: its destinations have partitions, each of which may refuse messages while others take them."""
 
-    def partition(self, message: Message, count: int) -> int:
+    def partition(self, message: Message, total: int) -> int:
         """The partition, from 0, to which its sink sends a message where the destination has so many; `targets.ANY` where any would do.
 
         Asks no broker, and says the same each time.

@@ -67,8 +67,8 @@ def partition_of(kinds: Mapping[str, str]) -> PartitionOf:
     """The number of a record's partition, where the adapter of its lane can tell it. `kinds` has the type of each lane's broker. Raises UnusableAdapter."""
     telling = {lane: found for lane, kind in kinds.items() if isinstance(found := adapter(kind), Partitioned)}
 
-    def number(record: Record, count: int) -> int | None:
+    def number(record: Record, total: int) -> int | None:
         there = telling.get(record.lane)
-        return there.partition(record.message, count) if there else None
+        return there.partition(record.message, total) if there else None
 
     return number

@@ -19,12 +19,12 @@ PartitionOf = Callable[["Record", int], int | None]
 _Kept = TypeVar("_Kept")
 
 
-def unknown_partition(_record: Record, _count: int) -> None:
+def unknown_partition(_record: Record, _total: int) -> None:
     """A `PartitionOf` that can tell of none."""
 
 
 class ByTarget(dict[Target, _Kept]):
-    """What is kept for targets, and found by record. Only `targets[target] = …` and `del targets[target]` change it. Not safe for several threads."""
+    """What is kept for targets, and found by record. Only `targets[target] = …` and `del targets[target]` change it, on one thread."""
 
     def __init__(self, partition_of: PartitionOf = unknown_partition) -> None:
         super().__init__()
@@ -39,17 +39,17 @@ class ByTarget(dict[Target, _Kept]):
     def __delitem__(self, target: Target) -> None:
         super().__delitem__(target)
         if isinstance(target, Partition):
-            by_count = self._partitions[target.address]
-            by_count[target.total].discard(target)
-            if not by_count[target.total]:
-                del by_count[target.total]
-            if not by_count:
+            by_total = self._partitions[target.address]
+            by_total[target.total].discard(target)
+            if not by_total[target.total]:
+                del by_total[target.total]
+            if not by_total:
                 del self._partitions[target.address]
 
-    def target(self, record: Record, count: int) -> Target:
-        """The record's partition of so many; its destination where that cannot be told, or where it has no partitions (count 0)."""
-        number = self._partition_of(record, count) if count else None
-        return record.address if number is None else Partition(record.address, number, count)
+    def target(self, record: Record, total: int) -> Target:
+        """The record's partition of so many; its destination where that cannot be told, or where it has no partitions (a total of 0)."""
+        number = self._partition_of(record, total) if total else None
+        return record.address if number is None else Partition(record.address, number, total)
 
     def of(self, record: Record) -> Iterator[tuple[Target, _Kept]]:
         """The targets that this record is for: its destination, then its partition; where that cannot be told, any that it may be. Any thread."""

@@ -48,9 +48,9 @@ class KafkaAdapter:
         """See base.Addressing."""
         check_topic(address)
 
-    def partition(self, message: Message, count: int) -> int:
+    def partition(self, message: Message, total: int) -> int:
         """See base.Partitioned."""
-        return partition_of(message, count)
+        return partition_of(message, total)
 
     def undirected(self, options: Kafka, route: Endpoint) -> str | None:
         """See base.Directing. A pattern may match anything."""

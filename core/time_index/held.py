@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[int, str]).decode
 
+_NONE: ByTarget[HeldTarget] = ByTarget()
+
 Entry = tuple[int, str]
 """Attempts and error of a held-back record."""
 
@@ -45,7 +47,7 @@ class HeldBack:
 
     def of(self, track: Track) -> ByTarget[HeldTarget]:
         """The targets of a track that hold any back."""
-        return self._behind.get(track) or ByTarget()
+        return self._behind.get(track, _NONE)
 
     def holding(self, lane: Lane) -> Iterator[ByTarget[HeldTarget]]:
         """The same of all tracks of a lane where there are any."""

@@ -65,10 +65,10 @@ def give(store: Store, *records: Record, now: int = T0) -> None:
     store.put([Put(one) for one in records], now)
 
 
-def partition_of(record: Record, count: int) -> int:
+def partition_of(record: Record, total: int) -> int:
     """As in `by_target.PartitionOf`."""
     key = record.message.key
-    return ANY if key is None else int(key) % count
+    return ANY if key is None else int(key) % total
 
 
 def take(store: Store, now: int = T0, *, lane: str = "rabbit", limit: int = 1000, held: Target | None = None) -> list[Due]:

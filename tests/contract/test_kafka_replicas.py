@@ -90,7 +90,11 @@ def test_once_a_transaction_cannot_be_ended_no_other_partition_with_too_few_repl
         messages = taken(bridge, 4)
         for number in (1, 2):
             to_partition(bridge, messages[number], number)
+            assert partitions_of(bridge) == 3, "only the message's, of so many"
             assert bridge.words(1) == ["refused_by_broker"]
+        bridge.move(messages[1:2], WIDE, (world.destination, Message(b"and this")))
+        assert partitions_of(bridge) == 0, "nobody says whose"
+        assert bridge.words(1) == ["refused_by_broker"]
         bridge.move(messages[3:], world.destination)
         assert bridge.words(1) == ["confirmed"]
         assert not gone(bridge)
@@ -119,6 +123,14 @@ def left_open(url: str, name: str) -> None:
     with opened(Kafka(bootstrap_servers=url)) as cluster:
         wait_until(lambda: bool((owner := cluster.transactions.last(name)) and owner.partitions), "the transaction to begin")
     killed.purge()
+
+
+def partitions_of(bridge: Bridge) -> int:
+    """Of the one refusal that is to come."""
+    wait_until(lambda: bool(bridge.outcomes), "an outcome")
+    ((_, error),) = bridge.outcomes
+    assert isinstance(error, BackOff)
+    return error.partitions
 
 
 def to_partition(bridge: Bridge, message: Received, number: int) -> None:

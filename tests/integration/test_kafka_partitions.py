@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
 from brokers.common import wait_until
-from brokers.kafka import Native, create_topic
+from brokers.kafka import Native
 from brokers.private import running
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TOPIC, INGRESS = "orders", "orders.delayed"
 LEADERLESS = 1
+LEVELS = {"store": {"kind": "level_queues", "broker": "cluster"}}
 KEYS = [b"%d" % number for number in range(24)]
 
 
@@ -35,9 +36,10 @@ class Half:
         self.url = first.url
         self._second = second
         there = AdminClient({"bootstrap.servers": self.url, "log_level": 0})
-        topic = NewTopic(TOPIC, num_partitions=3, replica_assignment=[[1], [2], [1]])
-        there.create_topics([topic])[TOPIC].result(30)
-        create_topic(self.url, INGRESS)
+        where = {TOPIC: [[1], [2], [1]], INGRESS: [[1]]}
+        created = there.create_topics([NewTopic(name, num_partitions=len(on), replica_assignment=on) for name, on in where.items()])
+        for each in created.values():
+            each.result(30)
         wait_until(lambda: self._leaders() == [1, 2, 1], "the topic to be there", 60)
         second.kill()
         wait_until(lambda: self._leaders() == [1, -1, 1], "the second node to be missed", 60)
@@ -58,7 +60,7 @@ class Half:
         assert producer.flush(30) == 0
 
     def read(self) -> dict[str, list[int]]:
-        """Of all that can be read, for each key the numbers of its messages, in the order of the topic."""
+        """Of all that can be read, for each key the numbers of its messages, in their order. Those without a key are in several partitions, and have none."""
         found: defaultdict[str, list[int]] = defaultdict(list)
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": self.url, "group.id": "none", "enable.partition.eof": True, "log_level": 0}
@@ -75,6 +77,7 @@ class Half:
                 else:
                     key, number = (polled.value() or b"").decode().split()
                     found[key].append(int(number))
+        found["none"].sort()
         return found
 
 
@@ -84,11 +87,22 @@ def half() -> Iterator[Half]:
         yield Half(first, second)
 
 
-@pytest.fixture
-def daemon(half: Half, tmp_path: Path) -> Iterator[Daemon]:
-    broker = {"type": "kafka", "bootstrap_servers": half.url, "delivery_timeout": 4}
+STORES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "time index": ({}, {}),
+    "level queues": (LEVELS, {"exactly_once": False}),
+    "level queues, exactly once": (LEVELS, {}),
+}
+"""Where messages wait, and the broker's section for it."""
+
+
+@pytest.fixture(params=STORES)
+def daemon(request: pytest.FixtureRequest, half: Half, tmp_path: Path) -> Iterator[Daemon]:
+    """Its level queues are made while the second node is dead, and so on the first one."""
+    store, section = STORES[request.param]
+    broker = {"type": "kafka", "bootstrap_servers": half.url, "delivery_timeout": 4, "level_instance": "the-one"} | section
     route = {"name": "orders", "from": {"broker": "cluster", "topic": INGRESS}, "to": {"broker": "cluster"}}
-    with Daemon(tmp_path, {"brokers": {"cluster": broker}, "routes": [route], "retry": {"first": "1s", "cap": "1s"}}) as daemon:
+    config = {"brokers": {"cluster": broker}, "routes": [route], "retry": {"first": "1s", "cap": "1s"}, "limits": {"levels": "100ms 1s"}}
+    with Daemon(tmp_path, config | store) as daemon:
         yield daemon.start()
 
 

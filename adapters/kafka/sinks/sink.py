@@ -272,12 +272,12 @@ def _partition(message: Message, partitions: list[int], anywhere: int) -> int:
     return anywhere if number == ANY else partitions[number]
 
 
-def partition_of(message: Message, count: int) -> int:
+def partition_of(message: Message, total: int) -> int:
     """The message's own partition where it exists, else by its key as Kafka's default partitioner does, else `ANY`."""
     own = message.properties.partition
-    if own is not None and 0 <= own < count:
+    if own is not None and 0 <= own < total:
         return own
-    return ANY if message.key is None else int(murmur2(message.key) & 0x7FFFFFFF) % count
+    return ANY if message.key is None else int(murmur2(message.key) & 0x7FFFFFFF) % total
 
 
 def check_topic(topic: str) -> None:

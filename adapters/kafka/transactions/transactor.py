@@ -216,9 +216,20 @@ class Transactor(Publisher):
         """Less those that go where nothing can be written: these get their outcome now, and keep no others waiting."""
         if not (unwritable := self._markers.waiting):
             return batch
-        stuck = {each.number for each in batch if not unwritable.isdisjoint(partition for partition, _ in each.parts)}
-        self._pending.tell((each for each in batch if each.number in stuck), BackOff(Reason.REFUSED_BY_BROKER, UNWRITABLE))
-        return [each for each in batch if each.number not in stuck]
+        writable: list[Pending] = []
+        for each in batch:
+            stuck = next((partition for partition, _ in each.parts if partition in unwritable), None)
+            if stuck is None:
+                writable.append(each)
+            else:
+                self._refuse(each, BackOff(Reason.REFUSED_BY_BROKER, UNWRITABLE, self._accumulator.partitions(stuck)))
+        return writable
+
+    def _refuse(self, pending: Pending, error: AdapterError) -> None:
+        """Tell what one of its messages was refused with. If it has several, nobody is told that only a partition refuses: it may be another topic's."""
+        if isinstance(error, BackOff) and len(pending.move.messages) > 1:
+            error = BackOff(error.reason, error.detail)
+        self._pending.tell([pending], error)
 
     def _attempt(self, moves: Sequence[Pending], finished: Iterable[Any], session: Session, member: Any) -> None:
         """One transaction. Raises Aborted, and NotConnected."""
@@ -267,7 +278,7 @@ class Transactor(Publisher):
         culprits = {number: error for number, error in self._refused.items() if isinstance(error, BackOff | Rejected)}
         for each in moves:
             if each.number in culprits:
-                self._pending.tell([each], culprits[each.number])
+                self._refuse(each, culprits[each.number])
         rest = [each for each in moves if each.number not in culprits]
         if not culprits and not isinstance(why.__cause__, _REBALANCED):
             if len(rest) == 1:

@@ -30,10 +30,10 @@ def settings(window: int = 2_000, share: int = 1_000, give_up_after: int = 3_600
     return LaneSettings(window, share, give_up_after, **others)
 
 
-def partition_of(record: Record, count: int) -> int:
+def partition_of(record: Record, total: int) -> int:
     """As in `by_target.PartitionOf`: by a key that is a number."""
     key = record.message.key
-    return ANY if key is None else int(key) % count
+    return ANY if key is None else int(key) % total
 
 
 class Bench:

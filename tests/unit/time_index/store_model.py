@@ -23,9 +23,9 @@ SET_BACK = 60_000
 PARTITIONS = 2
 
 
-def partition_of(record: Record, count: int) -> int:
+def partition_of(record: Record, total: int) -> int:
     """See `by_target.PartitionOf`."""
-    return len(record.message.body or b"") % count
+    return len(record.message.body or b"") % total
 
 
 @dataclass(eq=False)
