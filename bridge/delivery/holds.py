@@ -136,7 +136,7 @@ class Holds:
                 self._plan(target, hold, hold.retry_at - by)
 
     def connected(self, now: int) -> None:
-        """The broker can be reached again: the outage does not count as refusing. ByTarget that failed are tried at once."""
+        """The broker can be reached again: the outage does not count as refusing. Targets that failed are tried at once."""
         for target, hold in self.targets.items():
             if hold.probing:
                 hold.since = hold.last = now

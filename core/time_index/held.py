@@ -76,7 +76,7 @@ class HeldBack:
         return None
 
     def add(self, change: Change, key: bytes, record: Record, target: Target, entry: Entry) -> None:
-        """Hold a record back at a target of its own; one that is held back already goes there with the new attempts and error."""
+        """Hold a record back at a target; one that is held back already goes there with the new attempts and error."""
         track = self._lanes.of(key)
         found = self.find(key, record)
         if found is None or found[0] != target:
