@@ -99,7 +99,7 @@ STORES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def daemon(request: pytest.FixtureRequest, half: Half, tmp_path: Path) -> Iterator[Daemon]:
     """Its level queues are made while the second node is dead, and so on the first one."""
     store, section = STORES[request.param]
-    broker = {"type": "kafka", "bootstrap_servers": half.url, "delivery_timeout": 4, "level_instance": "the-one"} | section
+    broker = {"type": "kafka", "bootstrap_servers": half.url, "level_instance": "the-one"} | section
     route = {"name": "orders", "from": {"broker": "cluster", "topic": INGRESS}, "to": {"broker": "cluster"}}
     config = {"brokers": {"cluster": broker}, "routes": [route], "retry": {"first": "1s", "cap": "1s"}, "limits": {"levels": "100ms 1s"}}
     with Daemon(tmp_path, config | store) as daemon:

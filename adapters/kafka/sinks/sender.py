@@ -18,7 +18,7 @@ from kafka.producer.transaction_manager import TransactionManager
 
 from ....core.reasons import Reason
 from ...base import AdapterError, BackOff, NotConnected, Rejected
-from ..link import NOT_WRITTEN, TOO_LARGE, UNROUTABLE, not_connected, refusal
+from ..link import NOT_WRITTEN, OF_PARTITION, TOO_LARGE, UNROUTABLE, not_connected, refusal
 from ..wire.batches import Records
 
 if TYPE_CHECKING:
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from ..wire.batches import Prepared
 
 _PATIENCE = 5  # answers "unknown topic" for a topic that was there: its leader may be moving
+_NOBODY = -1  # as its leader, a partition has
 _PAUSE = 10.0  # ms until the sender looks again what it may send, where nothing was sent and nothing happens to a connection
+_STANDING = 3.0
+"""Seconds for which a partition may take nothing. An election takes less, and what waits here keeps other partitions waiting. One message alone does not,
+and stays: it is what a held-back partition is tried with, and so goes out as soon as there is a leader again."""
 
 
 class Flight(ProducerBatch):  # type: ignore[misc]  # kafka-python has no types
@@ -146,8 +150,27 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
         return super().ready(cluster, now)
 
     def expired_batches(self, now: float | None = None) -> list[Flight]:
-        """See RecordAccumulator."""
-        return _ended(super().expired_batches(now))
+        """See RecordAccumulator. What was never sent, as its partition has no leader, waits for less long; see `_STANDING`."""
+        before = (time.monotonic() if now is None else now) - _STANDING
+        return _ended(
+            super().expired_batches(now) + [each for partition in list(self._batches) for each in self._leaderless(partition, before)]
+        )
+
+    def _leaderless(self, partition: TopicPartition, before: float) -> list[Flight]:
+        """Take out what has waited for a leader since before then. What a leader may have taken stays: the next one knows, and does not write it twice."""
+        with self._tp_lock(partition):
+            queue = self._batches[partition]
+            over = [flight for flight in queue if flight.created < before and not flight.doubtful]
+            if sum(flight.record_count for flight in over) <= 1 or self._cluster.leader_for_partition(partition) != _NOBODY:
+                return []
+            for flight in over:
+                queue.remove(flight)
+        return over
+
+    def alone(self, flight: Flight) -> bool:
+        """Whether this batch is one message, and none waits behind it."""
+        with self._tp_lock(flight.topic_partition):
+            return flight.record_count == 1 and not self._batches[flight.topic_partition]
 
     def overdue(self, before: float) -> bool:
         """Whether something that came before then (`time.monotonic`) has no outcome yet. Any thread."""
@@ -186,9 +209,16 @@ class Delivery(Sender):  # type: ignore[misc]  # kafka-python has no types
         return _ended(super()._get_expired_inflight_batches(now))
 
     def _can_retry(self, batch: Flight, error_cls: type[Exception]) -> bool:
-        if issubclass(error_cls, UNROUTABLE) and batch.attempts >= _PATIENCE and not batch.doubtful:
+        if not batch.doubtful and self._in_vain(batch, error_cls):
             return False
         return bool(super()._can_retry(batch, error_cls))
+
+    def _in_vain(self, batch: Flight, error_cls: type[Exception]) -> bool:
+        """Whether a batch that has certainly not been taken has been refused so for long enough."""
+        if issubclass(error_cls, UNROUTABLE):
+            return bool(batch.attempts >= _PATIENCE)
+        late = bool(batch.created < time.monotonic() - _STANDING)
+        return late and issubclass(error_cls, OF_PARTITION) and not self._accumulator.alone(batch)
 
     def _dispatch_error(self, batch: Flight, exception: Exception, partition_response: Any) -> None:
         refused = partition_response is not None and isinstance(exception, NOT_WRITTEN)
@@ -210,6 +240,8 @@ class Delivery(Sender):  # type: ignore[misc]  # kafka-python has no types
     def _why(self, batch: Flight) -> str:
         """What keeps its leader from being reached, if that is known: of itself kafka-python says no more than that time has passed."""
         leader = self._metadata.leader_for_partition(batch.topic_partition)
+        if leader == _NOBODY:
+            return ": the partition has no leader"
         error = self._client.unreachable.get(leader)
         return "" if error is None else f": broker {leader} cannot be reached: {not_connected(error)}"
 

@@ -3,7 +3,7 @@
     topic unknown                        BackOff(unroutable)            known within about 200 ms; no other topic waits for it
     topic's name impossible              Rejected(bad_destination)
     not allowed                          BackOff(refused_by_broker)
-    too few replicas, no leader for `delivery_timeout`      the same, for the message's partition only
+    too few replicas, no leader, for 3 s    the same, for the message's partition only; after `delivery_timeout` where the message may have been taken
     time out of range, as it is this machine's clock                    BackOff(refused_by_broker)
     larger than the topic takes          Rejected(too_large)
     invalid (no key in a compacted topic, policy)                       Rejected(rejected_by_broker)

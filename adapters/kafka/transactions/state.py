@@ -326,6 +326,9 @@ class MoveDelivery(Delivery):
             error_cls = errors.NotEnoughReplicasError
         return bool(Sender._can_retry(self, batch, error_cls))  # noqa: SLF001 - but for the few tries that Delivery makes
 
+    def _in_vain(self, batch: Flight, error_cls: type[Exception]) -> bool:
+        return not batch.unverified and super()._in_vain(batch, error_cls)
+
     def _produce_request(self, *which: Any) -> Any:
         request, version = super()._produce_request(*which), self._transaction_manager.produce_version
         if version is not None:

@@ -24,13 +24,20 @@ ANSWER = ProduceResponse.TopicProduceResponse.PartitionProduceResponse()
 
 
 class Sending:
-    """A sender and its only batch, which was taken out to be sent; `told` are the outcomes."""
+    """A sender and its only batch, which was taken out to be sent; `told` are the outcomes, `cluster` is what the client knows."""
 
     def __init__(self, sender: Any, accumulator: Accumulator, partition: TopicPartition, told: list[AdapterError | None]) -> None:
         accumulator.enqueue(partition, [(b"tag", b"\x01\x01\0", 0)])
         self.batch: Flight = accumulator._batches[partition].popleft()
         self.told = told
+        self.cluster = accumulator._cluster
+        self._accumulator = accumulator
+        self._partition = partition
         self._sender = sender
+
+    def followed_by(self, messages: int) -> None:
+        """So many wait behind it."""
+        self._accumulator.enqueue(self._partition, [(b"behind", b"\x01\x01\0", 0)] * messages)
 
     def answered(self, error: Exception) -> None:
         """This is what the broker says."""
