@@ -9,7 +9,7 @@ import structlog
 
 from ..core.downtimes import NONE, Downtimes
 from .durable import replace_text, sync_directory
-from .workers import Worker
+from .workers import Failed, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class AliveWorker(Worker):
     A thread of its own: what a large store gives back, and a ledger with a backlog, keep others busy for longer.
     """
 
-    def __init__(self, down: DowntimeFile, row: Callable[[], int], clock: Clock, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, down: DowntimeFile, row: Callable[[], int], clock: Clock, failed: Failed) -> None:
         super().__init__("alive", failed)
         self._down = down
         self._row = row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -34,18 +33,20 @@ from .ledger.worker import LedgerWorker
 from .level_queues.build import Assembled, assembled
 from .level_queues.moving import DepartureSink
 from .level_queues.none import NoQueues
-from .workers import SyncWorker, Worker
+from .workers import SyncWorker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..adapters.base import Sink, Source
     from ..adapters.clock import Clock
     from ..core.store import Store
     from . import config as configuration
     from .metrics import Metrics
+    from .workers import Failed, Worker
 
 log = structlog.get_logger()
 
-Failed = Callable[[str, BaseException], None]
 _Client = TypeVar("_Client", ApartSource, ApartSink)
 
 

@@ -10,7 +10,7 @@ from ..adapters.base import Rejected
 from ..adapters.scheduler_requests import Browse, Manageable, Remove, RemoveAll
 from ..core.store import Pending, Query, Withdraw
 from . import plugins
-from .workers import RECEIVE_TIMEOUT, ClientWorker
+from .workers import RECEIVE_TIMEOUT, ClientWorker, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -120,7 +120,7 @@ class ManagementWorker(ClientWorker):
         management: SchedulerRequests,
         manager: Manager,
         metrics: Metrics,
-        failed: Callable[[str, BaseException], None],
+        failed: Failed,
     ) -> None:
         super().__init__(name, broker, metrics, failed)
         self._management = management
@@ -143,7 +143,7 @@ def workers(
     cancel: Callable[[str], Answer],
     clock: Clock,
     metrics: Metrics,
-    failed: Callable[[str, BaseException], None],
+    failed: Failed,
     stopping: Callable[[], bool],
 ) -> list[ManagementWorker]:
     """For every broker that a route reads from and that has a scheduler to stand in for. `stopping`: see `Manager`."""

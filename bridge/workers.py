@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,11 +16,15 @@ from ..core.store import StoreFull
 from .delivery.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .metrics import Metrics
 
 log = structlog.get_logger()
+
+Failed = Callable[[str, BaseException], None]
+"""Hears of a thread that died, by its name, and of what: the daemon must end then."""
+
+Wake = Callable[[str, int], None]
+"""Tells a lane, by its name, that something for it is due at that time."""
 
 LASTING = 10.0
 """Seconds that a connection should last. After two in a row that lasted less, the next one waits, to spare a broker that takes connections and drops them."""
@@ -74,7 +79,7 @@ class Waits:
 class Worker(ABC):
     """A thread with a name that stops when asked, and reports what it dies of to `failed`."""
 
-    def __init__(self, name: str, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, name: str, failed: Failed) -> None:
         self.name = name
         self.stopping = threading.Event()
         self._failed = failed
@@ -120,7 +125,7 @@ class Worker(ABC):
 class ClientWorker(Worker):
     """A thread that drives a client of one broker."""
 
-    def __init__(self, name: str, broker: str, metrics: Metrics, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, name: str, broker: str, metrics: Metrics, failed: Failed) -> None:
         super().__init__(name, failed)
         self.connected = False
         self.error = ""
@@ -222,7 +227,7 @@ class ClientWorker(Worker):
 class SyncWorker(Worker):
     """Makes durable what lanes settled, so that no delivery waits for a disk. One fsync serves all that was settled before it."""
 
-    def __init__(self, sync: Callable[[], None], failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, sync: Callable[[], None], failed: Failed) -> None:
         super().__init__("sync", failed)
         self._sync = sync
         self._asked = threading.Event()

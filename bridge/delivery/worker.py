@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from ...adapters.base import NotConnected, blocked
 from ...adapters.clock import into_millisecond
-from ..workers import LOOK, ClientWorker
+from ..workers import LOOK, ClientWorker, Failed
 from .holds import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ...adapters.base import Outcome, Outgoing, Sink
     from ...adapters.clock import Clock
@@ -38,7 +38,7 @@ class LaneWorker(ClientWorker):
         sink: Sink,
         clock: Clock,
         metrics: Metrics,
-        failed: Callable[[str, BaseException], None],
+        failed: Failed,
         drain_for: float,
         *,
         in_turns: bool = False,

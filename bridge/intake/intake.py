@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,15 +14,15 @@ from ...core.store import Change, Put, Refuse, SourceProgress, Store, StoreFull
 from .redeliveries import Redeliveries
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...adapters.base import Batch, Received, Source
     from ...adapters.clock import Clock
     from ..metrics import Metrics
+    from ..workers import Wake
     from .planner import Planner
 
 log = structlog.get_logger()
-
-Wake = Callable[[str, int], None]
-"""Tells a lane (by name) that something for it is due at that time."""
 
 SOON, CALM = 500, 2_000
 """Milliseconds: a message that is due sooner is in a hurry; and once none in a hurry has come for so long, a source may gather."""

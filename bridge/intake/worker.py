@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ..workers import RECEIVE_TIMEOUT, ClientWorker
+from ..workers import RECEIVE_TIMEOUT, ClientWorker, Failed
 
 if TYPE_CHECKING:
     import threading
@@ -33,7 +33,7 @@ class IntakeWorker(ClientWorker):
         close: Callable[[], None],
         room: Callable[[], bool],
         metrics: Metrics,
-        failed: Callable[[str, BaseException], None],
+        failed: Failed,
         opened: threading.Event | None = None,
     ) -> None:
         super().__init__(f"intake {intake.name}", intake.planner.route.source_broker, metrics, failed)

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ..views import LedgerStatus
-from ..workers import Reasons, Worker
+from ..workers import Failed, Reasons, Worker
 from .files import LedgerFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...adapters.clock import Clock
     from ...core.time_index import TimeIndex
     from ..config import Config
@@ -34,7 +32,7 @@ class LedgerWorker(Worker):
     If the files cannot be written, that is logged and tried again: the rows wait in the store. That the disk failed the store, which mended it, is logged, too.
     """
 
-    def __init__(self, store: TimeIndex, config: Config, clock: Clock, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, store: TimeIndex, config: Config, clock: Clock, failed: Failed) -> None:
         super().__init__("ledger", failed)
         self.files = LedgerFiles(config.ledger_path, store.unfiled, config.bridge, rest=lambda: self.stopping.wait(REST))
         self._store = store

@@ -33,7 +33,7 @@ from .store import LevelQueues
 from .waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ...adapters.base import Sink, Source
     from ...adapters.clock import Clock
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..downtimes import DowntimeFile
     from ..metrics import Metrics
-    from ..workers import ClientWorker, Worker
+    from ..workers import ClientWorker, Failed, Wake, Worker
     from .places import Addressed
 
 
@@ -200,8 +200,8 @@ def assembled(
     clock: Clock,
     down: DowntimeFile,
     metrics: Metrics,
-    wake: Callable[[str, int], None],
-    failed: Callable[[str, BaseException], None],
+    wake: Wake,
+    failed: Failed,
 ) -> Assembled:
     """Nothing is connected or started yet. Raises plugins.UnusableAdapter, and StoreError."""
     known = exact(config)

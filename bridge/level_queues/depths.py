@@ -8,11 +8,9 @@ import structlog
 
 from ...adapters.base import AdapterError, LoginRefused, NotConnected
 from ...adapters.levelled import Trimmable
-from ..workers import Worker
+from ..workers import Failed, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...adapters.levelled import LevelDeclaration
 
 log = structlog.get_logger()
@@ -33,7 +31,7 @@ That is once a minute: so much takes little room on a disk, little of it could c
 class DepthWorker(Worker):
     """`depths` is what the broker said last, level 0 first; None while it says nothing."""
 
-    def __init__(self, queues: LevelDeclaration, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, queues: LevelDeclaration, failed: Failed) -> None:
         super().__init__("level depths", failed)
         self._queues = queues
         self._kept = queues if isinstance(queues, Trimmable) else None

@@ -12,9 +12,10 @@ from ...core.store import LedgerEvent, Record
 from .copies import Copies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Container
 
     from ...core.message import Message
+    from ..workers import Wake
     from .envelope import Envelope
     from .exits import Exits
     from .ids.claims import Claims
@@ -37,7 +38,7 @@ class Hops:
         exits: Exits,
         journal: Rows,
         lanes: Container[str],
-        wake: Callable[[str, int], None],
+        wake: Wake,
     ) -> None:
         self._places = places
         self._claims = claims

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..workers import ClientWorker
+from ..workers import ClientWorker, Failed
 from .passage import HURRY, Passage
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
 
     from ..metrics import Metrics
 
@@ -26,7 +25,7 @@ class LevelWorker(ClientWorker):
         passage: Passage,
         broker: str,
         metrics: Metrics,
-        failed: Callable[[str, BaseException], None],
+        failed: Failed,
         opened: threading.Event,
     ) -> None:
         super().__init__(f"level {passage.level.name}", broker, metrics, failed)

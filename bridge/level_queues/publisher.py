@@ -16,7 +16,7 @@ from ...adapters.base import AdapterError, BackOff, NotConnected, Outcome, Outgo
 from ...adapters.moves import Gone, Mover
 from ...core.reasons import Reason
 from ..delivery.backoff import Backoff
-from ..workers import ClientWorker
+from ..workers import ClientWorker, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -98,7 +98,7 @@ class Publisher(ClientWorker):
         broker: str,
         sink: Sink | Mover,
         metrics: Metrics,
-        failed: Callable[[str, BaseException], None],
+        failed: Failed,
         prepare: Callable[[], None] = lambda: None,
         anew: Callable[[Addressed], Addressed] = lambda place: place,
         enclosed: Callable[[Addressed], Addressed] = lambda place: place,

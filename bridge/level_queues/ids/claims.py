@@ -18,13 +18,14 @@ from .register import Cancelling, Claiming, Register
 from .replica import Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ....adapters.base import Holding
     from ....adapters.clock import Clock
     from ....adapters.id_log import IdLog
     from ....core.ledger import Event
     from ....core.store import Answer, Change, Due, Record
+    from ...workers import Wake
     from ..entries import Entry
     from ..envelope import Envelope
     from ..exits import Exits
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 class Claims:
     """Any thread. `memory` is for how long a cancel waits for its message (ms); `wake` tells a lane that something is due again."""
 
-    def __init__(
-        self, log: IdLog | None, waiting: Waiting, exits: Exits, rows: LateRows, wake: Callable[[str, int], None], clock: Clock, memory: int
-    ) -> None:
+    def __init__(self, log: IdLog | None, waiting: Waiting, exits: Exits, rows: LateRows, wake: Wake, clock: Clock, memory: int) -> None:
         self.register = None if log is None else Register(Replica(log, clock, self._decided, self.release), clock, memory)
         self._waiting = waiting
         self._exits = exits

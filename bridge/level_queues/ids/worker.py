@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ....adapters.base import NotConnected
-from ...workers import ClientWorker
+from ...workers import ClientWorker, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ class ReplicaWorker(ClientWorker):
         replica: Replica,
         broker: str,
         metrics: Metrics,
-        failed: Callable[[str, BaseException], None],
+        failed: Failed,
         declared: threading.Event,
         missing: Callable[[], None],
     ) -> None:
