@@ -73,8 +73,7 @@ class Engine:
             self.store = self.queues.store
         self.sync = SyncWorker(self.store.sync, failed)
         self.pauses = Pauses(config.store.path / "paused.json", self._resumed)
-        self._holds: dict[str, Holds] = {}
-        self._dead_letters = {route.name: route.dead_letter or "" for route in config.routes}
+        self._dead_letters = dead_letters(config)
         self.lanes = {name: self._lane(name, failed) for name in self._destinations()}
         self.intakes = {route.name: self._intake(route, failed) for route in config.routes}
         self.ledger = LedgerWorker(self.journal, config, clock, failed)
@@ -106,13 +105,12 @@ class Engine:
 
     def _lane(self, name: str, failed: Failed) -> LaneWorker:
         config = self.config
-        holds = self._holds[name] = Holds(Backoff(config.retry.first / 1000, config.retry.cap / 1000), ByTarget(config.partition_of))
         sink, drain_for = self._sink(name), drain_seconds(config)
         moves = isinstance(sink, DepartureSink)
         lane = Lane(
             name,
             self.store,
-            holds,
+            Holds(backoff(config), ByTarget(config.partition_of)),
             self._dead_letters,
             self.pauses.routes,
             self.started,
@@ -170,9 +168,9 @@ class Engine:
         self.lanes[lane].wake(due)
 
     def _resumed(self) -> None:
-        for name, lane in self.lanes.items():
-            self._holds[name].resume()
-            lane.poke()
+        for worker in self.lanes.values():
+            worker.lane.holds.resume()
+            worker.poke()
 
     @property
     def workers(self) -> list[Worker]:
@@ -198,13 +196,13 @@ class Engine:
     def reload(self, config: configuration.Config) -> None:
         """Take over what can change while running (`config.changes.RELOADABLE`)."""
         self.config = config
+        self._dead_letters |= dead_letters(config)  # the lanes have this very dict
         for route in config.routes:
-            self._dead_letters[route.name] = route.dead_letter or ""
             self.intakes[route.name].intake.planner = self._planner(route)
-        for name, worker in self.lanes.items():
+        for worker in self.lanes.values():
             worker.lane.settings = replace(worker.lane.settings, give_up_after=config.retry.give_up_after)
             worker.drain_for = drain_seconds(config)
-            self._holds[name].backoff = Backoff(config.retry.first / 1000, config.retry.cap / 1000)
+            worker.lane.holds.backoff = backoff(config)
 
     def drain(self, timeout: float) -> bool:
         """Stop intake, let what is in flight be answered, write the ledger, close the store; False where a thread did not end in time.
@@ -250,6 +248,16 @@ def planned(route: configuration.Route, config: configuration.Config) -> Planned
 def lane_settings(config: configuration.Config) -> LaneSettings:
     """The bounds of every lane."""
     return LaneSettings(window=config.lane.window, share=max(1, config.lane.window // 2), give_up_after=config.retry.give_up_after)
+
+
+def backoff(config: configuration.Config) -> Backoff:
+    """For how long a destination that refuses is left alone."""
+    return Backoff(config.retry.first / 1000, config.retry.cap / 1000)
+
+
+def dead_letters(config: configuration.Config) -> dict[str, str]:
+    """The dead-letter address of each route, empty for the shelf."""
+    return {route.name: route.dead_letter or "" for route in config.routes}
 
 
 def drain_seconds(config: configuration.Config) -> float:
