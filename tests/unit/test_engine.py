@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import structlog
-from brokers.common import wait_until
+from brokers.common import free_port, wait_until
 from contract.stores import HOUR, T0, record
 from msgspec.structs import replace
+from unit.apart.clients import pid_of
 
 from delaybridge.adapters.base import Rejected
 from delaybridge.adapters.memory import Memory, broker
@@ -31,8 +33,6 @@ from delaybridge.core.reasons import Reason
 from delaybridge.core.store import Answer, LedgerEvent, Put, Refuse
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from delaybridge.adapters.base import Outgoing
 
 
@@ -65,6 +65,22 @@ def test_what_waits_for_a_broker_that_is_not_configured_any_more_is_told_and_kep
 def test_an_engine_that_was_never_started_can_be_drained(config: Config) -> None:
     assert Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None).drain(1)
     open_journal(config).close()  # nobody has it open
+
+
+def test_no_process_of_a_client_outlives_the_engine(tmp_path: Path) -> None:
+    away = {"type": "rabbitmq", "url": f"amqp://127.0.0.1:{free_port()}", "own_processes": True}
+    route = {"name": "jobs", "from": {"broker": "away", "queue": "in"}, "to": {"broker": "away"}}
+    config = Config.model_validate({"store": {"path": tmp_path}, "brokers": {"away": away}, "routes": [route]})
+    engine = Engine(config, lambda: T0, Metrics("0.1.0"), lambda *_: None)
+    engine.start()
+    try:
+        wait_until(lambda: all(client._place._process for client in engine._apart), "a process for the source, and one for the sink")
+        pids = [pid_of(client) for client in engine._apart]
+    finally:
+        assert engine.drain(20)
+
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert len(pids) == 2
 
 
 def test_a_reload_gives_the_lanes_the_new_times_to_drain_and_to_give_up(config: Config) -> None:
