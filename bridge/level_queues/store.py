@@ -88,7 +88,7 @@ class LevelQueues(Unindexed):
         source = came.source if came else ""
         exact = came.tokens if came and self.doors.exact(source) else [b""] * len(changes)
         bearing = [named(change, source, token) for change, token in zip(changes, exact, strict=True)]
-        claiming = [self.claims.claims(change) for change in changes]
+        claiming = [self.claims.needed(change) for change in changes]
         marks = [token and mark_of(source, token) for token in exact]
         claims, answers = self.claims.enter(bearing, claiming, marks, now, self.doors.holder(source))
         for change, claim in zip(bearing, claims, strict=True):
@@ -253,7 +253,7 @@ class LevelQueues(Unindexed):
         Another bridge may have claimed it since, and have been killed before it took it in: then no copy that waits may be delivered, because that bridge's
         would count. The claim that this makes is later than any such.
         """
-        return self.doors.may_have_moved(source) and self.claims.claims(change)
+        return self.doors.may_have_moved(source) and self.claims.needed(change)
 
     def counts(self) -> Counts:
         """See `core.store.Store.counts`. `pending` is of all bridges, as the broker counted last; `held` and `events` are this bridge's."""

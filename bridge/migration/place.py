@@ -14,7 +14,7 @@ from ...core.levels import Levels
 from ...core.time_index.made import is_made
 from ..level_queues.build import ids, levelled, places, queues
 from ..level_queues.ids.known import Ids
-from ..level_queues.ids.register import Claiming, claims, mark_of
+from ..level_queues.ids.register import Claiming, claims_of_moved, mark_of
 from ..level_queues.ids.replica import read_all
 from ..outlet import Outlet
 
@@ -61,7 +61,7 @@ class Place(NamedTuple):
         if self.log is None or not any(found):
             return [None] * len(records)
         entries = [Claiming(each.id, each.schedule.due, _mark(each)) for each, wanted in zip(records, found, strict=True) if wanted]
-        left = iter(claims(self.log, known, entries, now))
+        left = iter(claims_of_moved(self.log, known, entries, now))
         return [next(left) if wanted else None for wanted in found]
 
     def depths(self) -> list[int] | None:
@@ -87,7 +87,7 @@ class Place(NamedTuple):
 
 
 def _claims(record: Record) -> bool:
-    """Whether a record claims an id: its producer chose that, or it is a series. See `register.claims`."""
+    """Whether a record claims an id: its producer chose that, or it is a series. See `Claims.needed`."""
     return not record.is_carrier and (record.schedule.recurrence is not None or not is_made(record.id))
 
 

@@ -50,7 +50,6 @@ class TimeIndex:
         reserve_bytes   are kept aside, so that settling goes on when the disk is full
         max_bytes       the store behaves as on a disk of this size
         next_row        gets the number of the next ledger row, and which bridge wrote the latest; returns a higher number where files hold rows from there on
-
         partition_of    tells the partition of a record, so that one that takes nothing holds back only what is for it
 
     Raises StoreLocked where another process is at work in that directory.

@@ -55,7 +55,7 @@ class Claims:
     ) -> tuple[list[Claim | None], list[Answer]]:
         """Claim and cancel for one intake batch: a claim for each change that needs one, and the answers to cancels. Raises NotConnected.
 
-        `claiming` is what `claims` says of each as its source gave it. `marks` identify messages that their source may give again, where it can tell;
+        `claiming` is what `needed` says of each as its source gave it. `marks` identify messages that their source may give again, where it can tell;
         `holder` is that source, where it can tell whether it has them still. A message that has ended already gets `lines.ENDED`: do not take it in.
         """
         found = [self._entry(*each, now) for each in zip(changes, claiming, marks, strict=True)]
@@ -66,7 +66,7 @@ class Claims:
         left = iter(claims)
         return [next(left) if isinstance(entry, Claiming) else None for entry in found], answers
 
-    def claims(self, change: Change) -> bool:
+    def needed(self, change: Change) -> bool:
         """Whether this, as its source gave it, claims an id: one that its producer chose, or, as a series, that on its deliveries, by which it is stopped."""
         if self.register is None or not isinstance(change, Put):
             return False
@@ -77,10 +77,10 @@ class Claims:
         if self.register is not None:
             self.register.replica.doubt()
 
-    def _entry(self, change: Change, claims: bool, mark: bytes, now: int) -> Claiming | Cancelling | None:
+    def _entry(self, change: Change, claiming: bool, mark: bytes, now: int) -> Claiming | Cancelling | None:
         if isinstance(change, Withdraw):
             return Cancelling(change.id, now + self._memory, mark)
-        return Claiming(change.record.id, change.record.schedule.due, mark) if claims else None
+        return Claiming(change.record.id, change.record.schedule.due, mark) if claiming else None
 
     def fate(self, envelope: Envelope) -> Fate | None:
         """Why a message goes no further, None if it may, as far as this bridge knows yet."""

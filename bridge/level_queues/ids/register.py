@@ -170,7 +170,7 @@ class Register:
         return Answer("done") if fate is None else Answer("too_late", *fate)
 
 
-def claims(shared: IdLog, known: Ids, entries: Sequence[Claiming], now: int) -> list[Claim]:
+def claims_of_moved(shared: IdLog, known: Ids, entries: Sequence[Claiming], now: int) -> list[Claim]:
     """Claims of messages that move here from another store, by their marks. ENDED for messages that have ended here, or gone on. Raises AdapterError.
 
     A message that is `known` was moved before, by a move that was interrupted: it claims again at its first place, and of its copies only this one counts.
