@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _DELIVERY = frozenset((ID, OCCURRENCE, DUE))
 _WRITE = 65536  # bytes handed to the socket at once
+_KEYS = 4096  # that an outlet remembers
 
 
 class Outlets(Protocol):
@@ -71,6 +72,7 @@ class Outlet:
     lowest         the lowest number that may not be confirmed yet
     return_after   the number of the last message that came back: those that come back later have higher ones
     careful        how many messages are still to be published one at a time, to find the one for which RabbitMQ closed the channel
+    refused        the routing keys that we had no right to write: their messages go alone, because each further refusal closes the channel for all on the wire
     frames         basic.publish, ready to send, by routing key
     """
 
@@ -84,6 +86,7 @@ class Outlet:
         self._lowest = 1
         self._return_after = 0
         self._careful = 0
+        self._refused: set[bytes] = set()
         self._frames: dict[bytes, bytes] = {}
 
     @property
@@ -134,7 +137,7 @@ class Outlet:
         wire, channel = self._outlets.wire, self._channel.channel_number
         pieces: list[bytes] = []
         size = 0
-        while self._waiting and not (self._careful and self._flying):
+        while self._waiting and (not self._flying or self._may_join(self._waiting[0])):
             message = self._waiting.popleft()
             message.failure = None
             self._number += 1
@@ -148,10 +151,19 @@ class Outlet:
         if pieces:
             wire.write(pieces)
 
+    def _may_join(self, message: Prepared) -> bool:
+        """Whether it may be on the wire together with what is there."""
+        if self._careful:
+            return False
+        if not self._refused:
+            return True
+        first = next(iter(self._flying.values()))  # one whose key was refused is the only one
+        return self._refused.isdisjoint((first.routing_key, message.routing_key))
+
     def _frame(self, channel: int, routing_key: bytes) -> bytes:
         frame = self._frames.get(routing_key)
         if frame is None:
-            if len(self._frames) >= 4096:
+            if len(self._frames) >= _KEYS:
                 self._frames.clear()
             frame = self._frames[routing_key] = publish_frame(channel, self.exchange, routing_key)
         return frame
@@ -176,6 +188,7 @@ class Outlet:
                 Reason.REFUSED_BY_BROKER, f"RabbitMQ did not take it (basic.nack) for exchange {_name(self.exchange)}"
             )
         self._careful = max(0, self._careful - 1)
+        self._refused.discard(message.routing_key)
         self._outlets.outcome(message, message.failure)
 
     def returned(self, event: Returned) -> None:
@@ -204,11 +217,18 @@ class Outlet:
         else:
             unanswered = self.drain()
             if flying == 1:
-                self._outlets.outcome(unanswered.pop(0), _refusal(reason))
+                self._fail(unanswered.pop(0), reason)
             self._careful = max(flying, self._careful) - (flying == 1)
             if unanswered:
                 self.send(unanswered)
         self._outlets.report()
+
+    def _fail(self, culprit: Prepared, reason: ChannelClosedByBroker) -> None:
+        if reason.reply_code == ACCESS_REFUSED:
+            if len(self._refused) >= _KEYS:
+                self._refused.clear()
+            self._refused.add(culprit.routing_key)
+        self._outlets.outcome(culprit, _refusal(reason))
 
 
 def _refusal(reason: ChannelClosedByBroker) -> AdapterError:
