@@ -241,7 +241,7 @@ class Lane:
         if self.holds.targets and not isinstance(held, Partition):
             for target, hold in self.holds.targets.of(due.record):
                 if target != held and (held is not None or not hold.open(now)):
-                    return target, due.error or hold.error
+                    return target, hold.error
         if self._stuck and self._crowds(address):
             self.holds.slow(held or address, now + self.settings.slow_after // 10)
             return held or address, "slow: earlier messages are not confirmed yet"

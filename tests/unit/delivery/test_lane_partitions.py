@@ -98,6 +98,19 @@ def test_what_waits_behind_a_whole_destination_goes_to_its_partition_where_only_
     assert _run(bench, T0 + 12_000, None, T0 + 9000) == ["10", "1", "3", "5", "7", "9"]
 
 
+def test_what_moves_to_a_partition_says_why_it_waits_there_and_not_why_it_waited_before(bench: Bench) -> None:
+    _put(bench, 1, 3)
+    bench.tick(T0)
+    bench.answer(MISSING)
+    bench.tick(T0)
+    bench.holds.fail(ONE, "no leader", T0)
+    bench.holds.works("a", T0)
+    bench.tick(T0)
+
+    assert bench.store.held("rabbit") == {ONE: (1, "no leader")}
+    assert "error='no leader'" in str(bench.store.find("3"))
+
+
 def test_a_whole_destination_that_refuses_meanwhile_changes_no_order(bench: Bench) -> None:
     _put(bench, 1, 2, 3)
     _run(bench, T0 + 1000, odd())
