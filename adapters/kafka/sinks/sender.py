@@ -60,7 +60,7 @@ class Flight(ProducerBatch):  # type: ignore[misc]  # kafka-python has no types
 class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has no types
     """Batches that wait for their partition, in order. `report` hears outcomes, on the sender's thread or the closing one.
 
-    `refused`: when a partition last refused what others may have taken (`time.monotonic`).
+    `refused`: when a partition last refused what others may have taken (`time.monotonic`), unless it has taken something since.
     """
 
     def __init__(self, report: Confirm, cluster: Any, **configs: Any) -> None:
@@ -114,6 +114,7 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
         """Tell the outcomes of a batch. Where a message is to be tried again, what waits behind it gets the same outcome, so that nothing overtakes it."""
         messages = flight.records.prepared
         if failure is None:
+            self.refused.pop(flight.topic_partition, None)
             self._report([(tag, None) for tag, _, _ in messages])
             return
         failures = [failure(number) for number in range(len(messages))]

@@ -47,7 +47,7 @@ _LARGEST = 96 << 20  # a broker closes the connection of a request of 100 MiB
 _REQUEST = 16 << 20  # batches for one broker that share a request
 _VERDICT = 2  # metadata answers without a topic, until it counts as missing: the first one may have been asked for before
 _LOOK = 1.0  # seconds between two looks for what has no outcome
-_AVOIDED = 30.0  # seconds for which messages without a key go to other partitions than one that has refused
+_AVOIDED = 300.0  # seconds for which messages without a key go to other partitions than one that has refused, and has taken nothing since
 _IDLE = 300.0  # seconds without a message, until the cluster is not asked about a topic any more
 
 

@@ -9,7 +9,7 @@ from kafka import TopicPartition, errors
 from kafka.producer.transaction_manager import ProducerIdAndEpoch
 from unit.kafka.sender import sending
 
-from delaybridge.adapters.base import BackOff
+from delaybridge.adapters.base import AdapterError, BackOff, NotConnected
 from delaybridge.adapters.kafka.sinks.sender import Accumulator, Delivery, Flight, Numbers
 
 PARTITION = TopicPartition("t", 0)
@@ -74,3 +74,17 @@ def test_a_partition_that_has_refused_for_long_is_held_back_where_others_wait_be
         one.answered(error)
         assert [each.partitions for each in one.told if isinstance(each, BackOff)] == told
         assert len(one.told) == len(told)
+
+
+def test_a_partition_that_has_refused_is_as_good_as_any_other_once_it_has_taken_something() -> None:
+    told: list[AdapterError | None] = []
+    cluster = SimpleNamespace(partitions_for_topic=lambda _: {0, 1, 2})
+    accumulator = Accumulator(lambda outcomes: told.extend(error for _, error in outcomes), cluster)
+    first, second = waiting(accumulator, {b"first": EARLIER, b"second": EARLIER})
+    accumulator._batches[PARTITION].clear()
+
+    first.complete_exceptionally(NotConnected("see the function"), lambda _: errors.NotEnoughReplicasError())
+    assert set(accumulator.refused) == {PARTITION}
+    second.complete(0, None)
+    assert accumulator.refused == {}
+    assert [type(error) for error in told] == [BackOff, type(None)]
