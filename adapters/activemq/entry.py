@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..levelled import Level, LevelDeclaration
-    from ..preparing import Interception
+    from ..preparing import Finding, Interception
     from ..scheduler_requests import SchedulerRequests
     from .level_source import LevelSource
 
@@ -82,6 +82,15 @@ class ActiveAdapter:
         if not options.management:
             return []
         return [Scheduler(options.targets, each, options.times, options.max_body_bytes) for each in DESTINATIONS]
+
+    def standstills(
+        self, options: ActiveMQ, routes: Sequence[Endpoint], addresses: Sequence[str], levels: Sequence[Level]
+    ) -> list[Finding]:
+        """See examining.Examinable: on Artemis, whether it drops what bridges hold."""
+        from .attempts import limited  # noqa: PLC0415 - only doctor needs it
+
+        del addresses
+        return limited(options.targets(), options.times, [*(route.queue for route in routes), *(level.name for level in levels)])
 
     timed = True
 

@@ -232,7 +232,7 @@ class LevelSource:
     def _open(self, size: int) -> None:
         assert self._session is not None
         link = self._session.link
-        window = _Window(b"%b-%d" % (link.mark.encode(), next(self._numbers)), size, 1 if link.counts_bytes else size)
+        window = _Window(b"%b-%d" % (link.mark.encode(), next(self._numbers)), size, 1 if link.artemis else size)
         self._windows[window.id] = window
         self._session.ask_for(window.id, self._destination, b"client-individual", size)
 

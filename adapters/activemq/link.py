@@ -44,7 +44,7 @@ class Link(ConnectionListener):  # type: ignore[misc]
         self._session = session
         self._times = times
         self._name = name
-        self.counts_bytes = False  # as Artemis does: of large messages it gives less than a prefetch
+        self.artemis = False
         self._transport: QuietTransport
         self._answers: dict[str, threading.Event] = {}
         self._answer: Frame | None = None
@@ -85,7 +85,7 @@ class Link(ConnectionListener):  # type: ignore[misc]
         assert self._answer is not None
         if self._answer.command == ERROR or self._answer.headers.get(b"version") != b"1.2":
             self._give_up(_refusal(self._answer.text(b"message") or "it does not speak STOMP 1.2"))
-        self.counts_bytes = "Artemis" in self._answer.text(b"server")
+        self.artemis = "Artemis" in self._answer.text(b"server")
         with self._lock:
             self._open = self._dead is None
         if self._dead is not None:

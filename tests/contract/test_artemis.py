@@ -33,10 +33,14 @@ if TYPE_CHECKING:
 del stage, test_each_header_keeps_its_type_and_value, test_all_properties_come_out_as_they_went_in  # noqa: F821 - imported above; pytest would take that stage
 
 
+SETTINGS = """
+    <address-settings><address-setting match="unlimited"><max-delivery-attempts>-1</max-delivery-attempts></address-setting></address-settings>"""
+
+
 @pytest.fixture(scope="module")
 def artemis() -> Iterator[Artemis]:
     try:
-        broker = Artemis()
+        broker = Artemis(SETTINGS)
     except Unavailable as reason:
         pytest.skip(str(reason))
     with running(broker):
@@ -83,6 +87,20 @@ def test_what_leaves_a_level_and_waits_for_its_destination_keeps_no_other_messag
     source.connect()
     assert len(batches(source, 5, 1)) == 5
     source.close()
+
+
+def test_doctor_names_the_queues_from_which_artemis_drops_what_killed_bridges_held(artemis: Artemis) -> None:
+    options, endpoints = activemq.ActiveMQ(url=SecretStr(artemis.url)), [activemq.Endpoint(queue="limited")]
+    [finding] = activemq.adapter.standstills(
+        options, endpoints, [], [*(Level(f"level.{number}", 1000) for number in range(30)), Level("unlimited", 1000)]
+    )
+    assert not finding.ok
+    assert finding.what.endswith("`, `".join(["from `limited", *(f"level.{number}" for number in range(30))]) + "`")
+
+
+def test_doctor_is_content_where_artemis_has_no_limit_of_deliveries(artemis: Artemis) -> None:
+    options = activemq.ActiveMQ(url=SecretStr(artemis.url))
+    assert [each.ok for each in activemq.adapter.standstills(options, [activemq.Endpoint(queue="unlimited")], [], [])] == [True]
 
 
 def test_a_text_stays_a_text_and_bytes_stay_bytes(stage: ActiveStage) -> None:

@@ -37,7 +37,7 @@ class Queue:
     """In place of the connection: a queue that gives each window its head, less what others have, and takes back what they had."""
 
     mark = "mark"
-    counts_bytes = False
+    artemis = False
 
     def __init__(self, clock: Clock, *leaves: int) -> None:
         self.link = self
