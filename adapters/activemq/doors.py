@@ -65,6 +65,10 @@ class Doors:
         """Whether this receipt is for a message that went alone."""
         return receipt in self._behind
 
+    def destination(self, receipt: bytes) -> str:
+        """Where that message goes."""
+        return self._behind[receipt].destination
+
     @property
     def busy(self) -> bool:
         """Whether any receipt is to come."""

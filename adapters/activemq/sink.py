@@ -5,6 +5,8 @@ about ActiveMQ's transactions decide the rest:
 
 - After a SEND that it refuses, COMMIT fails for all that is in the transaction, and says nothing of which message it was. Nothing of it is taken then
   (unless somebody has switched off the broker's `rollbackOnlyOnAsyncException`), so its messages go again, each alone and with a receipt.
+  But until the connection ends ActiveMQ (6.3.1) counts them as in the memory of their queues, which so become full of nothing: once those are answered,
+  and whatever else is on the wire, the connection is given up. Nothing may have been delivered twice by that.
 - A queue over its memory limit stops the whole connection, for SENDs that ask for no receipt. With one, only this SEND waits.
 
 So a destination's first message goes alone, through its `Door`, and asks for a receipt. When that comes, the destination is trusted with transactions.
@@ -12,6 +14,7 @@ So a destination's first message goes alone, through its `Door`, and asks for a 
     ERROR for a SEND that went alone    BackOff(refused_by_broker), or Rejected(rejected_by_broker) where another try is useless, for that message
     no receipt for one                  it stays in flight, as ActiveMQ will not forget it; others BackOff(refused_by_broker) after the blocked time-out
     no answer to a transaction          the connection is dropped after `STALL`: NotConnected for all; what was on board has to earn trust again
+    a transaction was rolled back       NotConnected for what is not sent yet, once all that is has its answer
     connection closed                   NotConnected for all: they may have been delivered
       over the size of a message        Rejected(too_large) for the largest; ActiveMQ does not say which it was, but a larger one it does not take either
 """
@@ -85,6 +88,7 @@ class _Publisher:
         self._outcomes: list[Outcome] = []
         self._doors = Doors(standing, self._outcomes, self._numbers)
         self._quiet = threading.Event()  # what came after the farewell would be answered by an error, or not at all
+        self._rolled_back: float | None = None  # when a transaction first was
         self._over = False
         self._thread = threading.Thread(target=self._run, name="activemq sink", daemon=True)
 
@@ -142,8 +146,9 @@ class _Publisher:
             if now - looked >= _TICK:
                 looked = now
                 self._calls.put(partial(self._look_after, now))  # behind the answers that have come
-            self._pump()
+            self._pump(now)
             self._report()
+            self._part()
 
     def _take(self) -> list[Outgoing]:
         with self._lock:
@@ -166,10 +171,10 @@ class _Publisher:
                 self._waiting.append(Prepared(outgoing.tag, name, lines, body))
             self._taken.popleft()
 
-    def _pump(self) -> None:
+    def _pump(self, now: float) -> None:
         """Send what may be sent."""
         out: list[bytes] = []
-        while self._waiting and len(self._open) < _OPEN and not self._over:
+        while self._waiting and len(self._open) < _OPEN and not self._over and not self._parts(now):
             now = time.monotonic()
             batch = self._batch(out, now)
             if batch:
@@ -240,6 +245,8 @@ class _Publisher:
         """An error that names no receipt of ours is about a message in a transaction, which COMMIT will tell."""
         receipt, text = frame.headers.get(b"receipt-id", b""), frame.text(b"message")
         if self._doors.awaits(receipt):
+            if self._rolled_back is not None:
+                self._standing.suspect([self._doors.destination(receipt)])
             self._answered(receipt, _refusal(text, frame.body))
         elif self._open and receipt == self._open[0].name:
             if _ROLLED_BACK in text:
@@ -254,9 +261,19 @@ class _Publisher:
         self._standing.distrust(failed.destinations)
         out = [each.abort() for each in following]
         self._waiting.extendleft(message for each in reversed(following) for message in reversed(each.messages))
+        now = time.monotonic()
         for message in failed.messages:
-            self._doors.send(message, out, time.monotonic(), _WIDTH)
+            self._doors.send(message, out, now, _WIDTH)
+        self._rolled_back = self._rolled_back or now
         self._write(b"".join(out))
+
+    def _parts(self, now: float) -> bool:
+        """Whether this connection is only waiting for its last answers. For one that a full queue holds back the others do not wait."""
+        return self._rolled_back is not None and (not self._doors.busy or now - self._rolled_back < STALL)
+
+    def _part(self) -> None:
+        if self._rolled_back is not None and not self._over and not self._open and not self._doors.busy:
+            self.link.drop(NotConnected("ActiveMQ rolled a transaction back, and keeps its memory until the connection ends"))
 
     # --- when no answer comes ---
 

@@ -11,7 +11,7 @@ _MOST = 10_000
 """Of each kind: beyond that all are forgotten, and have to earn their standing again."""
 
 _FORGIVEN = 1000
-"""Answers to messages alone, after which a destination that may have stopped the connection is trusted again."""
+"""Answers to messages alone, after which a suspect is trusted again."""
 
 
 class Standing:
@@ -36,11 +36,11 @@ class Standing:
         self._trusted.difference_update(destinations)
 
     def suspects(self, destination: str) -> bool:
-        """Whether it may be why a transaction had no answer, as a queue that is soon full."""
+        """Whether it may be why a transaction had no answer, or failed, as a queue that is soon full."""
         return destination in self._suspects
 
     def suspect(self, destinations: Iterable[str]) -> None:
-        """A transaction with messages for these had no answer."""
+        """A transaction with messages for these had no answer, or failed, and they refused what went alone then."""
         if len(self._suspects) >= _MOST:
             self._suspects.clear()
         self._suspects.update(dict.fromkeys(destinations, _FORGIVEN))

@@ -28,6 +28,7 @@ STRICT = """
       <policyEntry queue="full.&gt;" memoryLimit="100kb" producerFlowControl="true"><pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy></policyEntry>
     </policyEntries></policyMap></destinationPolicy>
     <plugins>
+      <statisticsBrokerPlugin/>
       <simpleAuthenticationPlugin anonymousAccessAllowed="true" anonymousGroup="all"><users>
         <authenticationUser username="bridge" password="se:cret" groups="all"/>
       </users></simpleAuthenticationPlugin>
@@ -36,6 +37,7 @@ STRICT = """
           <authorizationEntry queue="open.&gt;" read="all" write="all" admin="all"/>
           <authorizationEntry queue="full.&gt;" read="all" write="all" admin="all"/>
           <authorizationEntry queue="closed.&gt;" read="root" write="root" admin="root"/>
+          <authorizationEntry queue="ActiveMQ.&gt;" read="all" write="all" admin="all"/>
           <authorizationEntry topic="&gt;" read="all" write="all" admin="all"/>
         </authorizationEntries>
       </authorizationMap></map></authorizationPlugin>

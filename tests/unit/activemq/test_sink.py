@@ -167,43 +167,69 @@ def test_of_a_transaction_that_was_rolled_back_each_message_goes_alone_and_nothi
     stage.publish("c", "d")
     stage.sent(b"BEGIN\ntransaction:3\n")
     stage.refuse(2, b"Transaction 'TX:2' has not been started, rollback only")
-    stage.sent(b"receipt:7\n")
+    stage.sent(b"receipt:5\n")
     wire = b"".join(stage.link.written)
     _, *again = wire[wire.index(b"ABORT\ntransaction:3\n") :].split(b"\0")[:-1]
-    assert [(frame.partition(b"receipt:")[2][:1], frame[-1:]) for frame in again] == [
-        (b"4", b"a"),
-        (b"5", b"b"),
-        (b"6", b"c"),
-        (b"7", b"d"),
-    ]
+    assert [(frame.partition(b"receipt:")[2][:1], frame[-1:]) for frame in again] == [(b"4", b"a"), (b"5", b"b")]
     stage.refuse(4, b"no")
-    stage.answer(5, 6, 7)
+    stage.answer(5)
     assert stage.outcomes(4) == Counter("abcd")
-    assert [type(error) for _, error in stage.heard] == [BackOff, *[type(None)] * 3]
+    assert [type(error) for _, error in stage.heard] == [BackOff, type(None), NotConnected, NotConnected]
 
 
-def test_once_those_of_a_failed_transaction_are_answered_their_destination_is_trusted_again_though_more_always_comes(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_a_connection_over_which_a_transaction_was_rolled_back_ends_with_the_last_answer_and_takes_nothing_more_until_then(
+    stage: Stage,
 ) -> None:
-    monkeypatch.setattr(module, "_WIDTH", 2)
+    """Until it ends ActiveMQ counts what it has rolled back as in its memory."""
     stage.trust()
-    stage.publish("a", "b", "c")
+    stage.publish("a", "b")
     stage.sent(b"COMMIT")
     stage.refuse(2, b"rollback only")
     stage.sent(b"receipt:4\n")
-    stage.refuse(3, b"no")
-    stage.sent(b"receipt:5\n")
-    stage.publish("d")
+    stage.publish("c")
+    stage.publish("other", to="other")
+    stage.answer(3)
+    assert stage.outcomes(1) == Counter("a")
+    assert stage.link.dropped is None
     stage.answer(4)
-    stage.sent(b"receipt:6\n")
-    stage.publish("e", "f")
+    assert stage.outcomes(4) == Counter(["a", "b", "c", "other"])
+    assert [tag for tag, error in stage.heard if isinstance(error, NotConnected)] == [b"c", b"other"]
+    assert b"receipt:5\n" not in b"".join(stage.link.written)
+    assert "rolled a transaction back" in str(stage.link.dropped)
+
+
+def test_what_refuses_a_message_alone_after_its_transaction_was_rolled_back_gets_no_transaction_over_the_next_connection(
+    stage: Stage,
+) -> None:
+    stage.trust()
+    stage.publish("a", "b")
+    stage.sent(b"COMMIT")
+    stage.refuse(2, b"rollback only")
+    stage.refuse(3, b"full")
+    stage.answer(4)
+    assert stage.outcomes(2) == Counter("ab")
+    stage.connect_again()
+    stage.publish("a", "b", "c")
+    stage.sent(b"receipt:3\n")
+    assert b"BEGIN" not in b"".join(stage.link.written)
+
+
+def test_where_a_full_queue_holds_back_an_answer_others_do_not_wait_for_the_end_of_such_a_connection(stage: Stage) -> None:
+    stage.trust()
+    stage.publish("a", "b")
+    stage.sent(b"COMMIT")
+    stage.refuse(2, b"rollback only")
+    stage.answer(3)
+    stage.publish("other", to="other")
+    assert stage.outcomes(1) == Counter("a")
+    stage.now += STALL
+    stage.sent(b"receipt:5\n")
     stage.answer(5)
-    assert stage.outcomes(3) == Counter("abc")
-    assert b"transaction:7\n" not in b"".join(stage.link.written), "it might overtake `d`"
-    stage.answer(6)
-    stage.sent(b"COMMIT\ntransaction:7\n")
-    stage.answer(7)
-    assert stage.outcomes(6) == Counter("abcdef")
+    assert stage.outcomes(2) == Counter(["a", "other"])
+    assert stage.link.dropped is None
+    stage.answer(4)
+    assert stage.outcomes(3) == Counter(["a", "b", "other"])
+    assert all(error is None for _, error in stage.heard)
 
 
 def test_a_transaction_that_fails_for_another_reason_may_have_been_taken(stage: Stage) -> None:
