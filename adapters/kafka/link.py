@@ -40,7 +40,7 @@ NOT_WRITTEN = (
     errors.ConcurrentTransactionsError, errors.OperationNotAttemptedError, errors.InvalidTimestampError,
 )  # fmt: skip
 """What a broker answers where it has certainly not taken a batch."""
-OF_PARTITION = (
+_OF_PARTITION = (
     errors.NotLeaderForPartitionError, errors.NotEnoughReplicasError, errors.LeaderNotAvailableError, errors.ReplicaNotAvailableError,
     errors.FencedLeaderEpochError, errors.UnknownLeaderEpochError,
 )  # fmt: skip
@@ -286,7 +286,7 @@ def refusal(error: BaseException, partitions: int = 0) -> AdapterError:
     if isinstance(error, _BAD_RECORD):
         return Rejected(Reason.REJECTED_BY_BROKER, text)
     if isinstance(error, NOT_WRITTEN):
-        return BackOff(Reason.REFUSED_BY_BROKER, text, partitions if isinstance(error, OF_PARTITION) else 0)
+        return BackOff(Reason.REFUSED_BY_BROKER, text, partitions if isinstance(error, _OF_PARTITION) else 0)
     return not_connected(error)
 
 

@@ -18,7 +18,7 @@ from kafka.producer.transaction_manager import TransactionManager
 
 from ....core.reasons import Reason
 from ...base import AdapterError, BackOff, NotConnected, Rejected
-from ..link import NOT_WRITTEN, OF_PARTITION, TOO_LARGE, UNROUTABLE, not_connected, refusal
+from ..link import NOT_WRITTEN, TOO_LARGE, UNROUTABLE, not_connected, refusal
 from ..wire.batches import Records
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ _PAUSE = 10.0  # ms until the sender looks again what it may send, where nothing
 _STANDING = 3.0
 """Seconds for which a partition may take nothing. An election takes less, and what waits here keeps other partitions waiting. One message alone does not,
 and stays: it is what a held-back partition is tried with, and so goes out as soon as there is a leader again."""
+_SILENCE = 1.0
+"""Seconds without a word from the cluster, after which it is not known any more for how long a partition has had no leader: a broker that is being stopped
+says that of its partitions, and once more when it is back."""
 
 
 class Flight(ProducerBatch):  # type: ignore[misc]  # kafka-python has no types
@@ -68,6 +71,8 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
         self._report = report
         self._cluster = cluster
         self.refused: dict[TopicPartition, float] = {}
+        self._leaderless: dict[TopicPartition, float] = {}
+        self._heard = 0.0
         self.on_failure: Callable[[Exception, TopicPartition], None] = _nothing
 
     def enqueue(self, partition: TopicPartition, messages: Sequence[Prepared]) -> None:
@@ -150,19 +155,26 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc]  # kafka-python has 
                     del self._batches[partition]
         return super().ready(cluster, now)
 
+    def heard(self) -> None:
+        """The cluster has told of its leaders. On the thread that asks for `expired_batches`."""
+        now = time.monotonic()
+        known = self._leaderless if now - self._heard < _SILENCE else {}
+        leaderless = (each for each in self.waiting() if self._cluster.leader_for_partition(each) == _NOBODY)
+        self._leaderless = {each: known.get(each, now) for each in leaderless}
+        self._heard = now
+
     def expired_batches(self, now: float | None = None) -> list[Flight]:
         """See RecordAccumulator. What was never sent, as its partition has no leader, waits for less long; see `_STANDING`."""
+        standing = [partition for partition, since in self._leaderless.items() if self._heard - since >= _STANDING]
         before = (time.monotonic() if now is None else now) - _STANDING
-        return _ended(
-            super().expired_batches(now) + [each for partition in list(self._batches) for each in self._leaderless(partition, before)]
-        )
+        return _ended(super().expired_batches(now) + [each for partition in standing for each in self._in_line(partition, before)])
 
-    def _leaderless(self, partition: TopicPartition, before: float) -> list[Flight]:
-        """Take out what has waited for a leader since before then. What a leader may have taken stays: the next one knows, and does not write it twice."""
+    def _in_line(self, partition: TopicPartition, before: float) -> list[Flight]:
+        """Take out what has waited since before then. What a leader may have taken stays: the next one knows, and does not write it twice."""
         with self._tp_lock(partition):
             queue = self._batches[partition]
             over = [flight for flight in queue if flight.created < before and not flight.doubtful]
-            if sum(flight.record_count for flight in over) <= 1 or self._cluster.leader_for_partition(partition) != _NOBODY:
+            if sum(flight.record_count for flight in over) <= 1:
                 return []
             for flight in over:
                 queue.remove(flight)
@@ -219,7 +231,7 @@ class Delivery(Sender):  # type: ignore[misc]  # kafka-python has no types
         if issubclass(error_cls, UNROUTABLE):
             return bool(batch.attempts >= _PATIENCE)
         late = bool(batch.created < time.monotonic() - _STANDING)
-        return late and issubclass(error_cls, OF_PARTITION) and not self._accumulator.alone(batch)
+        return late and issubclass(error_cls, errors.NotEnoughReplicasError) and not self._accumulator.alone(batch)
 
     def _dispatch_error(self, batch: Flight, exception: Exception, partition_response: Any) -> None:
         refused = partition_response is not None and isinstance(exception, NOT_WRITTEN)

@@ -203,6 +203,7 @@ class Publisher:
     def _heard(self, cluster: Any) -> None:
         """The cluster's state has come. The sender's thread, on which kafka-python would say nothing of what this raises."""
         outcomes: list[Outcome] = []
+        self._accumulator.heard()
         with self._lock:
             try:
                 self._release(cluster, outcomes)
