@@ -232,7 +232,7 @@ def unescaped(raw: bytes) -> bytes:
     return b"".join(out)
 
 
-def frame(command: bytes, *headers: tuple[bytes, bytes]) -> bytes:
-    """A frame without a body, ready to send."""
+def frame(command: bytes, *headers: tuple[bytes, bytes], body: bytes = b"") -> bytes:
+    """A frame, ready to send. `body` is a text without a NUL."""
     lines = [b"%s:%s\n" % (name, escaped(value)) for name, value in headers]
-    return b"".join((command, b"\n", *lines, b"\n\0"))
+    return b"".join((command, b"\n", *lines, b"\n", body, b"\0"))

@@ -112,12 +112,12 @@ class Link(ConnectionListener):  # type: ignore[misc]
     def _reason(self) -> NotConnected:
         return self._transport.reason or NotConnected("ActiveMQ closed the connection")
 
-    def ask(self, command: bytes, *headers: tuple[bytes, bytes]) -> Frame:
+    def ask(self, command: bytes, *headers: tuple[bytes, bytes], body: bytes = b"") -> Frame:
         """Send a frame and wait for its receipt, or for the error that comes instead. Raises NotConnected."""
         receipt = f"ask-{secrets.token_hex(4)}"
         answer = self._answers[receipt] = threading.Event()
         self._answer = None
-        self.write(frame(command, *headers, (b"receipt", receipt.encode())))
+        self.write(frame(command, *headers, (b"receipt", receipt.encode()), body=body))
         self._await(answer, receipt)
         assert self._answer is not None
         return self._answer

@@ -5,8 +5,8 @@ about ActiveMQ's transactions decide the rest:
 
 - After a SEND that it refuses, COMMIT fails for all that is in the transaction, and says nothing of which message it was. Nothing of it is taken then
   (unless somebody has switched off the broker's `rollbackOnlyOnAsyncException`), so its messages go again, each alone and with a receipt.
-  But until the connection ends ActiveMQ (6.3.1) counts them as in the memory of their queues, which so become full of nothing: once those are answered,
-  and whatever else is on the wire, the connection is given up. Nothing may have been delivered twice by that.
+  Until the connection ends, though, ActiveMQ (6.3.1) counts them in the memory of their queues, which become full of nothing. So the connection is given up
+  once all that is on the wire has its answer.
 - A queue over its memory limit stops the whole connection, for SENDs that ask for no receipt. With one, only this SEND waits.
 
 So a destination's first message goes alone, through its `Door`, and asks for a receipt. When that comes, the destination is trusted with transactions.
@@ -268,7 +268,7 @@ class _Publisher:
         self._write(b"".join(out))
 
     def _parts(self, now: float) -> bool:
-        """Whether this connection is only waiting for its last answers. For one that a full queue holds back the others do not wait."""
+        """Whether nothing more is sent, because a transaction was rolled back: see above. But nobody waits for an answer that a full queue holds back."""
         return self._rolled_back is not None and (not self._doors.busy or now - self._rolled_back < STALL)
 
     def _part(self) -> None:

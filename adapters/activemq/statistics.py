@@ -1,8 +1,10 @@
-"""How many messages lie in a queue, as the broker's statistics plug-in counts them.
+"""What a broker tells of itself: how many messages lie in a queue, and on Artemis whatever its management knows.
 
-A question is a message to `ActiveMQ.Statistics.Destination.<queue>`. The plug-in answers to `reply-to` before ActiveMQ looks at the next frame, with a map,
-which a STOMP client gets as JSON; so what has not come when a message of our own comes back will not come. A broker without the plug-in keeps the
-question in a queue of that name: it expires at once.
+ActiveMQ Classic counts with its statistics plug-in. A question is a message to `ActiveMQ.Statistics.Destination.<queue>`. The plug-in answers to `reply-to`
+before ActiveMQ looks at the next frame, with a map, which a STOMP client gets as JSON; so what has not come when a message of our own comes back will not
+come. A broker without the plug-in keeps the question in a queue of that name: it expires at once.
+
+Artemis is asked at its management address, in the same way, and answers with JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ PLUGIN = "<plugins><statisticsBrokerPlugin/></plugins>"
 """What stands in the element <broker> of activemq.xml."""
 
 _QUESTION = "/queue/ActiveMQ.Statistics."
+_MANAGEMENT = "activemq.management"
+_UNTOLD = f"Artemis does not tell this user: give it the permissions `manage` and `send` for the address `{_MANAGEMENT}`"
 _OWN = b"delaybridge-question"
 
 
@@ -63,11 +67,18 @@ class Statistics:
     def __exit__(self, *_: object) -> None:
         self._link.close()
 
+    @property
+    def artemis(self) -> bool:
+        """Whether this broker is one."""
+        return self._link.artemis
+
     def depths(self, queues: Sequence[str]) -> list[int]:
         """How many messages lie in each, those included that consumers have not acknowledged; 0 where there is no such queue.
 
         Raises NotConnected, and Unanswered where the broker has no statistics plug-in or does not let us ask it.
         """
+        if self.artemis:
+            return [self._count(queue) for queue in queues]
         if not self._answered("Broker"):
             raise Unanswered(f"ActiveMQ counts for nobody without its statistics plug-in: put {PLUGIN} into activemq.xml, and restart it")
         return [self._depth(queue) for queue in queues]
@@ -77,21 +88,47 @@ class Statistics:
         return sum(_number(answer, "size") for answer in answers)
 
     def _answered(self, about: str) -> list[dict[str, Any]]:
+        """The answers of the plug-in to one question; none where nothing was answered."""
+        return [_map(each) for each in self._asked(_QUESTION + about)]
+
+    def _count(self, queue: str) -> int:
+        succeeded, count = self._managed(f"queue.{queue}", (b"_AMQ_Attribute", b"messageCount"))
+        return int(count) if succeeded else 0
+
+    def managed(self, resource: str, operation: bytes, *parameters: str) -> Any:
+        """What an operation of Artemis' management returns. Raises NotConnected, and Unanswered where it fails or this user may not ask."""
+        succeeded, answer = self._managed(resource, (b"_AMQ_OperationName", operation), body=json.dumps(parameters).encode())
+        if not succeeded:
+            raise Unanswered(f"Artemis: {answer}")
+        return answer
+
+    def _managed(self, resource: str, what: tuple[bytes, bytes], body: bytes = b"") -> tuple[bool, Any]:
+        """Whether that succeeded, and the value, or what failed. Artemis knows no such resource where there is no such queue."""
+        answers = self._asked(_MANAGEMENT, (b"_AMQ_ResourceName", resource.encode()), what, body=body)
+        try:
+            (answer,) = answers
+            (value,) = json.loads(answer.body)
+        except (ValueError, TypeError) as error:
+            raise Unanswered(_UNTOLD) from error
+        return answer.headers.get(b"_AMQ_OperationSucceeded") == b"true", value
+
+    def _asked(self, whom: str, *question: tuple[bytes, bytes], body: bytes = b"") -> list[Frame]:
         """The answers to one question; none where nothing was answered."""
         mark = secrets.token_hex(4).encode()
         expires = b"%d" % (wall_clock() + 5_000)
         own = (b"persistent", b"false"), (b"expires", expires)
-        self._ask(b"SEND", (b"destination", (_QUESTION + about).encode()), (b"reply-to", self._answers.encode()), *own)
-        self._ask(b"SEND", (b"destination", self._answers.encode()), (_OWN, mark), (b"persistent", b"false"))
+        self._ask(b"SEND", (b"destination", whom.encode()), (b"reply-to", self._answers.encode()), *own, *question, body=body)
+        last = (b"priority", b"0")  # as what Artemis answers has: it hands out more important messages first
+        self._ask(b"SEND", (b"destination", self._answers.encode()), (_OWN, mark), (b"persistent", b"false"), last)
         with self._changed:
             self._changed.wait_for(lambda: self._lost or any(each.headers.get(_OWN) == mark for each in self._arrived), self._patience)
             if self._lost is not None:
                 raise self._lost
             arrived, self._arrived = self._arrived, []
-        return [_map(each) for each in arrived if _OWN not in each.headers]
+        return [each for each in arrived if _OWN not in each.headers]
 
-    def _ask(self, command: bytes, *headers: tuple[bytes, bytes]) -> None:
-        answer = self._link.ask(command, *headers)
+    def _ask(self, command: bytes, *headers: tuple[bytes, bytes], body: bytes = b"") -> None:
+        answer = self._link.ask(command, *headers, body=body)
         if answer.command == ERROR:
             raise Unanswered(f"ActiveMQ refused: {answer.text(b'message')}")
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from brokers.artemis import Artemis
-from brokers.common import Unavailable
+from brokers.common import Unavailable, wait_until
 from brokers.private import running
 from pydantic import SecretStr
 
+from contract.activemq_stage import out
 from contract.stages import ActiveStage
 from contract.taking import batches, taken
 from contract.test_adapter import *  # noqa: F403 - the same sentences, on the stage below
@@ -29,6 +30,8 @@ from delaybridge.core.message import Message, Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from delaybridge.adapters.base import Outcome
 
 del stage, test_each_header_keeps_its_type_and_value, test_all_properties_come_out_as_they_went_in  # noqa: F821 - imported above; pytest would take that stage
 
@@ -101,6 +104,22 @@ def test_doctor_names_the_queues_from_which_artemis_drops_what_killed_bridges_he
 def test_doctor_is_content_where_artemis_has_no_limit_of_deliveries(artemis: Artemis) -> None:
     options = activemq.ActiveMQ(url=SecretStr(artemis.url))
     assert [each.ok for each in activemq.adapter.standstills(options, [activemq.Endpoint(queue="unlimited")], [], [])] == [True]
+
+
+def test_artemis_counts_what_waits_at_each_level(artemis: Artemis) -> None:
+    options = activemq.ActiveMQ(url=SecretStr(artemis.url))
+    names = [f"level.{secrets.token_hex(6)}" for _ in range(2)]
+    sink = activemq.adapter.sink(options)
+    outcomes: list[Outcome] = []
+    sink.connect(outcomes.extend)
+    sink.publish([out(str(number), names[0]) for number in range(3)])
+    wait_until(lambda: [error for _, error in outcomes] == [None] * 3, "three messages to be there")
+    sink.close()
+
+    queues = activemq.adapter.level_queues(options, [Level(name, 1000) for name in names])
+    assert queues.depths() == [3, 0]
+    assert [step.done for step in queues.plan()] == [True] * 3
+    assert [step.done for step in queues.undo()] == [False, True]
 
 
 def test_a_text_stays_a_text_and_bytes_stay_bytes(stage: ActiveStage) -> None:
