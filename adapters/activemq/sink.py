@@ -146,7 +146,7 @@ class _Publisher:
             if now - looked >= _TICK:
                 looked = now
                 self._calls.put(partial(self._look_after, now))  # behind the answers that have come
-            self._pump(now)
+            self._pump()
             self._report()
             self._part()
 
@@ -171,11 +171,13 @@ class _Publisher:
                 self._waiting.append(Prepared(outgoing.tag, name, lines, body))
             self._taken.popleft()
 
-    def _pump(self, now: float) -> None:
+    def _pump(self) -> None:
         """Send what may be sent."""
         out: list[bytes] = []
-        while self._waiting and len(self._open) < _OPEN and not self._over and not self._parts(now):
+        while self._waiting and len(self._open) < _OPEN and not self._over:
             now = time.monotonic()
+            if self._parting(now):
+                break
             batch = self._batch(out, now)
             if batch:
                 transaction = Transaction(next(self._numbers), batch, now)
@@ -267,7 +269,7 @@ class _Publisher:
         self._rolled_back = self._rolled_back or now
         self._write(b"".join(out))
 
-    def _parts(self, now: float) -> bool:
+    def _parting(self, now: float) -> bool:
         """Whether nothing more is sent, because a transaction was rolled back: see above. But nobody waits for an answer that a full queue holds back."""
         return self._rolled_back is not None and (not self._doors.busy or now - self._rolled_back < STALL)
 

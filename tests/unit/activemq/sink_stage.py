@@ -82,6 +82,14 @@ class Stage:
         wait_until(lambda: len(self.heard) >= count, f"{count} outcomes")
         return Counter(tag.decode() for tag, _ in self.heard)
 
+    def roll_back(self) -> None:
+        """Let a transaction of `a` and `b` fail; they go alone then, as 3 and 4."""
+        self.trust()
+        self.publish("a", "b")
+        self.sent(b"COMMIT")
+        self.refuse(2, b"rollback only")
+        self.sent(b"receipt:4\n")
+
     def connect_again(self) -> None:
         """Over a new connection; numbers begin at 1."""
         self.heard.clear()

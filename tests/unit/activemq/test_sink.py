@@ -181,11 +181,7 @@ def test_a_connection_over_which_a_transaction_was_rolled_back_ends_with_the_las
     stage: Stage,
 ) -> None:
     """Until it ends ActiveMQ counts what it has rolled back as in its memory."""
-    stage.trust()
-    stage.publish("a", "b")
-    stage.sent(b"COMMIT")
-    stage.refuse(2, b"rollback only")
-    stage.sent(b"receipt:4\n")
+    stage.roll_back()
     stage.publish("c")
     stage.publish("other", to="other")
     stage.answer(3)
@@ -201,10 +197,7 @@ def test_a_connection_over_which_a_transaction_was_rolled_back_ends_with_the_las
 def test_what_refuses_a_message_alone_after_its_transaction_was_rolled_back_gets_no_transaction_over_the_next_connection(
     stage: Stage,
 ) -> None:
-    stage.trust()
-    stage.publish("a", "b")
-    stage.sent(b"COMMIT")
-    stage.refuse(2, b"rollback only")
+    stage.roll_back()
     stage.refuse(3, b"full")
     stage.answer(4)
     assert stage.outcomes(2) == Counter("ab")
@@ -215,10 +208,7 @@ def test_what_refuses_a_message_alone_after_its_transaction_was_rolled_back_gets
 
 
 def test_where_a_full_queue_holds_back_an_answer_others_do_not_wait_for_the_end_of_such_a_connection(stage: Stage) -> None:
-    stage.trust()
-    stage.publish("a", "b")
-    stage.sent(b"COMMIT")
-    stage.refuse(2, b"rollback only")
+    stage.roll_back()
     stage.answer(3)
     stage.publish("other", to="other")
     assert stage.outcomes(1) == Counter("a")

@@ -37,6 +37,16 @@ def _put(bench: Bench, *keys: int, due: int = T0) -> None:
         bench.put(str(key), due, key=key)
 
 
+def _narrowed(bench: Bench, *keys: int) -> None:
+    """These are held behind the whole destination, of which only a partition refuses by now."""
+    _put(bench, *keys)
+    bench.tick(T0)
+    bench.answer(MISSING)
+    bench.tick(T0)
+    bench.holds.fail(ONE, "no leader", T0)
+    bench.holds.works("a", T0)
+
+
 def _run(bench: Bench, until: int, answer: Callable[[Outgoing], AdapterError | None] | None, start: int = T0) -> list[str]:
     """Ticks ten times a second, and what was published and confirmed meanwhile."""
     confirmed: list[str] = []
@@ -99,12 +109,7 @@ def test_what_waits_behind_a_whole_destination_goes_to_its_partition_where_only_
 
 
 def test_what_moves_to_a_partition_says_why_it_waits_there_and_not_why_it_waited_before(bench: Bench) -> None:
-    _put(bench, 1, 3)
-    bench.tick(T0)
-    bench.answer(MISSING)
-    bench.tick(T0)
-    bench.holds.fail(ONE, "no leader", T0)
-    bench.holds.works("a", T0)
+    _narrowed(bench, 1, 3)
     bench.tick(T0)
 
     assert bench.store.held("rabbit") == {ONE: (1, "no leader")}
@@ -160,12 +165,7 @@ def test_what_was_held_behind_the_whole_destination_does_not_pass_a_partition_th
 
 
 def test_what_follows_in_a_batch_behind_a_message_for_a_held_partition_goes_out_with_it(bench: Bench) -> None:
-    _put(bench, *range(1, 9))
-    bench.tick(T0)
-    bench.answer(MISSING)
-    bench.tick(T0)
-    bench.holds.fail(ONE, "no leader", T0)
-    bench.holds.works("a", T0)
+    _narrowed(bench, *range(1, 9))
 
     bench.tick(T0)
 
