@@ -50,6 +50,12 @@ class Broker(common.Broker, Protocol):
     def control(self, *arguments: str) -> str: ...
 
 
+def kept(broker: Broker, queue: str) -> int:
+    """How many messages a queue of the first virtual host has, those included that a consumer has not acknowledged."""
+    table = broker.control("--quiet", "list_queues", "name", "messages").splitlines()
+    return next(int(line.split()[1]) for line in table if line.split()[0] == queue)
+
+
 def answers(url: str) -> bool:
     """Whether an AMQP client gets in."""
     parameters = pika.URLParameters(url)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pika
 import pika.exceptions
+from brokers.rabbitmq import kept
 from integration.rabbit import Rabbit
 
 from crash.traffic import BURST, Consumer, Ends, Producer, now_ms
@@ -120,6 +121,9 @@ class RabbitEnds(Ends):
         except pika.exceptions.AMQPError:
             self._place.reconnect()
             return self._place.waiting(f"{kind}.in")
+
+    def kept(self, kind: str) -> int:
+        return self.waiting(kind) or kept(self.broker, self._place.name(f"{kind}.in"))
 
     def close(self) -> None:
         with contextlib.suppress(pika.exceptions.AMQPError):

@@ -172,6 +172,10 @@ class Ends(abc.ABC):
     def waiting(self, kind: str) -> int:
         """How many messages the bridge has not taken yet. Connects anew where the broker went away."""
 
+    def kept(self, kind: str) -> int:
+        """How many messages the bridge has not taken, or has not acknowledged yet: these it gets again after a kill."""
+        return self.waiting(kind)
+
     def close(self) -> None:  # noqa: B027 - not every broker needs it
         """Delete what is ours, where the broker keeps it."""
 

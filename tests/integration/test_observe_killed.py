@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from brokers.common import wait_until
+from brokers.rabbitmq import kept
 from contract.activemq_stage import native
 from pyarrow.dataset import dataset
 
@@ -26,11 +27,6 @@ if TYPE_CHECKING:
 
 QUEUE = "out"
 PATIENCE = 30.0
-
-
-def _in_rabbitmq(broker: Any, queue: str) -> int:
-    table = broker.control("--quiet", "list_queues", "name", "messages").splitlines()
-    return next(int(line.split()[1]) for line in table if line.split()[0] == queue)
 
 
 def _in_activemq(broker: Any, queue: str) -> int:
@@ -74,7 +70,7 @@ class World:
 
 
 ENDS: dict[str, tuple[Callable[[Any], End], Callable[[Any, str], int]]] = {
-    "rabbitmq": (RabbitEnd, _in_rabbitmq),
+    "rabbitmq": (RabbitEnd, kept),
     "counting_activemq": (ActiveEnd, _in_activemq),
 }
 
